@@ -18,10 +18,10 @@ _ANSWER_S = 60.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Load:
-    """How hard a server is asked.
+    """The load that a block puts on a server.
 
     Attributes:
-        name: What the report calls it.
+        name: Label in the report.
         in_flight: Requests under way at once.
         think_s: Pause after each answer, in seconds.
     """
@@ -33,7 +33,7 @@ class Load:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Block:
-    """What one block measured.
+    """The measurements of one block.
 
     Attributes:
         latencies_s: One for each call, in seconds.
@@ -45,7 +45,7 @@ class Block:
 
 
 class Reachable(Protocol):
-    """Whoever can be asked, such as a `Server`."""
+    """A target of requests, such as a `Server`."""
 
     def connect(self, in_flight: int) -> Sequence[Connection]:
         """Return the connections over which `in_flight` requests can be under way at once."""

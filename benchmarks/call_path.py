@@ -130,9 +130,9 @@ def _follow(result: Path) -> None:
     def end(_number: int, _frame: FrameType | None) -> None:
         sys.setprofile(None)
         here = {entry: times for entry, times in entered.items() if entry[0] != __file__}
-        said = [(*entry, times) for entry, times in here.items() if "/asyncio/" not in entry[0]]
+        lines = [(*entry, times) for entry, times in here.items() if "/asyncio/" not in entry[0]]
         temporary = result.with_suffix(".part")
-        temporary.write_text(json.dumps(said), encoding="utf-8")
+        temporary.write_text(json.dumps(lines), encoding="utf-8")
         temporary.rename(result)
 
     signal.signal(_BEGIN, begin)

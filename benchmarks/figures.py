@@ -34,8 +34,8 @@ class Target:
         """Return `met`, `MISSED`, or why nothing was measured."""
         if self.measured is None:
             return f"not measured: {self.reason}"
-        met = self.measured <= self.limit if self.bound == "most" else self.measured >= self.limit
-        return "met" if met else "MISSED"
+        is_within = self.measured <= self.limit if self.bound == "most" else self.measured >= self.limit
+        return "met" if is_within else "MISSED"
 
     def __str__(self) -> str:
         measured = "-" if self.measured is None else f"{self.measured:.4g}{self.unit}"

@@ -21,8 +21,8 @@ def main() -> None:
     for tools in sys.argv[1:]:
         runpy.run_path(tools)
     for line in sys.stdin:
-        status, said = _forked(json.loads(line))
-        sys.stdout.write(json.dumps([status, said.decode(errors="replace"), ""]) + "\n")
+        status, output = _forked(json.loads(line))
+        sys.stdout.write(json.dumps([status, output.decode(errors="replace"), ""]) + "\n")
         sys.stdout.flush()
 
 
@@ -37,11 +37,11 @@ def _forked(command: list[str]) -> tuple[int, bytes]:
         sys.stdout.flush()
         os._exit(0)
     os.close(writes)
-    said = b""
+    output = b""
     while piece := os.read(reads, _PIPE_BYTES):
-        said += piece
+        output += piece
     os.close(reads)
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), said
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), output
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What the runner is compared with, installed from public registries below a folder of its own.
+"""Installs the products that the runner is compared with, in a folder of their own.
 
 Nothing is put into the environment of the project. What is installed once stays for the next run.
 """
@@ -137,8 +137,8 @@ def _run(
         raise Unavailable(complaint(done.stderr or done.stdout))
 
 
-def complaint(said: str) -> str:
+def complaint(output: str) -> str:
     """Return the last line that tells of an error, which is where pip, npm and apt say what is wrong."""
-    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
     telling = [line for line in lines if "error" in line.lower() or line.startswith("E:")]
     return (telling or lines or ["nothing was said"])[-1].removeprefix("ERROR: ")[:_REASON_CHARS]

@@ -139,9 +139,9 @@ def timed(run: Run, function: Function) -> float:
     Raises:
         Unavailable: It ended without the answer of the function.
     """
-    begun = time.perf_counter()
+    started = time.perf_counter()
     printed = run([sys.executable, *function.arguments]).strip()
-    took = time.perf_counter() - begun
+    took = time.perf_counter() - started
     if printed != function.answer:
         raise Unavailable(f"it gave {printed[:200]!r} instead of {function.answer}")
     return took

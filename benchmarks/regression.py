@@ -43,13 +43,13 @@ def read(path: Path) -> dict[str, float]:
     """Return the ratios of a file that `document` wrote.
 
     Raises:
-        ValueError: It is no such file; the message says what is wrong with it.
+        ValueError: It is not such a file; the message says why.
     """
     try:
-        said: Any = json.loads(path.read_text(encoding="utf-8"))
+        document: Any = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise ValueError(f"{path} cannot be read as figures: {error}") from error
-    ratios = said.get("ratios") if isinstance(said, dict) else None
+    ratios = document.get("ratios") if isinstance(document, dict) else None
     if not isinstance(ratios, dict) or not all(isinstance(value, int | float) for value in ratios.values()):
         raise ValueError(f"{path} holds no object `ratios` of numbers; scripts/bench --keep writes one")
     return {str(what): float(value) for what, value in ratios.items()}

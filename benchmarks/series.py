@@ -36,7 +36,7 @@ class Series:
 
     @property
     def name(self) -> str:
-        """What the report calls it."""
+        """Label of the series in the report."""
         return f"{self.transport}, {self.load.name}, {self.tool}"
 
     def add(self, side: str, block: Block) -> None:

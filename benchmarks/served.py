@@ -84,17 +84,17 @@ def compare(transport: Transport, folder: Path, *, calls: int, rounds: int, pati
         rounds: The number of rounds, each of one block for every load and server.
         patience_s: The longest wait for a quiet machine, in all.
     """
-    series = [Series(transport=transport, load=asked.load, tool=asked.tool) for asked in _PLAN]
+    series = [Series(transport=transport, load=plan.load, tool=plan.tool) for plan in _PLAN]
     with ExitStack() as stack:
         servers = _served(transport, folder, stack)
         calm = Calm(patience_s)
         for number in range(rounds):
             progress(f"servers over {transport}: round {number + 1} of {rounds}")
-            for asked, one in zip(_PLAN, series, strict=True):
+            for plan, one in zip(_PLAN, series, strict=True):
                 # The first side of a round is the last of another.
-                turn, sides = number % len(asked.sides), [*asked.sides]
-                ordered = {side: servers[side, asked.tools] for side in (*sides[turn:], *sides[:turn])}
-                take = partial(_side_by_side, asked, ordered, calls)
+                turn, sides = number % len(plan.sides), [*plan.sides]
+                ordered = {side: servers[side, plan.tools] for side in (*sides[turn:], *sides[:turn])}
+                take = partial(_side_by_side, plan, ordered, calls)
                 for side, block in calm.measure(take).items():
                     one.add(side, block)
         time.sleep(_SETTLE_S)
@@ -125,14 +125,12 @@ def _served(transport: Transport, folder: Path, stack: ExitStack) -> dict[tuple[
     return servers
 
 
-def _side_by_side(asked: _Asked, servers: dict[str, Server], calls: int) -> dict[str, Block]:
+def _side_by_side(plan: _Asked, servers: dict[str, Server], calls: int) -> dict[str, Block]:
     blocks = {}
     for side, server in servers.items():
         # The other server's pool refills meanwhile, which is work of its own block.
         time.sleep(_SETTLE_S)
-        blocks[side] = run_block(
-            server, asked.tool, asked.arguments, calls=calls * asked.times, load=asked.load
-        )
+        blocks[side] = run_block(server, plan.tool, plan.arguments, calls=calls * plan.times, load=plan.load)
     return blocks
 
 

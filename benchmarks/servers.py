@@ -92,15 +92,17 @@ class Server:
 
 def environment(folder: Path) -> dict[str, str]:
     """Return an environment whose runner has the default settings, and its files under `folder`."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("RUNNER_", "FASTMCP_"))}
+    environment = {
+        name: value for name, value in os.environ.items() if not name.startswith(("RUNNER_", "FASTMCP_"))
+    }
     # An installed package has its bytecode; a checkout gets it in the first run, which is not counted.
-    kept.pop("PYTHONDONTWRITEBYTECODE", None)
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)
     homes = folder / "homes"
     homes.mkdir(mode=0o700, exist_ok=True)
     return {
-        **kept,
+        **environment,
         # `fastmcp call` starts `fastmcp run` by its name, and would ask for a newer release of itself.
-        "PATH": f"{Path(sys.executable).parent}:{kept.get('PATH', '')}",
+        "PATH": f"{Path(sys.executable).parent}:{environment.get('PATH', '')}",
         "FASTMCP_CHECK_FOR_UPDATES": "off",
         "RUNNER_STATE_DIR": str(folder / "state"),
         "RUNNER_STORE": (folder / "store").as_uri(),

@@ -44,7 +44,7 @@ _SYSV_KEY = 0x50000000 + os.getpid()
 _PARKED = 2
 _SAMPLES = 40
 _MOST_GROWTH = 1.05
-# Memory that was at rest in the last half of the calls is no leak, however much the first half took.
+# Memory that was stable in the last half of the calls is not a leak, however much the first half took.
 _MOST_GROWTH_AT_REST = 1.01
 # Below it a host is still filling its caches, and growth says nothing.
 _ENOUGH_CALLS = 5000
@@ -359,8 +359,8 @@ def _report(
     _say(f"memory of the host, last quarter of the calls to the third: {late_growth(samples):.3f}\n")
     for ending, number in sorted(count.endings.items()):
         _say(f"{number:6} {ending}")
-    said = [f"LEFT OR WRONG: {fault}" for fault in faults] or ["nothing left, nothing disturbed"]
-    _say("\n" + "\n".join(said))
+    report = [f"LEFT OR WRONG: {fault}" for fault in faults] or ["nothing left, nothing disturbed"]
+    _say("\n" + "\n".join(report))
 
 
 def _say(text: str) -> None:

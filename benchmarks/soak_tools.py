@@ -173,7 +173,7 @@ def floods(mib: int) -> str:
 
 @mcp.tool
 def mumbles() -> str:
-    """Write what is no frame to whatever is open."""
+    """Write garbage instead of frames to every open descriptor."""
     for descriptor in range(3, 64):
         with contextlib.suppress(OSError):
             os.write(descriptor, b"\xff" * 256)
@@ -246,7 +246,7 @@ def opens_files() -> str:
 
 @mcp.tool
 def sends_descriptors() -> str:
-    """Have as many descriptors under way as the kernel allows."""
+    """Send descriptors over sockets, unread, until the kernel refuses more."""
     held = []
     with contextlib.suppress(OSError):
         while True:

@@ -1,4 +1,4 @@
-"""What calls could leave on a machine, looked for from outside: the kernel's word for each kind."""
+"""Finds what calls left on a machine, from outside and as the kernel reports it."""
 
 import contextlib
 import os
@@ -29,7 +29,7 @@ class Measured:
         descriptors: Open descriptors of the host and the forkserver.
         zygotes: Zygotes.
         workers: Children of zygotes.
-        others: What is none of these, and so was left behind by a call.
+        others: Anything else: what a call left behind.
     """
 
     uss_mib: float
@@ -71,7 +71,7 @@ def wait_until_quiet(host: int, *, parked_each: int) -> Measured:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Traces:
-    """Where traces of one server and its calls would be.
+    """The places where one server and its calls could leave traces.
 
     Attributes:
         forkserver: Process id of its forkserver.

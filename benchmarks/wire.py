@@ -33,8 +33,8 @@ def _initialize(version: str) -> bytes:
 
 
 def _plain(number: int, method: str, params: Mapping[str, object]) -> bytes:
-    said = {"jsonrpc": "2.0", "id": number, "method": method, "params": dict(params)}
-    return json.dumps(said).encode()
+    message = {"jsonrpc": "2.0", "id": number, "method": method, "params": dict(params)}
+    return json.dumps(message).encode()
 
 
 def _call(version: str, number: int, tool: str, arguments: Mapping[str, object]) -> bytes:

@@ -66,9 +66,9 @@ class Runner:
         named = store if isinstance(store, str) else None
         # With a store of the program none of ours is opened, and what it says of files stays in its process.
         brought = None if store is None or named is not None else "memory:"
-        told = {"user": identity, "store": named if brought is None else brought}
-        given = {name: value for name, value in told.items() if value is not None}
-        self.settings: Settings = load({**(settings or {}), **given}, label=partial(_place, given))
+        options = {"user": identity, "store": named if brought is None else brought}
+        arguments = {name: value for name, value in options.items() if value is not None}
+        self.settings: Settings = load({**(settings or {}), **arguments}, label=partial(_place, arguments))
         if self.settings.ignored:
             raise UsageError("\n".join(self.settings.ignored))
         missing = lacking(self.settings)
@@ -187,10 +187,10 @@ class Runner:
         return self._toolset
 
 
-def _place(given: Mapping[str, object], name: str) -> str:
+def _place(arguments: Mapping[str, object], name: str) -> str:
     """Return how the program gave a setting, which is an argument of `Runner` or one of its `settings`."""
     argument = {"user": "identity"}.get(name, name)
-    return f"argument {argument} of Runner" if name in given else f"settings[{name!r}] of Runner"
+    return f"argument {argument} of Runner" if name in arguments else f"settings[{name!r}] of Runner"
 
 
 def _store_of(bringing: object, settings: Settings) -> ArtifactStore:

@@ -134,7 +134,8 @@ class Artifacts:
 
     def _unkept(self, content: bytes, mime_type: str | None, filename: str | None) -> ArtifactRef:
         if not self._warned:
-            log.warning("No ArtifactStore configured: artifacts are not kept; serve this file with `runner`")
+            advice = "serve this file with `runner`"
+            log.warning("No ArtifactStore configured: artifacts dropped", extra={"advice": advice})
             self._warned = True
         digest = hashlib.sha256(content).hexdigest()
         return ArtifactRef(

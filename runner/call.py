@@ -5,7 +5,7 @@
     FileCall.run            whatever happens becomes one end, which is recorded and published
       execute               the tool is found; its user may call it now
         execute_admitted    a place among the calls of this machine, then a pool of workers of this user
-          in_user_pool      the user's turn in the queues; anew, if the pool ends before the call has begun
+          in_user_pool      the user's turn in the queues; again, if the pool ends before the call starts
             _in_pool        inputs are staged; the tool runs; what it returns becomes a contract value
               _executed     a worker is leased, runs the request (`run_in_lease`), and its end is judged
 
@@ -42,7 +42,7 @@ from runner.steps.remote_executor import RemoteExecutor
 from runner.steps.request import SHORT_BYTES, CallFiles, Completed, Executed, Request, file_delivery_of
 from runner.steps.rewriting import Inputs
 from runner.steps.timing import Steps
-from runner.steps.told_denials import told_denial
+from runner.steps.told_denials import denial_facts
 from runner.steps.unreturned import left_by_others, left_of
 from runner.steps.verdict import judge
 from runner.system.logging_setup import CallScope
@@ -61,7 +61,7 @@ log = logging.getLogger(__name__)
 
 R = TypeVar("R")
 
-# How often a call that has not begun is tried anew, where the forkserver ends and ends. Where only its zygote
+# How often a call that has not started is retried, where the forkserver ends and ends. Where only its zygote
 # ends it is tried once more, and no further.
 _MAX_RESTARTS = 3
 
@@ -166,7 +166,7 @@ class FileCall(Call):
             return await _in_user_pool(
                 toolset,
                 self.request,
-                # Worked out anew with each attempt: a reload may have changed the rights of the tool.
+                # Computed again for each attempt: a reload may have changed the rights of the tool.
                 lambda: self._pool_key or toolset.key(user, spec, links=_takes_links(toolset, spec)),
                 partial(self._in_pool, spec),
             )
@@ -255,7 +255,7 @@ class FileCall(Call):
                     raise
             facts: dict[str, Any] = {"isolation": "guard"} if toolset.settings.isolation == "guard" else {}
             if outcome.denials:
-                facts["denials"] = [told_denial(denial, toolset) for denial in outcome.denials]
+                facts["denials"] = [denial_facts(denial, toolset) for denial in outcome.denials]
             yield Executed(
                 wire=wire,
                 is_long=outcome.answer_bytes > SHORT_BYTES,
@@ -295,7 +295,7 @@ async def _in_user_pool(
     key: Callable[[], PoolKey],
     act: Callable[[UserPool], Awaitable[R]],
 ) -> R:
-    """Do what needs a worker when it is the user's turn; anew, if its zygote ends before it has begun.
+    """Do what needs a worker when it is the user's turn; retry if its zygote exits before it starts.
 
     Raises:
         CallError: There is no worker for it.
@@ -313,7 +313,7 @@ async def _in_user_pool(
                 raise _unavailable(error) from error
             # Perhaps because of another call of the user, or with the forkserver. This one has not begun:
             # of a worker that ends in mid-call `run_in_lease` returns an outcome.
-            log.warning("a zygote ended before a call had its worker", extra={"user": user.name})
+            log.warning("zygote exited before fork", extra={"user": user.name})
             restarts = restarts - 1 if isinstance(error, ForkserverDied) else 0
 
 

@@ -58,8 +58,8 @@ def _rungs(idle_s: float) -> tuple[tuple[float, Rung], ...]:
         (SECOND_NOTICE_S, Rung.SECOND_NOTICE),
         (idle_s - LAST_NOTICE_BEFORE_END_S, Rung.LAST_NOTICE),
     )
-    kept = sorted((n for n in notices if 0 < n[0] < idle_s), key=lambda n: n[0])
-    return (*kept, (idle_s, Rung.IDLE_END))
+    ordered = sorted((n for n in notices if 0 < n[0] < idle_s), key=lambda n: n[0])
+    return (*ordered, (idle_s, Rung.IDLE_END))
 
 
 @dataclass(slots=True)

@@ -88,7 +88,7 @@ class FrameKind(bytes, enum.Enum):
 
 
 ANSWERS = frozenset((FrameKind.ANSWER, FrameKind.ANSWER_AND_READY))
-"""What ends a call. Only whoever stands in the worker's own loop is ready for another one."""
+"""The end of a call. Only a worker in its own loop is ready for another one."""
 
 _KINDS: Mapping[bytes, FrameKind] = {kind.value: kind for kind in FrameKind}
 # Made once: `json` would make one for each frame.

@@ -1,7 +1,7 @@
 """One thread looks at a process as the user who owns it, for a moment.
 
 Root may look at every process only with the capability SYS_PTRACE, which containers do not give by default.
-Whoever has the same user and group id may look without it, and a thread of root can have them for a moment,
+With the same user and group id a process needs none, and a thread of root can have them for a moment,
 with the capabilities SETUID and SETGID. Not for anything that changes something. The kernel then no longer
 lets others without that capability look at us, root's other processes included.
 

@@ -61,7 +61,7 @@ class Policy:
         home: The one folder a worker may write, or None for a worker that may write nothing.
         aliases: Other names of the home, which lead to it where there are namespaces.
         scratch: Warm-up folder: written while the program loads, read-only for workers.
-        packages: Folder of fetched packages, written, executed and kept by whoever made it. Files in it get
+        packages: Folder of fetched packages, written, executed and kept by its creator. Files in it get
             the modes that programs give them. Only where there are namespaces.
         read: Hierarchies that may be read, listed and executed; a file counts as its own hierarchy. Nobody
             may choose by a link where it lies, so no part of these paths is one.
@@ -133,7 +133,7 @@ class Policy:
         if self.uid is not None and self.uid <= 0:
             raise ValueError(f"a user id of a zygote's own is positive, got {self.uid}")
         if self.sockets and not self.namespaces:
-            # Whoever can bind a name in the network of the machine can be taken for somebody of it.
+            # A process that can bind a name in the machine's network can pose as one of its services.
             raise ValueError("sockets need namespaces: names of sockets are everybody's elsewhere")
         if self.shared_memory_bytes and not self.namespaces:
             raise ValueError("shared memory needs namespaces: /dev/shm is everybody's elsewhere")

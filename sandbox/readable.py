@@ -480,10 +480,10 @@ def _joined(parts: Sequence[Readable]) -> Readable:
     """Join the parts; what lies beneath another granted hierarchy is left out."""
     read = {path for part in parts for path in part.read}
     listed = {path for part in parts for path in part.list_only}
-    kept = tuple(sorted(path for path in read if not read.intersection(path.parents)))
+    outer = tuple(sorted(path for path in read if not read.intersection(path.parents)))
     known = read | listed
     return Readable(
-        kept,
+        outer,
         tuple(sorted(path for path in listed - read if not known.intersection(path.parents))),
         tuple(sorted({path for part in parts for path in part.names})),
     )

@@ -23,7 +23,7 @@ def loads(text: str, *, line_breaks: bool = False) -> object:
         line_breaks: Take control characters in strings as they are, as models write them.
 
     Raises:
-        ValueError: It is none; the message says what is wrong and where.
+        ValueError: It is not JSON; the message says what is wrong and where.
     """
     try:
         return (_LENIENT if line_breaks else _STRICT).decode(text)

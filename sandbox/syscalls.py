@@ -309,9 +309,9 @@ def birth_ns(fd: int) -> int | None:
     With the inode number it names a file for good: a number alone goes to the next file made.
     """
     found = ctypes.create_string_buffer(_STATX_BYTES)
-    asked = (ctypes.c_int(_AT_EMPTY_PATH), ctypes.c_uint(_STATX_BTIME))
+    extra = (ctypes.c_int(_AT_EMPTY_PATH), ctypes.c_uint(_STATX_BTIME))
     try:
-        _syscall("statx", _of_machine(_NR_STATX), ctypes.c_int(fd), ctypes.c_char_p(b""), *asked, found)
+        _syscall("statx", _of_machine(_NR_STATX), ctypes.c_int(fd), ctypes.c_char_p(b""), *extra, found)
     except OSError:
         return None
     (known,) = struct.unpack_from("=I", found)

@@ -180,13 +180,13 @@ def without_lost(processed: Processed) -> Processed:
         return processed
     value = {key: item for key, item in processed.value.items() if key != "artifacts"}
     pairs = zip(processed.value["artifacts"], processed.files, strict=True)
-    kept = [(entry, file) for entry, file in pairs if file.is_kept]
-    if kept:
-        value["artifacts"] = [entry for entry, _ in kept]
+    accepted = [(entry, file) for entry, file in pairs if file.is_kept]
+    if accepted:
+        value["artifacts"] = [entry for entry, _ in accepted]
     lost = [file for file in processed.files if not file.is_kept]
     refusals = [_refused({"name": file.name}, does_not_fit(file.name)) for file in lost]
     value["meta_data"] = with_refusals(value.get("meta_data", {}), refusals)
-    files, errors = tuple(file for _, file in kept), (*processed.errors, *refusals)
+    files, errors = tuple(file for _, file in accepted), (*processed.errors, *refusals)
     return _failed_if_empty(replace(processed, value=value, files=files, errors=errors))
 
 
@@ -277,7 +277,7 @@ async def _kept(
             way = _way(source.size, rules, progress)
             if "path" in entry:
                 progress.inodes.add(source.inode)
-            # Whoever defers a file wants it later, whatever becomes of the others.
+            # A deferred file is wanted later, whatever becomes of the others.
             passing = rules.temporary and wanted is None
             name, mime = entry["name"], entry["mime"]
             stored = await rules.keep(source.fd, name=name, mime=mime, deferral=wanted, temporary=passing)
@@ -423,8 +423,8 @@ def _failed_if_empty(processed: Processed) -> Processed:
     if not refusals or not _says_nothing(value, processed.texts):
         return replace(processed, value=flag_meta_data(value))
     failure = refusals[0].error
-    said = envelope(failure)
-    value = {**value, **said, "meta_data": {**value["meta_data"], **said["meta_data"]}}
+    failed = envelope(failure)
+    value = {**value, **failed, "meta_data": {**value["meta_data"], **failed["meta_data"]}}
     return replace(processed, value=flag_meta_data(value), failure=failure, is_own=False)
 
 
@@ -440,5 +440,5 @@ def _renamed_display(display: dict[str, Any], renamed: Mapping[str, str]) -> dic
 
 
 def _says_nothing(value: Mapping[str, Any], texts: tuple[str, ...]) -> bool:
-    said = ("artifacts", "deferred_artifacts", "canvas", "links")
-    return value.get("results") is None and not texts and not any(key in value for key in said)
+    keys = ("artifacts", "deferred_artifacts", "canvas", "links")
+    return value.get("results") is None and not texts and not any(key in value for key in keys)

@@ -19,7 +19,7 @@ _log = logging.getLogger(__name__)
 
 DEFAULT_HOURS = 72.0
 MAX_HOURS = 10 * 366 * 24.0
-"""Ten years: what is to stay for longer is no deferred file, and dates end somewhere."""
+"""Ten years: a file to be kept longer is not deferred, and dates have a maximum."""
 
 _TEXT_MAX_CHARS = 200
 _MAX_ACTIONS = 20
@@ -47,12 +47,12 @@ def described(entry: Mapping[str, Any], wanted: Deferral) -> dict[str, Any]:
 
 
 def _hours(entry: Mapping[str, Any]) -> float:
-    given = entry.get("expires_hours")
-    if given is None:
+    hours = entry.get("expires_hours")
+    if hours is None:
         return DEFAULT_HOURS
-    if isinstance(given, bool) or not isinstance(given, int | float) or not 0 < given < math.inf:
+    if isinstance(hours, bool) or not isinstance(hours, int | float) or not 0 < hours < math.inf:
         name = entry.get("name")
-        detail = f"deferred file {name!r}: expires_hours is no positive number, taken as {DEFAULT_HOURS:g}"
+        detail = f"deferred file {name!r}: expires_hours is not a positive number, taken as {DEFAULT_HOURS:g}"
         _log.warning("tool result repaired", extra={"detail": detail})
         return DEFAULT_HOURS
-    return float(min(given, MAX_HOURS))
+    return float(min(hours, MAX_HOURS))

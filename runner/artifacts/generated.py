@@ -142,8 +142,8 @@ async def keep_generated(
     processed = replace(processed, places={**processed.places, **places})
     if not kept.entries and not beyond:
         return processed
-    told = [entry for entry in kept.entries if not entry["kept"]]
-    _log.info("files that were not returned", extra={"kept": kept.count, "not_kept": len(told) + beyond})
+    refused = [entry for entry in kept.entries if not entry["kept"]]
+    _log.info("files that were not returned", extra={"kept": kept.count, "not_kept": len(refused) + beyond})
     meta = processed.value.get("meta_data")
     meta = dict(meta) if isinstance(meta, Mapping) else {}
     meta |= _listed(kept.entries, meta, beyond)
@@ -206,11 +206,11 @@ async def with_earlier(
         home: The home of the call.
         files: My Files of the user.
     """
-    said = [wire.get("content"), wire.get("structuredContent")]
+    parts = [wire.get("content"), wire.get("structuredContent")]
     if least_chars(wire, _LONG_CHARS) > _LONG_CHARS:
-        mentioned = await run_in_thread(_mentioned, said, home.path)
+        mentioned = await run_in_thread(_mentioned, parts, home.path)
     else:
-        mentioned = _mentioned(said, home.path)
+        mentioned = _mentioned(parts, home.path)
     places = dict(processed.places)
     for file in mentioned:
         paths = paths_in_home(file, home.path)
@@ -222,23 +222,23 @@ async def with_earlier(
     return replace(processed, places=places) if len(places) > len(processed.places) else processed
 
 
-def _is_newer(file: str, home: OpenHome, kept: Record) -> bool:
+def _is_newer(file: str, home: OpenHome, record: Record) -> bool:
     """Return whether a file of a home has changed since it was kept; one that is gone has not."""
     try:
         handle = openat2(home.fd, file, os.O_PATH | os.O_NOFOLLOW, resolve=CONFINED)
     except OSError:
         return False
     try:
-        return os.fstat(handle).st_ctime > kept.created.timestamp()
+        return os.fstat(handle).st_ctime > record.created.timestamp()
     finally:
         os.close(handle)
 
 
-def _mentioned(said: Any, home: Path) -> set[str]:
+def _mentioned(part: Any, home: Path) -> set[str]:
     """Return the files of a home, relative to it, that strings of a JSON value name, or words of them."""
     roots = [form for root in paths_in_home("", home) for form in (root, quote(root))]
     found: set[str | None] = set()
-    left = [said]
+    left = [part]
     while left and len(found) < _MOST_MENTIONED:
         value = left.pop()
         if isinstance(value, Mapping):
@@ -338,12 +338,12 @@ def _listed(entries: list[dict[str, Any]], meta: Mapping[str, Any], beyond: int)
         if room < 0:
             break
         listed.append(entry)
-    said: dict[str, Any] = {"generated_files": listed}
+    metadata: dict[str, Any] = {"generated_files": listed}
     if len(listed) < len(entries):
-        said["generated_files_unlisted"] = len(entries) - len(listed)
+        metadata["generated_files_unlisted"] = len(entries) - len(listed)
     if beyond:
-        said["generated_files_not_looked_at"] = beyond
-    return said
+        metadata["generated_files_not_looked_at"] = beyond
+    return metadata
 
 
 def _dumped(value: Any) -> bytes:

@@ -67,7 +67,7 @@ class Collected:
     """One regular file, open for reading at its start.
 
     Attributes:
-        fd: The descriptor; belongs to whoever called `collect`.
+        fd: The descriptor; owned by the caller of `collect`.
         size: Its length in bytes.
         of: The files of the home that it was made of, where it is a copy.
     """
@@ -166,10 +166,10 @@ def _whole(fd: int, found: int, shown: str, home: OpenHome, max_bytes: int) -> I
             copy_into(copy, fd, before[0].st_size)
             pages.write(log, copy)
         except OSError as error:
-            said = (
+            message = (
                 f"The database {posixpath.basename(shown)!r} cannot be copied with its log: {error.strerror}"
             )
-            raise CallError(Code.E_STORE, said) from error
+            raise CallError(Code.E_STORE, message) from error
         after = [os.fstat(each) for each in (fd, log)]
         if [(at.st_ctime_ns, at.st_size) for at in before] != [(at.st_ctime_ns, at.st_size) for at in after]:
             raise unusable_file(shown, "it changed while it was read", _ALONE)

@@ -198,8 +198,10 @@ def example(
             return example(first, name, root, left) if key.endswith("Of") else _short(first)
     match schema.get("type"):
         case "object":
-            given = schema.get("properties", {})
-            return {key: example(given.get(key, {}), key, root, left) for key in schema.get("required", ())}
+            properties = schema.get("properties", {})
+            return {
+                key: example(properties.get(key, {}), key, root, left) for key in schema.get("required", ())
+            }
         case "array":
             items = itertools.repeat(schema.get("items", {}), max(1, int(schema.get("minItems", 1))))
             return [example(each, "", root, left) for each in items]

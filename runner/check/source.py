@@ -123,7 +123,7 @@ class SourceFile:
                 if kind := self._kind(registration):
                     offers.setdefault((node, kind), self._offer(kind, node, registration))  # type: ignore[arg-type]
             if isinstance(node, ast.Call) and (kind := self._kind(node.func)):
-                for part in (part for given in node.args for part in ast.walk(given)):
+                for part in (part for argument in node.args for part in ast.walk(argument)):
                     named = part.attr if isinstance(part, ast.Attribute) else getattr(part, "id", "")
                     for function in (self._functions.get(named) or self._methods.get(named, []))[-1:]:
                         offers.setdefault((function, kind), self._offer(kind, function, node))
@@ -142,10 +142,10 @@ class SourceFile:
         calls = [node for node in ast.walk(registration) if isinstance(node, ast.Call)]
         words = {word.arg: word.value for call in calls for word in call.keywords}
         first = next((call.args[0] for call in calls if call.args), None) if kind == "tool" else None
-        given = words.get("name", first)
-        is_text = isinstance(given, ast.Constant) and isinstance(given.value, str)
+        name_node = words.get("name", first)
+        is_text = isinstance(name_node, ast.Constant) and isinstance(name_node.value, str)
         names = {node.arg for node in ast.walk(function.args) if isinstance(node, ast.arg)}
-        name = given.value if is_text else function.name  # type: ignore[union-attr]
+        name = name_node.value if is_text else function.name  # type: ignore[union-attr]
         return Offer(kind, name, function, kind == "tool" and self.identity in names)
 
 

@@ -121,11 +121,11 @@ def _misspelled_in(found: ast.Dict, *, is_own: bool) -> Iterator[Finding]:
     is_envelope = any(key in keys for key in _ENVELOPE)
     wanted = ("results",) if "results" not in keys else _ENVELOPE
     for key, node in keys.items():
-        meant = next((name for name in wanted if name not in keys and _is_like(str(key), name)), None)
-        if meant is not None and key not in _ENVELOPE and (is_envelope or key != "result"):
-            rule = "misspelled-results" if meant == "results" else "misspelled-key"
-            message = f"the contract has no key {key!r}: it becomes data, and `{meant}` is missing"
-            yield Finding.at(node, rule, message, f"write `{meant}`")
+        intended = next((name for name in wanted if name not in keys and _is_like(str(key), name)), None)
+        if intended is not None and key not in _ENVELOPE and (is_envelope or key != "result"):
+            rule = "misspelled-results" if intended == "results" else "misspelled-key"
+            message = f"the contract has no key {key!r}: it becomes data, and `{intended}` is missing"
+            yield Finding.at(node, rule, message, f"write `{intended}`")
 
 
 def _is_like(key: str, wanted: str) -> bool:
@@ -192,8 +192,8 @@ def _writes(source: SourceFile, call: ast.Call) -> bool:
         position = 1 if dotted else 0
         mode = words.get("mode", call.args[position] if len(call.args) > position else None)
         modes = [mode.body, mode.orelse] if isinstance(mode, ast.IfExp) else [mode]
-        given = [str(one.value) for one in modes if isinstance(one, ast.Constant)]
-        writes = any(re.fullmatch(r"[rbt]*[wax+][rwaxbt+]*(:\w*)?", text) for text in given)
+        values = [str(one.value) for one in modes if isinstance(one, ast.Constant)]
+        writes = any(re.fullmatch(r"[rbt]*[wax+][rwaxbt+]*(:\w*)?", text) for text in values)
         return writes and (dotted not in _PACKERS or _is_path(source, target))
     if method in _PATH_METHODS:
         return not dotted or dotted.startswith("pathlib.")

@@ -144,8 +144,8 @@ def page_faults(page: Mapping[str, Any], tools: Sequence[Mapping[str, Any]], lin
     own = page.get("_meta") or {}
     csp = own["ui"].get("csp") if isinstance(own.get("ui"), Mapping) else None
     hosts: list[Any] = []
-    for given, key in ((own.get(dialects.WIDGET_CSP), "resource_domains"), (csp, "resourceDomains")):
-        hosts += given[key] if isinstance(given, Mapping) and isinstance(given.get(key), list) else []
+    for domains, key in ((own.get(dialects.WIDGET_CSP), "resource_domains"), (csp, "resourceDomains")):
+        hosts += domains[key] if isinstance(domains, Mapping) and isinstance(domains.get(key), list) else []
     allowed = {str(host).rpartition("://")[2].lower() for host in hosts}
     html = str(page.get("text"))[:_MOST_CHARS]
     urls = [next(filter(None, found)) for found in _IN_TAGS.findall(html)]

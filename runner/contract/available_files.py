@@ -26,7 +26,7 @@ __all__ = [
 ]
 
 MOST_FILES = 500
-"""Files that a block names, where whoever reads it has asked for it."""
+"""Files that a block names where its reader has requested it."""
 
 _OPENING = "[SYSTEM: Available files in current session:"
 _CLOSING = "End available files]"
@@ -108,13 +108,13 @@ def _line(file: AvailableFile) -> str:
     source = file.source
     if file.day is not None and source != Origin.DEFERRED.value:
         source = f"{source} {file.day}"
-    said = [source]
+    parts = [source]
     if file.size is not None:
-        said.append(human_size(file.size))
+        parts.append(human_size(file.size))
     if file.reason:
-        said.append(file.reason.replace("_", " "))
-    said.extend(human_facts(file.facts))
-    return f"- {_one_line(file.name)} ({', '.join(_one_line(text) for text in said)})"
+        parts.append(file.reason.replace("_", " "))
+    parts.extend(human_facts(file.facts))
+    return f"- {_one_line(file.name)} ({', '.join(_one_line(text) for text in parts)})"
 
 
 def _number(facts: Mapping[str, Any], name: str) -> int | None:

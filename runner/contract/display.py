@@ -184,13 +184,13 @@ def _panel(page: Mapping[str, Any], allowed_origins: Collection[str]) -> tuple[P
     return panel, None
 
 
-def _word(said: object, words: Any) -> Any:
+def _word(value: object, words: Any) -> Any:
     """Return a word if it is one of those a type knows."""
-    return said if isinstance(said, str) and said in get_args(words) else None
+    return value if isinstance(value, str) and value in get_args(words) else None
 
 
-def _text(said: object) -> str | None:
-    return said if isinstance(said, str) and said else None
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) and value else None
 
 
 def _mapping(item: object) -> Mapping[str, Any]:

@@ -298,8 +298,8 @@ def tool_raised(
             or that would let it have the socket that it could not have.
         relative: The relative path of a file that it did not find, if it was one.
     """
-    kind, said = legible(exception_type), legible(message)
-    details: dict[str, Any] = {"exception_type": kind, "message": said, **_beside(notes, frames)}
+    kind, text = legible(exception_type), legible(message)
+    details: dict[str, Any] = {"exception_type": kind, "message": text, **_beside(notes, frames)}
     if chain:
         details["chain"] = [
             {
@@ -318,13 +318,13 @@ def tool_raised(
             "A relative path leads from the tool's own working folder, not from that of the server. "
             f"For a file beside the tool's: Path(__file__).parent / {legible(relative, PATH_MAX_CHARS)!r}"
         )
-    return CallError(Code.E_TOOL, said or f"The tool raised {kind}", details=details, retryable=retryable)
+    return CallError(Code.E_TOOL, text or f"The tool raised {kind}", details=details, retryable=retryable)
 
 
 def _beside(notes: str, frames: Sequence[str]) -> dict[str, Any]:
     """Return what is said of an exception beside its type and message, as far as there is any."""
-    said = {"notes": [*map(legible, notes.splitlines())], "frames": [*map(legible, frames)]}
-    return {name: value for name, value in said.items() if value}
+    extra = {"notes": [*map(legible, notes.splitlines())], "frames": [*map(legible, frames)]}
+    return {name: value for name, value in extra.items() if value}
 
 
 def _advice_of(flag: str) -> str:

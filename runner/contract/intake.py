@@ -14,7 +14,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from runner.contract.error_messages import RefusedFile, invalid_result, legible
-from runner.contract.hints import mended
+from runner.contract.hints import repaired
 from runner.contract.models import DeferralHints, FileHints
 from runner.formats.base64 import canonical, without_header
 from runner.formats.filenames import safe_name, unique_name
@@ -36,7 +36,7 @@ _OURS_DEFERRED = (*_OURS, "b64", "status", "expires_at")
 _PROBLEMS = {
     "missing_name": "a file has no name",
     "missing_content": "the file {name!r} has neither `path` nor `b64`",
-    "invalid_path": "the `path` of the file {name!r} is no text",
+    "invalid_path": "the `path` of the file {name!r} is not text",
     "missing_path": "the deferred file {name!r} has no `path`",
     "invalid_base64": "the content of the file {name!r} is not base64",
     "unknown_type": "the content block {name!r} declares no MIME type of its kind, such as image/png",
@@ -209,7 +209,7 @@ class Intake:
         if not is_mime(item.get("mime")):
             item["mime"] = guess(safe)
             self._untyped.append(f"{safe!r} (taken as {item['mime']})")
-        return mended(item, hints, f"file {safe!r}", self.warnings)
+        return repaired(item, hints, f"file {safe!r}", self.warnings)
 
 
 def _given(entry: object) -> tuple[Mapping[str, Any], str | None]:

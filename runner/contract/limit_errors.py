@@ -82,8 +82,8 @@ def over_limit(reached: Reached, *, memory_peak_bytes: int | None = None) -> Cal
     words = _WORDS[reached.limit]
     raising = f"raise {facts.setting}" + (" for this tool" if facts.own else "")
     details["suggestion"] = f"{words.cure}, or {raising}"
-    said = words.says.format(limit=_amount(reached.value, facts), used=_amount(reached.used, facts))
-    return CallError(facts.code, said, details=details)
+    sentence = words.says.format(limit=_amount(reached.value, facts), used=_amount(reached.used, facts))
+    return CallError(facts.code, sentence, details=details)
 
 
 def server_memory_full(reached: Reached, *, memory_peak_bytes: int | None = None) -> CallError:

@@ -43,5 +43,5 @@ def challenge(
         "error_description": description,
         "scope": " ".join(scopes) or None,
     }
-    said = [f'{name}="{text.translate(_ESCAPED)}"' for name, text in facts.items() if text is not None]
-    return "Bearer " + ", ".join(said)
+    parameters = [f'{name}="{text.translate(_ESCAPED)}"' for name, text in facts.items() if text is not None]
+    return "Bearer " + ", ".join(parameters)

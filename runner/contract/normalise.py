@@ -16,7 +16,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from runner.contract.error_messages import RefusedFile, envelope, invalid_result, legible, with_refusals
-from runner.contract.hints import mended
+from runner.contract.hints import repaired
 from runner.contract.intake import Intake
 from runner.contract.jsonable import NotJsonError, jsonable
 from runner.contract.models import Artifact, Canvas, DeferredArtifact, Display, Result
@@ -157,7 +157,7 @@ def _blocks(wire: Mapping[str, Any], warnings: list[str]) -> dict[int, Mapping[s
 
 def _block_fault(block: object) -> str | None:
     if not isinstance(block, dict):
-        return "is no object"
+        return "is not an object"
     match block.get("type"):
         case "text":
             return None if isinstance(block.get("text"), str) else "has no text"
@@ -256,15 +256,15 @@ def _is_of_another_shape(payload: Mapping[str, Any], *, failed: bool) -> bool:
     A contract value has no empty key of ours. Nothing is lost by that where all keys are ours and one of them
     has content; elsewhere an empty key may be of another system. An error without keys of others is ours.
     """
-    given = {key: payload[key] for key in _SHAPES if key in payload}
-    filled = {key: item for key, item in given.items() if item not in (None, [], {})}
+    shaped = {key: payload[key] for key in _SHAPES if key in payload}
+    filled = {key: item for key, item in shaped.items() if item not in (None, [], {})}
     has_others = not payload.keys() <= _KEYS
     if lists_files(payload) or (failed and not has_others):
         return False
     return (
         bool(filled.get("artifacts"))
-        or (len(filled) < len(given) and (has_others or not filled))
-        or any(not isinstance(item, _SHAPES[key]) for key, item in given.items() if item is not None)
+        or (len(filled) < len(shaped) and (has_others or not filled))
+        or any(not isinstance(item, _SHAPES[key]) for key, item in shaped.items() if item is not None)
     )
 
 
@@ -315,14 +315,14 @@ def _take_files(value: dict[str, Any], blocks: Mapping[int, Mapping[str, Any]], 
 def _take_legacy(value: dict[str, Any], intake: Intake) -> None:
     if value.keys().isdisjoint(_LEGACY):
         return
-    given = {key: value.get(key) for key in _LEGACY}
-    for key, items in given.items():
+    legacy = {key: value.get(key) for key in _LEGACY}
+    for key, items in legacy.items():
         if items and value.get("artifacts"):
             intake.warnings.append(f"{key} is ignored beside artifacts")
         elif items is not None and not isinstance(items, list):
             intake.warnings.append(f"{key} is no array, ignored")
     if not value.get("artifacts"):
-        intake.legacy(*given.values())
+        intake.legacy(*legacy.values())
 
 
 def _mend(value: dict[str, Any], intake: Intake, links: Sequence[Any]) -> dict[str, Any]:
@@ -332,7 +332,7 @@ def _mend(value: dict[str, Any], intake: Intake, links: Sequence[Any]) -> dict[s
     if "results" not in value:
         meant = _misspelled(value)
         intake.warnings.append(_MISSPELLED.format(meant) if meant else "the tool returned no `results`")
-    mended = {"results": value.pop("results", None)}
+    repaired = {"results": value.pop("results", None)}
     meta_data = with_refusals(_meta_data(value, intake.warnings), intake.refusals)
     retryable = _retryable(value, meta_data, intake.warnings)
     if retryable is not None:
@@ -348,8 +348,8 @@ def _mend(value: dict[str, Any], intake: Intake, links: Sequence[Any]) -> dict[s
         "incomplete": _joined(value.pop("incomplete", None), intake.incomplete),
     }
     value.pop("meta_data_truncated", None)
-    mended |= {key: item for key, item in found.items() if item not in (None, [], {})}
-    return flag_meta_data({**mended, **value})
+    repaired |= {key: item for key, item in found.items() if item not in (None, [], {})}
+    return flag_meta_data({**repaired, **value})
 
 
 def _meta_data(value: dict[str, Any], warnings: list[str]) -> dict[str, Any]:
@@ -374,7 +374,7 @@ def _retryable(value: dict[str, Any], meta_data: dict[str, Any], warnings: list[
         if isinstance(given, bool):
             return given
         if given is not None:
-            warnings.append("retryable is no boolean, ignored")
+            warnings.append("retryable is not a boolean, ignored")
     return None
 
 
@@ -390,7 +390,7 @@ def _hints(
     value: dict[str, Any], key: str, hints: type[BaseModel], warnings: list[str]
 ) -> dict[str, Any] | None:
     given = _object(value, key, warnings)
-    return None if given is None else mended(given, hints, key, warnings)
+    return None if given is None else repaired(given, hints, key, warnings)
 
 
 def _misspelled(keys: Iterable[str]) -> str | None:

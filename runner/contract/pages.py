@@ -56,8 +56,8 @@ def sandbox_tokens(wanted: object) -> tuple[str, ...]:
     words = wanted.split() if isinstance(wanted, str) else wanted
     if not isinstance(words, list):
         return _DEFAULT_TOKENS
-    asked = {word.lower() for word in words if isinstance(word, str)}
-    granted = [token for token in _TOKENS if token in asked]
+    lowered = {word.lower() for word in words if isinstance(word, str)}
+    granted = [token for token in _TOKENS if token in lowered]
     if "allow-scripts" in granted and "allow-same-origin" in granted:
         granted.remove("allow-same-origin")
     return tuple(granted)

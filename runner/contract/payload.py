@@ -1,6 +1,6 @@
 """Conversion between MCP results and the values that tools returned.
 
-The structured content, without the wrapping that FastMCP gives to what is no object; else the one text, read
+The structured content, without FastMCP's wrapping of values other than objects; else the one text, read
 as JSON where it is an object or a list; else the content blocks.
 
 Source: MCP specification 2025-11-25, tools, "Structured Content"; rule N2 of the conformance cases;

@@ -1,7 +1,7 @@
 """Errors for unexpected exceptions of our own code: an id for the client, the cause for the log.
 
 Such an exception is a fault of ours. Its text may hold paths, arguments or secrets, and says nothing to
-whoever called; so the log gets it, with its traceback, under an id that the caller is told.
+the caller; so the log gets it, with its traceback, under an id that the caller is told.
 
 Source: the table of error codes in `docs/cli.md`.
 """

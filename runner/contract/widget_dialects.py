@@ -76,12 +76,12 @@ def widget_rights(tool: Mapping[str, Any]) -> WidgetRights:
     A tool destroys nothing if it says that it only reads, or that it only adds; MCP takes one that says
     neither for destructive.
     """
-    meta, said = tool.get("_meta"), tool.get("annotations")
+    meta, annotations = tool.get("_meta"), tool.get("annotations")
     ui = meta.get("ui") if isinstance(meta, Mapping) else None
     named = ui.get("visibility") if isinstance(ui, Mapping) else None
     accessible = isinstance(meta, Mapping) and meta.get(WIDGET_ACCESSIBLE) is True
-    harmless = isinstance(said, Mapping) and (
-        said.get("readOnlyHint") is True or said.get("destructiveHint") is False
+    harmless = isinstance(annotations, Mapping) and (
+        annotations.get("readOnlyHint") is True or annotations.get("destructiveHint") is False
     )
     may_call = "app" in named if isinstance(named, list) else accessible
     return WidgetRights(may_call=may_call, may_destroy=not harmless)

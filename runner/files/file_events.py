@@ -1,7 +1,7 @@
 """Events for users' interfaces when a file is added to My Files or removed.
 
 `artifact_stored` and `artifact_removed` carry a reference, never content. The first says all that a row of
-a list of files has, so that nobody asks for the list anew. A file that was uploaded is
+a list of files has, so that nobody needs to request the list again. A file that was uploaded is
 also announced in a `files_update`, as the files of a result are; those of a result are announced there,
 when the result says how to show them.
 
@@ -26,9 +26,9 @@ REMOVED = "artifact_removed"
 
 
 def tell(events: Events, change: FileChange) -> None:
-    """Publish what a change means to whoever listens to its user."""
+    """Publish what a change means to the subscribers of its user."""
     record = change.record
-    told: list[dict[str, Any]] = [
+    messages: list[dict[str, Any]] = [
         {
             "type": REMOVED if change.gone else STORED,
             "artifact": record.ref.model_dump(mode="json"),
@@ -38,8 +38,8 @@ def tell(events: Events, change: FileChange) -> None:
         }
     ]
     if record.said.origin is Origin.UPLOADED and not change.gone:
-        told.append({"type": "files_update", "files": [_file(record)], "display": {"open": False}})
-    for event in told:
+        messages.append({"type": "files_update", "files": [_file(record)], "display": {"open": False}})
+    for event in messages:
         events.publish(event, user=home_segment(change.user), session=change.session)
 
 

@@ -188,12 +188,12 @@ class Library:
         """Return the files of whom `MyFiles.holder` names.
 
         Raises:
-            ValueError: The text is nobody's `holder`.
+            ValueError: The text is not the `holder` of any user.
         """
         if not holder.startswith("{"):
             return self.of(holder)
-        said = json.loads(holder)
-        return self.of(said["user"], said["session"])
+        claims = json.loads(holder)
+        return self.of(claims["user"], claims["session"])
 
     async def end_idle_sessions(self, idle_s: float) -> int:
         """End the sessions that have been idle for so many seconds; return how many it was."""
@@ -202,7 +202,7 @@ class Library:
         return sum(names is not None for names in ended)
 
     async def end_sessions_named(self, name: str) -> None:
-        """End the sessions of that name, of whoever they are, that nobody uses."""
+        """End the unused sessions of that name, of all users."""
         for session in await run_in_thread(_known, self.sessions):
             if session.name == name:
                 await self.of(session.user, name).end_session()
@@ -261,11 +261,11 @@ class MyFiles:
             temporary: Keep it for a while outside My Files: found by its id, and by no name.
 
         Raises:
-            OSError: The source is no regular file or cannot be opened.
+            OSError: The source is not a regular file or cannot be opened.
             CallError: `E_STORE`, `E_QUOTA` or `E_FILE_TOO_LARGE`; nothing was kept.
         """
         safe = safe_name(name)
-        said = Put(
+        put = Put(
             name=safe,
             mime=mime,
             origin=origin,
@@ -274,29 +274,29 @@ class MyFiles:
             reason=deferral.reason if deferral else None,
             expires_at=deferral.expires_at if deferral else None,
         )
-        kept = self.scope if not self.library.persist else replace(self.scope, session_id=None)
+        scope = self.scope if not self.library.persist else replace(self.scope, session_id=None)
         async with self.in_use():
             if temporary:
-                return await self._put_temporarily(source, said, kept)
-            record = await self._put(source, said, kept)
+                return await self._put_temporarily(source, put, scope)
+            record = await self._put(source, put, scope)
         self._tell(record)
         return record
 
-    async def _put_temporarily(self, source: int | Path | bytes, said: Put, scope: Scope) -> Record:
+    async def _put_temporarily(self, source: int | Path | bytes, put: Put, scope: Scope) -> Record:
         try:
-            return await self._put(source, replace(said, retention=Retention.OBSERVATIONS), scope)
+            return await self._put(source, replace(put, retention=Retention.OBSERVATIONS), scope)
         except CallError as error:
             if error.code is not Code.E_QUOTA:
                 raise
         # Larger than what may pass through: a file then, that goes as soon.
-        kept_s = self.library.temporary_s
-        end = self.library.clock() + timedelta(seconds=kept_s) if kept_s else None
-        return await self._put(source, replace(said, expires_at=end), scope)
+        lifetime_s = self.library.temporary_s
+        end = self.library.clock() + timedelta(seconds=lifetime_s) if lifetime_s else None
+        return await self._put(source, replace(put, expires_at=end), scope)
 
-    async def _put(self, source: int | Path | bytes, said: Put, scope: Scope) -> Record:
+    async def _put(self, source: int | Path | bytes, put: Put, scope: Scope) -> Record:
         if isinstance(source, bytes):
-            return await self.library.store.put_bytes(source, said, scope=scope)
-        return await self.library.store.put_file(source, said, scope=scope)
+            return await self.library.store.put_bytes(source, put, scope=scope)
+        return await self.library.store.put_file(source, put, scope=scope)
 
     async def find(self, name: str) -> Record | None:
         """Return the file of that name or, since every stored name is safe, of its safe form."""
@@ -335,7 +335,7 @@ class MyFiles:
         return None
 
     async def all(self) -> Sequence[Record]:
-        """Return all files, by name. Observations are no files."""
+        """Return all files, by name. Observations are not files."""
         found = await self.library.store.list(scope=self.scope)
         return [record for record in found if record.said.retention is Retention.FILES]
 
@@ -394,7 +394,7 @@ class MyFiles:
         return removed
 
     def in_use(self, *, to_read: bool = False) -> AbstractAsyncContextManager[None]:
-        """Keep the session from ending meanwhile; its idle time begins anew when the block ends.
+        """Keep the session from ending meanwhile; its idle time restarts when the block ends.
 
         Args:
             to_read: Whether to go on where that cannot be noted, as on a full disk.

@@ -18,7 +18,7 @@ MOST = 1000
 
 
 class CursorError(ValueError):
-    """A cursor is none that a page has named."""
+    """The cursor does not come from an earlier page."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

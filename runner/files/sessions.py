@@ -1,7 +1,7 @@
 """Sessions whose files end with them: who has one, and which have been idle for too long.
 
 Only needed where files do not persist. A session is a small file below the state folder; its time says
-when it was last used. Whoever uses a session holds a shared lock on its file, and only who gets the
+when it was last used. A user of a session holds a shared lock on its file, and only who gets the
 exclusive one may end it: no host ends what another one, or a shell, is using.
 
 Source: requirements S1-12 and S1-13; architecture, decision "Session"; flock(2).
@@ -45,14 +45,14 @@ class Right(Protocol):
         """Forget the session: it has ended."""
 
     def release(self) -> None:
-        """Give the right back; whoever waits for the session begins it anew, or goes on with it."""
+        """Give the right back; a waiting caller restarts the session, or continues it."""
 
 
 class KnownSessions(Protocol):
     """The sessions that were used and have not ended, as `Sessions` has them. All of it blocks."""
 
     def using(self, session: Session, *, to_read: bool = False) -> AbstractContextManager[None]:
-        """Use a session: it does not end meanwhile, and its idle time begins anew."""
+        """Use a session: it does not end meanwhile, and its idle time restarts."""
 
     def claim(self, session: Session, *, idle_s: float = 0) -> Right | None:
         """Return the right to end a session; None: it may not end."""
@@ -92,7 +92,7 @@ class Claim:
         self._path.unlink(missing_ok=True)
 
     def release(self) -> None:
-        """Give the right back; whoever waits for the session begins it anew, or goes on with it."""
+        """Give the right back; a waiting caller restarts the session, or continues it."""
         locks.let_go(self._fd)
 
 
@@ -108,7 +108,7 @@ class Sessions:
 
     @contextmanager
     def using(self, session: Session, *, to_read: bool = False) -> Iterator[None]:
-        """Use a session: it does not end meanwhile, and its idle time begins anew. Blocks while it ends.
+        """Use a session: it does not end meanwhile, and its idle time restarts. Blocks while it ends.
 
         Args:
             session: The session.
@@ -173,7 +173,7 @@ class Sessions:
             while True:
                 fd = open_lock(path)
                 locks.wait_for(fd, shared=True)
-                # Whoever ended it may have removed the file between our open and our lock.
+                # The process that ended it may have removed the file between our open and our lock.
                 if locks.is_linked(fd):
                     break
                 os.close(fd)
@@ -181,7 +181,7 @@ class Sessions:
             raise _unusable(error) from error
         try:
             note = json.dumps([session.user, session.name]).encode()
-            # The name of the file follows from what is in it, so a damaged note can be mended.
+            # The name of the file follows from what is in it, so a damaged note can be repaired.
             if os.pread(fd, len(note) + 1, 0) != note:
                 os.ftruncate(fd, len(note))
                 os.pwrite(fd, note, 0)

@@ -75,10 +75,9 @@ class Upkeep:
             log.warning("spool cannot be used", extra={"reason": error.strerror})
             return
         if left:
-            facts = {"files": left, "folder": str(store.spool.folder)}
+            # The next server with this state folder uploads them.
             log.warning(
-                "files still wait for the store; the next server with this state folder sends them",
-                extra=facts,
+                "spooled files not uploaded", extra={"files": left, "folder": str(store.spool.folder)}
             )
 
     def in_use(self, user: User) -> AbstractAsyncContextManager[None]:
@@ -90,8 +89,8 @@ class Upkeep:
         return self.library.of(user.name, user.session).in_use()
 
     async def end(self, session: str) -> None:
-        """End a session, of whoever spoke in it: its files go, where files do not persist."""
-        # Whoever only uploaded files in it has not been heard of here.
+        """End a session of any user: its files are deleted, where files do not persist."""
+        # A user who only uploaded files in it is not known here.
         self._spoken.discard(session)
         if not self.ends:
             return

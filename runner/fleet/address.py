@@ -1,6 +1,6 @@
 """Address of a fleet's Redis, and the check that the connection is safe.
 
-Whoever can write to it decides what worker nodes do, and whoever can read it reads arguments and results of
+Write access to it controls what worker nodes do; read access reveals arguments and results of
 all users. So beyond this machine it must be reached over TLS, with its certificate checked, and with a
 password, unless the operator says that the network itself is safe.
 
@@ -39,7 +39,7 @@ class RedisAddress:
             insecure: Whether one beyond this machine may do without TLS and password.
 
         Raises:
-            UsageError: It is no address of Redis, or the way there is open to others.
+            UsageError: It is not an address of Redis, or the way there is open to others.
         """
         try:
             parts = urlsplit(url)
@@ -87,8 +87,8 @@ def _lacking(parts: SplitResult) -> list[str]:
 
 def _is_verified(parts: SplitResult) -> bool:
     """Return whether the client checks who answers, as it does unless its address says otherwise."""
-    asked = parse_qs(parts.query, keep_blank_values=True)
-    needed, names = asked.get("ssl_cert_reqs", ["required"]), asked.get("ssl_check_hostname", ["true"])
+    options = parse_qs(parts.query, keep_blank_values=True)
+    needed, names = options.get("ssl_cert_reqs", ["required"]), options.get("ssl_check_hostname", ["true"])
     return set(needed) == {"required"} and {name.lower() for name in names} <= {"true", "1", "yes"}
 
 

@@ -140,12 +140,12 @@ class FleetConnection:
                 self._dockets[node] = known
             return known
 
-    async def hear(self, stream: str, heard: Callable[[bytes], Awaitable[None] | None]) -> None:
+    async def hear(self, stream: str, receive: Callable[[bytes], Awaitable[None] | None]) -> None:
         """Read a stream for ever, each entry once it was heard gone from there; go on after an outage.
 
         Args:
             stream: The stream.
-            heard: Takes what an entry says; does not raise.
+            receive: Takes what an entry says; does not raise.
         """
         done: list[bytes] = []
         while True:
@@ -164,7 +164,7 @@ class FleetConnection:
             done = []
             for entry, fields in _entries(replies[-1]):
                 done.append(entry)
-                taken = heard(fields.get(b"said", b""))
+                taken = receive(fields.get(b"said", b""))
                 if taken is not None:
                     await taken
 
@@ -176,8 +176,8 @@ class FleetConnection:
             raise UsageError(f"redis_url: Redis at {self.address.shown} does not answer: {error}") from error
         with contextlib.suppress(ResponseError):
             # Services that are run for others do not tell.
-            said = await self.redis.config_get("maxmemory-policy")
-            policy = said.get("maxmemory-policy")
+            reply = await self.redis.config_get("maxmemory-policy")
+            policy = reply.get("maxmemory-policy")
             if policy not in (None, "noeviction"):
                 raise UsageError(
                     f"Redis at {self.address.shown} may forget calls when its memory is full "
@@ -186,7 +186,7 @@ class FleetConnection:
 
 
 def _client(address: RedisAddress, timeout_s: float) -> Redis:
-    # Whoever asks knows whether to ask again.
+    # The caller knows whether to retry.
     return Redis.from_url(
         address.url,
         socket_timeout=timeout_s,

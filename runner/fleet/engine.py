@@ -1,4 +1,4 @@
-"""The executor of a host whose calls run on worker nodes: placed, sent, listened to, and placed anew.
+"""The executor of a host whose calls run on worker nodes: placed, sent, watched, and placed again.
 
 The host that has a client's request owns the call: it finds a node for it, and it alone decides, when a node
 falls silent, whether the call may be given to another. A node asks before it begins (`scripts/begin.lua`),
@@ -101,7 +101,7 @@ class FleetEngine:
         async with FleetConnection.open(toolset.settings) as connection:
             engine = cls(toolset=toolset, connection=connection, release=release)
             log.info("host of a fleet", extra={"host": engine.host, "release": release})
-            said = connection.keys.said(engine.host)
+            stream = connection.keys.said(engine.host)
             if not toolset.library.persist:
                 engine.sessions = SharedSessions(redis=connection.blocking(), keys=connection.keys)
                 toolset.share(engine.sessions)
@@ -109,7 +109,7 @@ class FleetEngine:
             lasting = engine.lasting = [
                 asyncio.create_task(work)
                 for work in (
-                    connection.hear(said, engine._hear),
+                    connection.hear(stream, engine._hear),
                     engine._watch(),
                     engine.placing.listen(),
                     engine.placing.look(),
@@ -125,7 +125,7 @@ class FleetEngine:
                     task.cancel()
                 await asyncio.wait((*lasting, *engine._ending))
                 with contextlib.suppress(*REDIS_FAILURES):
-                    await connection.redis.delete(said)
+                    await connection.redis.delete(stream)
 
     @property
     def running(self) -> int:
@@ -218,7 +218,7 @@ class FleetEngine:
         if ended.failure is not None:
             raise ended.error()
         if ended.answer is None:
-            raise invalid_result("the worker node", "its answer is none")
+            raise invalid_result("the worker node", "it did not send an answer")
         return ended.answer
 
     def _limits(self, request: Request, limits: Sequence[Counted]) -> list[Limit]:
@@ -235,7 +235,7 @@ class FleetEngine:
         ]
 
     async def _ended(self, call: FarCall, listener: CallListener) -> Ended:
-        """Place a call, and return how it ended; place it anew where that does no harm.
+        """Place a call, and return how it ended; place it again where that does no harm.
 
         Raises:
             CallError: It could not begin, or nobody can say how it ended.
@@ -250,7 +250,7 @@ class FleetEngine:
                     ended = await self._heard(call, listener)
                 except Again as reason:
                     log.warning(
-                        "call placed anew", extra={"call": call.id, "node": call.node, "reason": str(reason)}
+                        "call placed again", extra={"call": call.id, "node": call.node, "reason": str(reason)}
                     )
                     await self.placing.give_back(call)
                     call.epoch += 1
@@ -262,7 +262,7 @@ class FleetEngine:
             raise may_have_run(str(reason)) from reason
         finally:
             del self._calls[call.id]
-            # Whoever waits for the answer does not wait for this.
+            # The waiter for the answer does not wait for this.
             ending = asyncio.create_task(self._let_go(call, is_over=is_over))
             self._ending.add(ending)
             ending.add_done_callback(self._ending.discard)
@@ -284,36 +284,36 @@ class FleetEngine:
         """Pass on what a node says of a call, until it says how that ended."""
         asking = list["asyncio.Task[None]"]()
         try:
-            while (said := await call.next()).kind != "end":
-                if said.kind == "refused":
+            while (message := await call.next()).kind != "end":
+                if message.kind == "refused":
                     call.avoided = call.node or ""
                     raise Again("the node did not take it")
-                if said.kind == "ask":
-                    asking.append(asyncio.create_task(self._answer(call, listener, said.body)))
+                if message.kind == "ask":
+                    asking.append(asyncio.create_task(self._answer(call, listener, message.body)))
                 else:
-                    await _noted(said.body, listener)
+                    await _noted(message.body, listener)
         finally:
             for task in asking:
                 task.cancel()
         if call.lost:
             await listener.dropped(call.lost)
-        return read_ended(said.body)
+        return read_ended(message.body)
 
     async def _answer(self, call: FarCall, listener: CallListener, body: Mapping[str, Any]) -> None:
         """Send a tool's request to the client, and its answer to the node."""
         if body.get("method") in CLIENT_REQUESTS:
-            said = await listener.request(body)
+            reply = await listener.request(body)
         else:
-            said = {"error": {"code": -32601, "message": "a node may ask clients only what tools may"}}
+            reply = {"error": {"code": -32601, "message": "a node may ask clients only what tools may"}}
         answer = HostMessage(
-            kind="answer", call=call.id, body={"number": body.get("number"), "said": dict(said)}
+            kind="answer", call=call.id, body={"number": body.get("number"), "said": dict(reply)}
         )
         with contextlib.suppress(*REDIS_FAILURES):
             await self._tell(str(call.node), answer)
 
-    async def _tell(self, node: str, told: HostMessage) -> None:
+    async def _tell(self, node: str, message: HostMessage) -> None:
         stream = self.connection.keys.told(node)
-        sealed = self.connection.key.seal(told.model_dump(), to=node)
+        sealed = self.connection.key.seal(message.model_dump(), to=node)
         async with self.connection.redis.pipeline(transaction=False) as both:
             both.xadd(stream, {"said": sealed})
             both.pexpire(stream, _HOUR_MS)
@@ -321,13 +321,13 @@ class FleetEngine:
 
     async def _hear(self, text: bytes) -> None:
         try:
-            said: NodeMessage = read(NodeMessage, text, self.connection.key, to=self.host)
+            message: NodeMessage = read(NodeMessage, text, self.connection.key, to=self.host)
         except Forged as error:
             log.warning("a message was dropped", extra={"reason": str(error)})
             return
-        call = self._calls.get(said.call)
+        call = self._calls.get(message.call)
         if call is not None:
-            call.hear(said)
+            call.hear(message)
 
     async def _watch(self) -> None:
         """Keep the leases of calls, and find those whose node is gone."""
@@ -372,7 +372,7 @@ class FleetEngine:
                 await self._take_back(call, "the worker node did not take it")
 
     async def _take_back(self, call: FarCall, reason: str) -> None:
-        """Take a call away from its node; have it placed anew where that does no harm."""
+        """Take a call away from its node; have it placed again where that does no harm."""
         try:
             stood = await self._revoke(call)
         except REDIS_FAILURES:

@@ -43,9 +43,9 @@ def may_have_run(cause: str) -> CallError:
     return error
 
 
-def _busy(said: str, suggestion: str) -> CallError:
+def _busy(message: str, suggestion: str) -> CallError:
     return CallError(
         Code.E_BUSY,
-        f"{said}; try again in {RETRY_AFTER_S} seconds",
+        f"{message}; try again in {RETRY_AFTER_S} seconds",
         details={"retry_after_seconds": RETRY_AFTER_S, "suggestion": suggestion},
     )

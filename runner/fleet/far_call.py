@@ -27,7 +27,7 @@ class Limit:
 
 
 class Again(Exception):
-    """A call has to be placed anew: it has not begun, or may be done twice."""
+    """A call has to be placed again: it has not started, or may run twice."""
 
 
 class Gone(Exception):
@@ -98,19 +98,19 @@ class FarCall:
         self.has_taken = self.has_begun = False
         self._said = asyncio.Queue(_MOST_SAID)
 
-    def hear(self, said: NodeMessage) -> None:
+    def hear(self, message: NodeMessage) -> None:
         """Take what a node says. What is said of an earlier placing counts no more."""
-        if said.epoch != self.epoch:
+        if message.epoch != self.epoch:
             return
-        if said.kind == "took":
+        if message.kind == "took":
             self.has_taken = True
-        elif said.kind == "begun":
+        elif message.kind == "begun":
             self.has_taken = self.has_begun = True
-        elif said.kind == "note" and self._said.qsize() >= _MOST_SAID // 2:
+        elif message.kind == "note" and self._said.qsize() >= _MOST_SAID // 2:
             # A client that reads nothing must not keep the end of its call from it.
             self.lost += 1
         else:
-            self._put(said)
+            self._put(message)
 
     def over(self, error: Exception) -> None:
         """End the waiting for what the node says."""
@@ -120,15 +120,15 @@ class FarCall:
         """Return what its node says next.
 
         Raises:
-            Again: It is to be placed anew.
+            Again: It has to be placed again.
             Gone: It had begun, and its node is gone.
         """
-        said = await self._said.get()
-        if isinstance(said, Exception):
-            raise said
-        return said
+        message = await self._said.get()
+        if isinstance(message, Exception):
+            raise message
+        return message
 
-    def _put(self, said: NodeMessage | Exception) -> None:
+    def _put(self, message: NodeMessage | Exception) -> None:
         if self._said.full():
             self._said.get_nowait()
-        self._said.put_nowait(said)
+        self._said.put_nowait(message)

@@ -74,12 +74,12 @@ class FarState:
             seconds, micros = await self.redis.time()
             now = seconds + micros / 1e6
             async with self.redis.pipeline(transaction=True) as whole:
-                for name, kept in changes.items():
-                    if kept is None:
+                for name, stored in changes.items():
+                    if stored is None:
                         whole.hdel(key, name)
                     else:
-                        ends = "" if kept.left_s is None else repr(now + kept.left_s)
-                        whole.hset(key, name, f"{ends}\n{kept.text}")
+                        ends = "" if stored.left_s is None else repr(now + stored.left_s)
+                        whole.hset(key, name, f"{ends}\n{stored.text}")
                 whole.hincrby(key, "", 1)
                 whole.pexpire(key, int(self.stay_s * 1000))
                 replies = await whole.execute()
@@ -90,7 +90,7 @@ class FarState:
 
 
 def _read(entries: Mapping[bytes, bytes], *, now: float) -> Mapping[str, StateItem]:
-    """Return values as Redis has them; what is none is left out."""
+    """Return values as Redis has them, without those that are None."""
     found: dict[str, StateItem] = {}
     for name, text in entries.items():
         ends, _, value = text.decode(errors="replace").partition("\n")

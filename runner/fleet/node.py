@@ -165,28 +165,28 @@ class Node:
     async def _taken(self, record: str) -> None:
         """Take a call out of the docket. What becomes of it, its host is told, and not the docket."""
         try:
-            said: SentCall = read(SentCall, record.encode(), self.connection.key, to=self.name)
+            sent: SentCall = read(SentCall, record.encode(), self.connection.key, to=self.name)
         except Forged as error:
             log.warning("a record was dropped", extra={"reason": str(error)})
             return
-        is_ours = said.version == WIRE_VERSION and said.release == self.release
-        is_known = said.call in self._calls
+        is_ours = sent.version == WIRE_VERSION and sent.release == self.release
+        is_known = sent.call in self._calls
         if not is_ours or self._is_draining or is_known or self.fenced.is_set():
-            await self._say(said.host, NodeMessage(call=said.call, epoch=said.epoch, kind="refused"))
+            await self._say(sent.host, NodeMessage(call=sent.call, epoch=sent.epoch, kind="refused"))
             return
         call = NodeCall(
-            record=said, toolset=self.toolset, begin=self._begins, send=self._say, state=self._state
+            record=sent, toolset=self.toolset, begin=self._begins, send=self._say, state=self._state
         )
-        self._calls[said.call] = call
+        self._calls[sent.call] = call
         call.task = asyncio.create_task(call.run())
-        call.task.add_done_callback(lambda task: self._over(said.call, task))
+        call.task.add_done_callback(lambda task: self._over(sent.call, task))
         # The docket notes that it is done with it in ten commands, for which a short call need not wait.
         await asyncio.wait({call.task}, timeout=_DOCKET_WAITS_S)
 
     def _over(self, call: str, task: "asyncio.Task[None]") -> None:
         self._calls.pop(call, None)
         if not task.cancelled() and (fault := task.exception()) is not None:
-            log.error("a call failed on this node", exc_info=fault, extra={"call": call})
+            log.error("fleet call failed", exc_info=fault, extra={"call": call})
 
     async def _begins(self, record: SentCall) -> bool:
         key = self.connection.keys.call(record.call)
@@ -197,10 +197,10 @@ class Node:
             log.warning("a call could not begin", extra={"call": record.call, "fault": str(error)})
             return False
 
-    async def _say(self, host: str, said: NodeMessage) -> None:
-        if said.kind == "note" and len(str(said.body)) > _MOST_NOTE_BYTES:
+    async def _say(self, host: str, message: NodeMessage) -> None:
+        if message.kind == "note" and len(str(message.body)) > _MOST_NOTE_BYTES:
             return
-        await self._outbox.put((host, said))
+        await self._outbox.put((host, message))
 
     async def _send(self) -> None:
         """Send what is to be said, in order; the end of a call as often as it takes."""
@@ -231,23 +231,23 @@ class Node:
                     whole.xadd(stream, {"said": text})
                 await whole.execute()
         except REDIS_FAILURES as error:
-            log.warning("nothing can be said to hosts", extra={"fault": str(error)})
+            log.warning("fleet message not sent", extra={"fault": str(error)})
             return False
         return True
 
     def _told(self, text: bytes) -> "asyncio.Future[None] | None":
         try:
-            told: HostMessage = read(HostMessage, text, self.connection.key, to=self.name)
+            message: HostMessage = read(HostMessage, text, self.connection.key, to=self.name)
         except Forged as error:
             log.warning("a message was dropped", extra={"reason": str(error)})
             return None
-        call = self._calls.get(told.call)
-        match told.kind:
+        call = self._calls.get(message.call)
+        match message.kind:
             case "cancel" if call is not None and call.task is not None:
                 call.task.cancel()
             case "answer" if call is not None:
-                call.answered(told.body)
-            case "ended" if isinstance(session := told.body.get("session"), str):
+                call.answered(message.body)
+            case "ended" if isinstance(session := message.body.get("session"), str):
                 return asyncio.ensure_future(self.toolset.end_session(session))
         return None
 
@@ -263,7 +263,7 @@ class Node:
             except REDIS_FAILURES as error:
                 log.warning("redis is out of reach", extra={"fault": str(error), "node": self.name})
             if time.monotonic() - self._heard_at > FENCE_S - _BEAT_S:
-                log.error("this node is cut off and ends its calls", extra={"calls": len(self._calls)})
+                log.error("fleet node fenced", extra={"calls": len(self._calls)})
                 self.fenced.set()
                 for call in self._calls.values():
                     if call.task is not None:
@@ -298,7 +298,7 @@ class Node:
         is_revoked = state[0] is not None and (not is_mine or state[0] == b"revoked")
         was_lost = time.monotonic() - self._lost_at < _LOST_S
         if is_revoked or call.silent > (_SILENT_BEATS_IF_LOST if was_lost else _SILENT_BEATS):
-            log.info("a call is not wanted any more", extra={"call": call.record.call})
+            log.info("fleet call abandoned", extra={"call": call.record.call})
             call.task.cancel()
 
     async def _end(self, work: list["asyncio.Task[Any]"]) -> None:

@@ -91,16 +91,16 @@ class NodeCall:
         )
         await self.state.fetch(user.segment, stays=record.stays)
         with contextlib.suppress(Unwanted):
-            said = await self._end_of(request)
+            end = await self._end_of(request)
             await self.state.store(user.segment)
-            await self._say("end", said)
+            await self._say("end", end)
 
     def answered(self, body: Mapping[str, Any]) -> None:
         """Take what the client has answered."""
         question = self._questions.pop(str(body.get("number")), None)
-        said: object = body.get("said")
-        if question is not None and not question.done() and isinstance(said, dict):
-            question.set_result(said)
+        reply: object = body.get("said")
+        if question is not None and not question.done() and isinstance(reply, dict):
+            question.set_result(reply)
 
     async def _end_of(self, request: Request) -> dict[str, Any]:
         """Return how it ended, as its host is told.
@@ -150,19 +150,21 @@ class NodeCall:
             raise Unwanted(self.record.call)
         self.has_begun = True
 
-    async def _note(self, said: Mapping[str, Any]) -> None:
-        await self._say("note", dict(said))
+    async def _note(self, note: Mapping[str, Any]) -> None:
+        await self._say("note", dict(note))
 
-    async def _ask(self, asked: Mapping[str, Any]) -> Mapping[str, object]:
+    async def _ask(self, request: Mapping[str, Any]) -> Mapping[str, object]:
         number = secrets.token_hex(8)
         question = self._questions[number] = asyncio.get_running_loop().create_future()
         try:
-            await self._say("ask", {**asked, "number": number})
+            await self._say("ask", {**request, "number": number})
             answer: Mapping[str, object] = await question
             return answer
         finally:
             self._questions.pop(number, None)
 
     async def _say(self, kind: Any, body: Mapping[str, Any] | None = None) -> None:
-        said = NodeMessage(call=self.record.call, epoch=self.record.epoch, kind=kind, body=dict(body or {}))
-        await self.send(self.record.host, said)
+        message = NodeMessage(
+            call=self.record.call, epoch=self.record.epoch, kind=kind, body=dict(body or {})
+        )
+        await self.send(self.record.host, message)

@@ -110,7 +110,7 @@ async def restored(
         found["structuredContent"] = {"result": item} if said.is_wrapped else item
     elif "structuredContent" in wire:
         if not isinstance(wire["structuredContent"], dict):
-            raise invalid_result("the worker node", "its structured content is no object")
+            raise invalid_result("the worker node", "its structured content is not an object")
         found["structuredContent"] = FileReferences(inlined).value(wire["structuredContent"], contents=True)
     if "content" not in wire:
         return found

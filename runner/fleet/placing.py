@@ -2,7 +2,7 @@
 
 What becomes free is said to every host, with whose turn it is: each wakes the calls that may have it and no
 others, since a thousand that ask again at once keep Redis from its work. What was said may be lost, or meant
-for a host that is gone: so each host also asks now and then whose turn it is, once for all its calls.
+for a host that is gone: so each host also polls for whose turn it is, once for all its calls.
 """
 
 import asyncio
@@ -93,18 +93,18 @@ class Placing:
                 waiting.limit = None
                 refusal, patience_s = no_node(self.release), _NODES_S
                 try:
-                    said, *what = await self._answer(call)
+                    state, *what = await self._answer(call)
                 except REDIS_FAILURES as error:
                     refusal = redis_lost(problem_of(error))
                     await asyncio.sleep(_LOOK_S)
                 else:
-                    if said == b"placed":
+                    if state == b"placed":
                         call.placed(what[0].decode(), stays=bool(what[1]), now=time.monotonic())
                         call.request.steps.done("place")
                         # Redis has taken the user off those who wait, and knows nothing of their other calls.
                         self._wake([waiting.user], but=waiting)
                         return
-                    if said == b"full":
+                    if state == b"full":
                         refusal, patience_s = no_room(_PLACE_S), _PLACE_S
                         waiting.limit = call.limits[what[0] - 1].key if what[0] >= _OTHER_LIMITS else ""
                 left_s = began + patience_s - time.monotonic()
@@ -136,9 +136,9 @@ class Placing:
                     await channel.subscribe(self.connection.keys.freed)
                     while True:
                         leave_if_cancelled()
-                        heard = await channel.get_message(ignore_subscribe_messages=True, timeout=1.0)
-                        if heard:
-                            self._wake(*_freed(heard.get("data")))
+                        message = await channel.get_message(ignore_subscribe_messages=True, timeout=1.0)
+                        if message:
+                            self._wake(*_freed(message.get("data")))
             await asyncio.sleep(_LOOK_S)
 
     async def look(self) -> None:
@@ -170,8 +170,8 @@ class Placing:
 
     async def _unwanted_place(self, call: FarCall, asking: "asyncio.Task[Any]") -> None:
         with contextlib.suppress(CallError, *REDIS_FAILURES):
-            said, *what = await asking
-            if said == b"placed":
+            state, *what = await asking
+            if state == b"placed":
                 call.node = what[0].decode()
                 await self.give_back(call, is_over=True)
 
@@ -218,7 +218,7 @@ class Placing:
 
 
 def _freed(message: object) -> tuple[list[str], list[str]]:
-    """Return the users whose turn it is, and the limits that hold one call less; none of what is no message.
+    """Return the users whose turn it is, and the limits with one call less; empty if it is not a message.
 
     Shape: see `scripts/release.lua`.
     """

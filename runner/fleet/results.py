@@ -111,7 +111,7 @@ class Ended(_Part):
         interim: A question or a task, which goes to the client untouched.
         failure: The error that it ended with.
         wire_error: The error of JSON-RPC that it ended with.
-        answer: The answer to a request that is no tool call.
+        answer: The answer to a request other than a tool call.
         fared: How its worker fared.
     """
 
@@ -237,7 +237,7 @@ async def completed_of(
     if said.interim is not None:
         question = question_of(said.interim)
         if question is None:
-            raise invalid_result("the worker node", "what it names a question is none")
+            raise invalid_result("the worker node", "it sent a malformed question")
         return Completed.for_now(question, spec)
     if said.value is None:
         raise said.error()
@@ -333,7 +333,7 @@ def _files(entries: Sequence[Mapping[str, Any]], files: Sequence[ArtifactFile]) 
     return [
         {
             "id": file.id,
-            # Bytes are in the store, and are no name.
+            # Bytes are in the store, and are not a name.
             "origin": None if file.is_content else file.origin,
             "block": file.block,
             "entry": {key: item for key, item in entry.items() if key not in _OURS},
@@ -353,12 +353,12 @@ def _failure(error: CallError) -> dict[str, Any]:
     }
 
 
-def _error(said: _Failure) -> CallError:
-    code = Code.__members__.get(said.code)
+def _error(failure: _Failure) -> CallError:
+    code = Code.__members__.get(failure.code)
     if code is None:
-        return invalid_result("the worker node", f"it names the error {said.code[:64]!r}, which is none")
-    error = CallError(code, said.message, details=said.details, retryable=said.retryable)
-    error.answer, error.beside = said.answer, said.beside
+        return invalid_result("the worker node", f"it sent an unknown error code, {failure.code[:64]!r}")
+    error = CallError(code, failure.message, details=failure.details, retryable=failure.retryable)
+    error.answer, error.beside = failure.answer, failure.beside
     return error
 
 

@@ -1,4 +1,4 @@
-"""The key of a fleet: whoever has it may write records that hosts and nodes believe to be of the fleet.
+"""The key of a fleet. Its holder can write records that hosts and nodes accept as the fleet's.
 
 Redis carries what they tell each other. A record without the seal of this key, or sealed for another
 receiver, is dropped. So another program that uses the same Redis, or has found its password, can take calls
@@ -65,7 +65,7 @@ class FleetKey:
         """Return the record that a sealed text holds.
 
         Raises:
-            Forged: The seal is not of this key, or for another receiver; or it is no JSON object.
+            Forged: The seal is not of this key, or for another receiver; or it is not a JSON object.
         """
         raw = text if isinstance(text, bytes) else text.encode("utf-8", "replace")
         mac, body = raw[:_MAC_CHARS], raw[_MAC_CHARS:]
@@ -74,9 +74,9 @@ class FleetKey:
         try:
             record = strict_json.loads(body.decode())
         except (ValueError, RecursionError) as error:
-            raise Forged(f"a record that is no JSON: {error}") from error
+            raise Forged(f"a record that is not JSON: {error}") from error
         if not isinstance(record, dict):
-            raise Forged("a record that is no JSON object")
+            raise Forged("a record that is not a JSON object")
         return record
 
     def _mac(self, body: bytes, to: str) -> str:

@@ -1,4 +1,4 @@
-"""`runner worker`: a worker node, until it is told to stop. Cut off from Redis, it begins anew later."""
+"""`runner worker`: a worker node, until it is stopped. Cut off from Redis, it restarts later."""
 
 import asyncio
 import logging
@@ -62,7 +62,7 @@ async def serve_node(settings: Settings, targets: Sequence[str]) -> int:
     now = _Now()
     async with (
         FleetConnection.open(settings) as connection,
-        # Through all its lives: a node that waits for Redis is well, and whoever watches it has to see that.
+        # Through all its lives: a node that waits for Redis is healthy, and monitoring has to see that.
         metrics_served(settings.metrics_address, Metrics(), now.gauges, hosts=settings.allowed_hosts),
     ):
         while not signals.stopped.is_set():

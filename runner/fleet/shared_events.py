@@ -170,9 +170,9 @@ class SharedEvents:
                         self.events.note_missed()
                     while True:
                         leave_if_cancelled()
-                        heard = await channel.get_message(ignore_subscribe_messages=True, timeout=1.0)
-                        if heard:
-                            self._heard(heard.get("data"))
+                        message = await channel.get_message(ignore_subscribe_messages=True, timeout=1.0)
+                        if message:
+                            self._heard(message.get("data"))
             was_cut_off = True
             await asyncio.sleep(_AGAIN_S)
 

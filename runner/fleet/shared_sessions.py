@@ -95,7 +95,7 @@ class SharedSessions:
 
     @contextmanager
     def using(self, session: Session, *, to_read: bool = False) -> Iterator[None]:
-        """Use a session: no host ends it meanwhile, and its idle time begins anew. Blocks while it ends.
+        """Use a session: no host ends it meanwhile, and its idle time restarts. Blocks while it ends.
 
         Args:
             session: The session.
@@ -137,14 +137,14 @@ class SharedSessions:
         """
         names, whose = self._names(session), secrets.token_hex(8)
         try:
-            given = SESSION_CLAIM.run_now(
+            claimed = SESSION_CLAIM.run_now(
                 self.redis,
                 [names.known, names.uses, names.end],
                 names.note, whose, int(_END_S * 1000), int(idle_s * 1000),
             )  # fmt: skip
         except REDIS_FAILURES as error:
             raise _unusable(error) from error
-        return _Right(self, names, whose) if given else None
+        return _Right(self, names, whose) if claimed else None
 
     def known(self, *, idle_s: float = 0) -> Iterator[Session]:
         """Yield the sessions that have been unused for so long and have not ended, the longest unused first.

@@ -29,7 +29,7 @@ _URL_SAFE_AND_BLANKS = str.maketrans({"-": "+", "_": "/", " ": None, "\t": None,
 
 
 def canonical(text: object) -> str | None:
-    """Return base64 `text` in the standard alphabet, padded, without blanks; None if it is no base64."""
+    """Return base64 `text` in the standard alphabet, padded, without blanks; None if it is not base64."""
     if not isinstance(text, str) or not text.isascii():
         return None
     # Translating a large text takes longer than decoding it, and most need none.

@@ -96,7 +96,7 @@ def _header(text: str) -> list[str] | None:
 
 
 def _first_rows(text: str, delimiter: str) -> list[list[str]]:
-    """Return rows that a text begins with, read as a table; none if it is no table."""
+    """Return rows that a text begins with, read as a table; none if it is not a table."""
     beginning = text[:_BEGINNING_CHARS]
     rows: list[list[str]] = []
     try:

@@ -29,7 +29,7 @@ _CUT_OFF = "EOF while parsing"
 _STRING = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)', re.DOTALL)
 _HALF_WORD = re.compile(r"(?<![^\s:,\[])(?:t(?:ru?)?|f(?:a(?:ls?)?)?|n(?:ul?)?)\Z")
 _WORDS = {"t": "true", "f": "false", "n": "null"}
-# What of a number that was cut off is no number yet.
+# The start of a truncated number that is not yet a number.
 _HALF_NUMBER = re.compile(r"(?<=\d)(?:\.|[eE][+-]?)\Z")
 _CONTROL = re.compile(r"[\0-\x1f]")
 _ESCAPES = {code: f"\\u{code:04x}" for code in range(32)}
@@ -40,7 +40,7 @@ def parse_object(text: str) -> dict[str, Any]:
     """Return the JSON object that `text` is, or was before it was cut off. Blank text is an empty object.
 
     Raises:
-        ValueError: It is none; the message says what is wrong and where.
+        ValueError: It is not JSON; the message says what is wrong and where.
     """
     if not text.strip():
         return {}
@@ -98,6 +98,6 @@ def _quoted(text: str) -> str:
     around = _STRING.sub("", text)
     missing = sum(around.count(opening) - around.count(closing) for opening, closing in _BRACKETS)
     end = len(text) - missing
-    said = text[last[0].start() : end] if last else ""
-    closed = all(said.count(opening) <= said.count(closing) for opening, closing in _BRACKETS)
-    return f'{text[:end]}"{text[end:]}' if said and closed else text
+    literal = text[last[0].start() : end] if last else ""
+    closed = all(literal.count(opening) <= literal.count(closing) for opening, closing in _BRACKETS)
+    return f'{text[:end]}"{text[end:]}' if literal and closed else text

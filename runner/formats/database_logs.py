@@ -52,7 +52,7 @@ class Committed:
 
 
 def committed(log: int) -> Committed | None:
-    """Return what a write-ahead log of SQLite holds; None if that is nothing, or it is no such log."""
+    """Return what a write-ahead log of SQLite holds; None if it is empty, or not such a log."""
     header = os.pread(log, _HEADER.size, 0)
     if len(header) < _HEADER.size:
         return None
@@ -69,8 +69,8 @@ def committed(log: int) -> Committed | None:
             pages |= pending
             size = pages_after
             pending.clear()
-    kept = {number: at for number, at in pages.items() if number <= size}
-    return Committed(page_bytes, size * page_bytes, kept) if size else None
+    current = {number: at for number, at in pages.items() if number <= size}
+    return Committed(page_bytes, size * page_bytes, current) if size else None
 
 
 def is_transaction_under_way(journal: int) -> bool:

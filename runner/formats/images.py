@@ -28,7 +28,7 @@ Read = Callable[[int, int], bytes]
 
 
 def image_size(read: Read) -> Size | None:
-    """Return width and height in pixels as an image's header says; None where it is no known image."""
+    """Return width and height in pixels as an image's header says; None if it is not a known image."""
     header = read(_HEADER, 0)
     size = next((size for signature, size in _FORMATS.items() if header.startswith(signature)), None)
     if size is None:

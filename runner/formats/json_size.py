@@ -1,6 +1,6 @@
 """The size of a JSON value, estimated from below, and not further than anybody wants to know.
 
-Whoever has to decide between the event loop and a thread must not look at all of a large value for that.
+A caller that chooses between the event loop and a thread must not walk all of a large value for that.
 """
 
 from typing import Any

@@ -1,6 +1,6 @@
 """Binary formats by their first bytes; short signatures must be confirmed by the following ones.
 
-Text formats are none of them: what is text may be read. Office documents are told from other archives by
+Text formats are not among them: text may be read. Office documents are told from other archives by
 the names of their parts, which an archive holds in clear.
 
 Source: document 004, appendix A; rule X2 of the conformance cases; the formats' own specifications (PNG,
@@ -274,7 +274,7 @@ def magic_numbers() -> tuple[bytes, ...]:
 
 
 def identify(content: bytes, *, probe_bytes: int = 5_000_000) -> BinaryFormat | None:
-    """Return the format of `content`, or None if it is none of those known.
+    """Return the format of `content`, or None if it is unknown.
 
     Args:
         content: The bytes, or the first `PROBE_BYTES` of them for a first opinion.
@@ -289,7 +289,7 @@ def identify(content: bytes, *, probe_bytes: int = 5_000_000) -> BinaryFormat | 
 
 
 def identify_base64(text: object) -> BinaryFormat | None:
-    """Return the format of the bytes of a base64 text by its beginning; None if it is none of those known."""
+    """Return the format of the bytes of a base64 text by its beginning; None if it is unknown."""
     # A letter too many would make all of it no base64.
     body = canonical(text[: PROBE_BYTES // 3 * 4]) if isinstance(text, str) else None
     return None if body is None else identify(decode(body))

@@ -1,7 +1,7 @@
 """Row count of a text table: CSV, TSV and JSON lines, counted in a bounded part of the file.
 
-A line break inside a quoted field ends no row, and a blank line is none. Larger files are estimated
-from their beginning, and the estimate says that it is one.
+A line break inside a quoted field does not end a row, and a blank line is not counted. Larger files are
+estimated from their beginning, and the estimate says that it is one.
 
 Source: RFC 4180; a quote that does not begin a field quotes nothing, as in Python's `csv`.
 """
@@ -44,13 +44,13 @@ class Count:
 
 
 def count_rows(read: Callable[[int, int], bytes], size: int, *, quotes: bool, header: bool) -> Count | None:
-    """Count the rows of a text table; None where it is no such text.
+    """Count the rows of a text table; None where it is not such a text.
 
     Args:
         read: Returns so many bytes of the text at most, from so far into it.
         size: Its length in bytes.
         quotes: Whether a quoted field may hold line breaks, as in CSV.
-        header: Whether the first row names the columns, and is none of the data.
+        header: Whether the first row names the columns, and is not data.
     """
     first = read(_CHUNK, 0)
     if first.startswith(_UTF16):
@@ -80,10 +80,10 @@ class _Counter:
     def feed(self, chunk: bytes) -> bool:
         """Take a chunk; say whether this can still be a table."""
         text = self.rest + chunk
-        body, kept = self._fields.outside(text) if self._fields is not None else (text, b"")
+        body, quoted = self._fields.outside(text) if self._fields is not None else (text, b"")
         cut = max(body.rfind(b"\n"), body.rfind(b"\r")) + 1
         self.rows += _lines(body[:cut])
-        self.rest = body[cut:] + kept
+        self.rest = body[cut:] + quoted
         return len(self.rest) <= _MAX_ROW and b"\0" not in body
 
     def finish(self) -> int:

@@ -122,7 +122,7 @@ def _path(state: Path, segment: str) -> Path:
 
 
 def _shared(fd: int) -> bool:
-    """Take the lock shared; whoever only looks holds it alone for an instant."""
+    """Take the lock shared; a checker holds it exclusively for an instant."""
     for attempt in range(_ATTEMPTS):
         if locks.try_lock(fd, shared=True):
             return True

@@ -6,7 +6,7 @@ before and after each call anyway, and tells of what it meets.
 
 Several calls of one user may be under way in one home, in any number of runners, and no change time says
 whose a file is. So a file counts only once no other call is under way there: the call that ends last has what
-all of them wrote. Whoever is under way holds a lock of its open file description on the home's folder. The
+all of them wrote. A call in flight holds a lock of its open file description on the home's folder. The
 place of that lock is the time, in ns since 1970, from which on nobody has looked; a call that begins takes
 over the earliest place there is, so nothing is missed when the call that had it ends first.
 
@@ -35,7 +35,7 @@ _LOG, _LOG_OF_OTHERS = "-wal", ".wal"
 # What change times are taken from advances in steps, at most this long.
 _STEP_NS = 10_000_000
 _CLOCK_REALTIME_COARSE = 5
-# The first finds the place of whoever began first, as a rule, and the second that there is none before it.
+# The first usually finds the place of the earliest call, and the second that there is none before it.
 _FEW_LOOKS = 2
 # Locks of calls are met in the order in which these began. Only a tool's own make for more looks than a few,
 # and all it brings about by that is that some of its own files are not told of.
@@ -48,7 +48,7 @@ _NEVER_OUTPUT = (
     "*.part", "*.lock", "*.lck", "*.pid", "*-journal", "*-wal", "*-shm", "*~", "*.swp", "fontlist-*.json",
     "fontconfig", "core", "core.[0-9]*", "node_modules",
 )  # fmt: skip
-"""Patterns of names that are no outputs, whoever wrote them: of a file, or of any folder that it lies in."""
+"""Patterns of names that are never outputs: of a file, or of any folder that it lies in."""
 
 
 class ChangedFile(NamedTuple):
@@ -94,7 +94,7 @@ class Changes:
         self._began_ns = self._since_ns = now_ns
         # A tool may hold locks on its home as well, a hundred thousand, and each look passes them all.
         if not self._takes_over(_FEW_LOOKS):
-            # Whoever ends meanwhile must not find itself alone.
+            # A call that ends meanwhile must not find itself alone.
             self._hold()
             await run_in_thread(self._takes_over, _MOST_LOOKS)
         self._began_alone = self._since_ns == now_ns and not self._is_locked(0, 0)

@@ -1,7 +1,7 @@
 """Empty a folder that hostile code filled, without ever touching anything outside it.
 
 Every step is one system call on one name relative to an open folder, and no name is ever followed: what
-is no folder is unlinked, and a folder is entered only as `openat2` finds it, below its parent and not
+is not a folder is unlinked, and a folder is entered only as `openat2` finds it, below its parent and not
 over a mount. A tree is not climbed down and up again: the folders inside a folder are moved to the top
 first, so depth costs neither descriptors nor recursion, and `..` is never trusted.
 
@@ -139,7 +139,7 @@ def _move(fd: int, name: str, top: int, moved: list[str], result: Emptied) -> No
 
 
 def _unlinked(folder: int, name: str, result: Emptied) -> bool:
-    """Unlink what is no folder; False if it is one."""
+    """Unlink an entry, unless it is a folder; False if it is one."""
     try:
         os.unlink(name, dir_fd=folder)
         result.removed += 1

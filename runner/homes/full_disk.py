@@ -19,7 +19,7 @@ _log = logging.getLogger(__name__)
 
 @contextmanager
 def told_of_no_room(user: str) -> Iterator[None]:
-    """Turn what failed for want of room into an error that says so, and log it for the operator.
+    """Turn a failure on a full disk into an error that says so, and log it for the operator.
 
     Args:
         user: For whom something was to be written.

@@ -7,8 +7,8 @@ whichever state folders they have, and none misses a state folder that is gone:
 - A lease holds the folder shared, as long as it lives. Any number of runners and sessions may.
 - Making and emptying hold it exclusively, so they happen only while nobody holds a lease.
 
-A home is made under a name nobody knows, noted, and only then renamed into place, if that is free. So there
-is no moment, and no crash, after which a home stands at its place without a note. What stands there without
+A home is made under a name nobody knows, noted, and only then renamed into place, if that is free. So a
+home never stands at its place without a note, even after a crash. What stands there without
 one is taken over only where nothing of anybody's can be lost: in the range of user ids that are given to
 nobody but users, or empty, closed to others and our own. Anything else is somebody's and is refused.
 
@@ -146,12 +146,12 @@ class Homes:
                     self._leave(root_fd, held, segment)
 
     def made(self) -> tuple[Path, ...]:
-        """Return the homes there are, whoever of us has made them."""
+        """Return the existing homes, whichever process made them."""
         try:
             with open_homes(self.root) as root_fd:
                 return tuple(self.root / segment for segment in self._segments(root_fd))
         except HomeError:
-            # Whoever needs a home there is told.
+            # A call that needs a home there gets the error.
             return ()
 
     def usage(self, user: str, *, most_entries: int) -> HomeUsage | None:
@@ -274,7 +274,7 @@ class Homes:
             if not is_at(root_fd, segment, fd):
                 return False
             self._make_ready(fd, segment, owner)
-        # The folder is free for an instant here, and whoever gets it may empty and remove it once more.
+        # The folder is free for an instant here, and another process may empty and remove it again.
         locks.wait_for(fd, shared=True)
         if not is_at(root_fd, segment, fd):
             return False

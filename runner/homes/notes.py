@@ -53,11 +53,11 @@ class HomeNote:
         """Return the note that was written.
 
         Raises:
-            ValueError: It is none.
+            ValueError: It is not a note.
         """
         try:
-            said = json.loads(text)
-            return cls(segment=str(said["segment"]), kept_until=float(said["kept_until"]))
+            note = json.loads(text)
+            return cls(segment=str(note["segment"]), kept_until=float(note["kept_until"]))
         except (KeyError, TypeError, RecursionError) as error:
             raise ValueError("no note of a home") from error
 
@@ -83,7 +83,7 @@ class HomeMark:
 
     def is_named_by(self, record: Mapping[str, Any]) -> bool:
         """Return whether a record is one of this folder."""
-        # Device numbers may change when a machine or a container starts anew; births do not.
+        # Device numbers may change when a machine or a container restarts; births do not.
         same = (self.inode, self.born_ns) == (record.get("inode"), record.get("born_ns"))
         return same and (self.born_ns is not None or self.device == record.get("device"))
 

@@ -2,7 +2,7 @@
 
 They lie in the folder of homes, where every user id can enter its own. Each is held as long as its host
 lives, so what a host that was killed has left is known by its name, its owner and that nobody holds it; and
-whoever starts next removes it, whichever state folder it has.
+the next process to start removes it, whichever state folder it has.
 
 Source: `runner.system.worker_environment`, which points everything personal there, and
 `runner.system.own_folders`.

@@ -1,4 +1,4 @@
-"""HTTP routes that a tool file adds to its server (`custom_route`), answered in a worker of whoever asks.
+"""HTTP routes that a tool file adds to its server (`custom_route`), answered in a worker of its user.
 
 The host knows their paths only, and knows them behind all of its own. Who may call the tools may ask, and
 nobody else. What comes back was made by code of an author, on the origin of this server's own pages: so a
@@ -57,23 +57,23 @@ class AuthorRoutes(BaseRoute):
         return max(found, key=lambda match: match.value, default=Match.NONE), {}
 
     def _routes(self) -> Sequence[Route]:
-        """Return the routes of what is known now; compiled anew only once that is another."""
+        """Return the current routes; compiled again only when they change."""
         known = self._known()
         if known != self._compiled_of:
             self._compiled_of, self._compiled = known, compiled(known)
         return self._compiled
 
     def url_path_for(self, name: str, /, **path_params: Any) -> Any:
-        """Name no address: the host builds none of them, and whoever asks goes on to the next route."""
+        """Name no address: the host builds none, and the router goes on to the next route."""
         raise NoMatchFound(name, path_params)
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request."""
         request = Request(scope, receive)
         user = await identify(self._site, request)
-        # From here on a refusal is the file's own, of something that is no token of ours.
+        # From here on a refusal is the file's own, of something that is not a token of ours.
         spare_tokens(request)
-        asked = {
+        request_facts = {
             "method": request.method,
             "path": request.url.path,
             "query": request.url.query,
@@ -82,12 +82,12 @@ class AuthorRoutes(BaseRoute):
             ],
             "body": pybase64.b64encode(await _body(request)).decode(),
         }
-        answer = await self._ask(user, asked)
+        answer = await self._ask(user, request_facts)
         await route_response(answer, method=request.method, url=str(request.url))(scope, receive, send)
 
 
 def compiled(known: Known) -> list[Route]:
-    """Return routes that say what is for them; without those whose path is none, which a hostile file has."""
+    """Return routes that match the paths; without malformed paths, which a hostile file may have."""
     found = []
     for path, methods in known:
         with contextlib.suppress(AssertionError, ValueError):

@@ -1,6 +1,6 @@
 """Browser sessions: `POST /api/session` sets the cookie by which a browser is known, `DELETE` takes it away.
 
-Whoever may call begins one: with a bearer token, or without one where the server needs none. The cookie
+A client that may call starts one, with a bearer token where the server requires it. The cookie
 holds a token of its own, never the one it was made for; no script can read it, no other site's page can
 send it, and it ends with the bearer token or after twelve hours.
 
@@ -49,14 +49,14 @@ def routes(site: Site, under_way: UnderWay) -> list[Route]:
         # A page of another site is not to make one, whatever it sends along.
         check_page(site, request)
         user = await identify(site, request)
-        begun = await begin_session(site, user)
-        expires_at = datetime.fromtimestamp(int(begun.end), UTC).isoformat()
+        session = await begin_session(site, user)
+        expires_at = datetime.fromtimestamp(int(session.end), UTC).isoformat()
         answer = JSONResponse(
-            {"user": user.name, "session": begun.session, "expires_at": expires_at},
+            {"user": user.name, "session": session.session, "expires_at": expires_at},
             status_code=201,
             headers=SAFE_HEADERS,
         )
-        begun.set_on(answer, request)
+        session.set_on(answer, request)
         return answer
 
     async def end(request: Request) -> Response:

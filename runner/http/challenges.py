@@ -1,7 +1,7 @@
 """Requirements of a token on every route, and the challenge without a valid one.
 
 FastMCP asks for the scopes of `auth.required_scopes` on `/mcp` only; files and events are asked for here. And
-whoever is refused is told where this server describes itself, and so where to log in.
+a refused client learns where this server's metadata is, and so where to log in.
 
 Source: RFC 6750, section 3; RFC 9728, section 5.1; MCP specification 2025-11-25, "Authorization".
 """
@@ -44,7 +44,7 @@ class Challenges:
     async def _checked(self, scope: Scope, receive: Receive, send: Send) -> None:
         token = get_access_token()
         if token is not None and not set(self._required) <= set(token.scopes):
-            asked = challenge(
+            header = challenge(
                 "the token lacks a scope",
                 error="insufficient_scope",
                 scopes=self._required,
@@ -54,7 +54,7 @@ class Challenges:
                 f"this token lacks a scope that this server needs ({' '.join(self._required)}); "
                 "log in again and allow it"
             )
-            await refused(403, sentence, {_ASKS: asked})(scope, receive, send)
+            await refused(403, sentence, {_ASKS: header})(scope, receive, send)
             return
 
         async def sent(message: Message) -> None:
@@ -65,8 +65,8 @@ class Challenges:
         await self._app(scope, receive, sent)
 
     def _name(self, headers: MutableHeaders) -> None:
-        asked = headers.get(_ASKS, "")
-        scheme, _, facts = asked.partition(" ")
+        wanted = headers.get(_ASKS, "")
+        scheme, _, facts = wanted.partition(" ")
         if scheme.lower() == "bearer" and _NAMED not in facts:
             named = f'{_NAMED}="{self._metadata}"'
             headers[_ASKS] = f"{scheme} {facts}, {named}" if facts else f"{scheme} {named}"

@@ -1,7 +1,7 @@
 """`GET /events`: what happens to a user's files and calls, as server-sent events.
 
 The stream is for one user's interfaces. It hears of all sessions of the user, or with `?session=` of one.
-Events describe files and never hold them. Nothing is repeated: a page that connects anew asks for the
+Events describe files and never hold them. Nothing is repeated: a page that reconnects requests the
 list of files again.
 
 Source: HTML Standard, "Server-sent events"; requirements S0-68, S4-80; rule H5 of the conformance cases.
@@ -43,18 +43,18 @@ def routes(site: Site) -> list[Route]:
 
 
 async def _frames(site: Site, user: User, session: str | None) -> AsyncIterator[bytes]:
-    with site.events.subscribe(user=user.segment, session=session) as heard:
-        # Said at once, so that whoever connected knows from when on nothing is missed.
+    with site.events.subscribe(user=user.segment, session=session) as subscription:
+        # Sent at once, so that a client knows from when on it misses nothing.
         yield b"retry: 2000\n: listening\n\n"
         missed = 0
         while True:
             event, beats = None, False
             try:
                 async with asyncio.timeout(_BEAT_S):
-                    event = await anext(heard, None)
+                    event = await anext(subscription, None)
             except TimeoutError:
                 beats = True
-            missed, lost = _lost(heard, missed)
+            missed, lost = _lost(subscription, missed)
             if lost:
                 yield _frame({"type": MISSED, "count": lost})
             if beats:
@@ -66,9 +66,9 @@ async def _frames(site: Site, user: User, session: str | None) -> AsyncIterator[
                 yield _frame(event)
 
 
-def _lost(heard: Subscription, known: int) -> tuple[int, int]:
+def _lost(subscription: Subscription, known: int) -> tuple[int, int]:
     """Return how many events were lost in all, and how many since the listener was told."""
-    return heard.missed, heard.missed - known
+    return subscription.missed, subscription.missed - known
 
 
 def _frame(event: Mapping[str, Any]) -> bytes:

@@ -55,7 +55,7 @@ class UnsatisfiableRangeError(ValueError):
 def parse_range(header: str | None, size: int) -> tuple[int, int] | None:
     """Return first and last byte of the one range asked for, or None for the whole file.
 
-    Several ranges and what is no range of bytes are answered with the whole file, as the RFC allows.
+    Several ranges, and units other than bytes, are answered with the whole file, as the RFC allows.
 
     Raises:
         UnsatisfiableRangeError: The range has no byte of the file.
@@ -164,13 +164,13 @@ def file_response(request: Request, files: MyFiles, file: Record) -> OpenedRespo
     A browser that would make them part of a page is refused.
     """
     size, etag = file.size, f'"{file.sha256}"'
-    asked = request.headers
-    if asked.get("sec-fetch-dest") in _RUNS:
+    request_headers = request.headers
+    if request_headers.get("sec-fetch-dest") in _RUNS:
         return refused(403, "a stored file is never part of a page: no script, no style, no frame")
     # If-Range asks for the whole when the file is no longer the one it began with.
-    partly = request.method == "GET" and asked.get("if-range", etag) == etag
+    partly = request.method == "GET" and request_headers.get("if-range", etag) == etag
     try:
-        part = parse_range(asked.get("range"), size) if partly else None
+        part = parse_range(request_headers.get("range"), size) if partly else None
     except UnsatisfiableRangeError:
         return refused(416, f"the file has {size} bytes", {"Content-Range": f"bytes */{size}"})
     first, last = part or (0, size - 1)

@@ -147,12 +147,14 @@ class _FilesApi:
 
 def _limit(request: Request) -> int | None:
     """Return how many files a page has at most, or None where all are wanted."""
-    given = request.query_params.get("limit")
-    if given is None:
+    limit_text = request.query_params.get("limit")
+    if limit_text is None:
         return None
-    if not (given.isascii() and given.isdecimal() and 1 <= int(given[:8]) <= MOST):
-        raise Refusal(400, f"limit is how many files a page has, from 1 to {MOST}; {given[:20]!r} is not")
-    return int(given)
+    if not (limit_text.isascii() and limit_text.isdecimal() and 1 <= int(limit_text[:8]) <= MOST):
+        raise Refusal(
+            400, f"limit is how many files a page has, from 1 to {MOST}; {limit_text[:20]!r} is not"
+        )
+    return int(limit_text)
 
 
 def _shown(file: Record) -> dict[str, Any]:

@@ -83,8 +83,8 @@ class Gateway:
         self._header = self._shown.lower().encode()
         self._networks = [ip_network(each) for each in settings.auth.gateway_addresses]
         self._names = wanted_names(settings.auth.gateway_names)
-        asked = {"auth.gateway_addresses": self._networks, "auth.gateway_names": self._names}
-        self._asked = ", ".join(setting for setting, values in asked.items() if values)
+        checks = {"auth.gateway_addresses": self._networks, "auth.gateway_names": self._names}
+        self._asked = ", ".join(setting for setting, values in checks.items() if values)
         self._give = give
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -117,11 +117,11 @@ class Gateway:
             sentence = f"{self._shown} must name one user, once, as UTF-8 text; see to the gateway"
             await refused(400, sentence)(scope, receive, send)
             return
-        kept = [
+        remaining = [
             (name, value) for name, value in scope["headers"] if name not in (self._header, b"authorization")
         ]
         passed = (b"authorization", f"Bearer {self._give(user)}".encode())
-        await self._app({**scope, "headers": [*kept, passed]}, receive, send)
+        await self._app({**scope, "headers": [*remaining, passed]}, receive, send)
 
     def _is_gateway(self, peer: IPv4Address | IPv6Address | None, names: frozenset[str]) -> bool:
         if self._names and self._names.isdisjoint(names):

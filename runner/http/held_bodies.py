@@ -183,7 +183,7 @@ class HeldBody:
 
 
 async def streamed(request: Request) -> AsyncIterator[bytes]:
-    """Yield the body of a request in pieces; whoever asks for the next one holds none of those before."""
+    """Yield the body of a request in chunks; a consumer holds one at a time."""
     body: HeldBody | None = request.scope.get(_IN_SCOPE)
     if body is not None:
         body.is_held = False

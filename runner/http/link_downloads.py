@@ -1,4 +1,4 @@
-"""Downloads: `GET /api/files/download/{key}?token=…` streams one stored file to whoever holds its token.
+"""Downloads: `GET /api/files/download/{key}?token=…` streams one stored file to the holder of its token.
 
 The token is the permission, so a request needs no cookie and no login; it opens one file of one user
 until it expires, or once.

@@ -2,7 +2,7 @@
 
 A cookie is signed, so on its own it would hold to its end, wherever a copy of it is. So a session holds only
 as long as its note is there, which is taken away when the user logs out. That needs no room, holds for every
-process with the same state folder and after a restart, and whoever removes the notes logs everybody out:
+process with the same state folder and after a restart, and removing the notes logs everybody out:
 nothing that gets lost lets anybody in.
 
 A note is a symbolic link that leads nowhere: it is there as a whole or not at all, and takes no block of a
@@ -148,11 +148,11 @@ def _is_abandoned(note: Path) -> bool:
 
 
 def _clear_way(path: Path) -> None:
-    """Set apart what is in the place of a note and is none; whoever reads it takes it for no session."""
+    """Set aside what stands at a note's path and is not one; readers treat it as no session."""
     if os.path.lexists(path) and not path.is_symlink():
         with holding(path.parent):
             if os.path.lexists(path) and not path.is_symlink():
-                set_apart(path, "it is no note of a browser session")
+                set_apart(path, "it is not a note of a browser session")
 
 
 def _read(path: Path) -> Login | None:

@@ -61,18 +61,18 @@ class FormFile:
                 },
             )
         except FormParserError as error:
-            raise Refusal(400, f"this is no multipart form: {error}") from error
+            raise Refusal(400, f"this is not a multipart form: {error}") from error
 
     def feed(self, chunk: bytes) -> bytes:
         """Take the next piece of the form; return what it has of the file.
 
         Raises:
-            Refusal: This is no form, or it has a second file.
+            Refusal: This is not a form, or it has a second file.
         """
         try:
             self._parser.write(chunk)
         except MultipartParseError as error:
-            raise Refusal(400, f"this is no multipart form: {error}") from error
+            raise Refusal(400, f"this is not a multipart form: {error}") from error
         data, self._pieces = b"".join(self._pieces), []
         return data
 

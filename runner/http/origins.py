@@ -3,7 +3,7 @@
 FastMCP's guard looks at `Host`: the server's own address, the loopback names and `allowed_hosts` are
 answered to. It lets pages of every port of this machine in, and compares by patterns. So `Origin` is looked
 at here, in front of it, on every route and whatever else a request proves: a page of this server, or an
-origin that stands in `allowed_origins`, each exactly as a browser writes it. What is no browser sends none.
+origin that stands in `allowed_origins`, each exactly as a browser writes it. Other clients send none.
 
 Source: MCP specification 2025-11-25, "Transports", security warning; RFC 6454, section 6; `docs/serving.md`.
 """

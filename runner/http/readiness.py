@@ -90,7 +90,7 @@ class Readiness:
         tokens: What makes links.
         own_paths: Paths of ours, which nobody is told.
         stopping: Says why no further call is taken, if that is so.
-        identity: Says why nobody's token can be checked, if that is so.
+        identity: Returns why tokens cannot be checked at present, if so.
     """
 
     def __init__(

@@ -1,6 +1,6 @@
 """The end of an MCP session over HTTP, as its client says it: a `DELETE` of `/mcp` that is granted.
 
-Elsewhere the header only names a session, whoever's it is, and a `DELETE` removes one file.
+Elsewhere the header only names a session of any user, and a `DELETE` removes one file.
 
 Source: MCP 2025-11-25, "Streamable HTTP", session management.
 """

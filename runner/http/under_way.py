@@ -104,7 +104,7 @@ class EndsWithSession:
             await refused(401, ENDED)(scope, receive, send)
         elif "content-length" not in answer["headers"]:
             await send({"type": "http.response.body", "body": b"", "more_body": False})
-        # What has another length than was said is no whole answer, and the connection is closed.
+        # A body whose length differs from its header is incomplete, and the connection is closed.
 
     async def _watched(self, user: User) -> None:
         """End what is under way in a session once another process has ended that: `runner users revoke`."""

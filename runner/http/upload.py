@@ -53,7 +53,7 @@ class UploadedFile:
     """A file that arrived whole.
 
     Attributes:
-        fd: The file, open; it belongs to whoever received it.
+        fd: The file, open; owned by the receiver.
         name: Its name, as the client wrote it.
         mime: Its MIME type where the client knows more than the name says.
     """
@@ -113,11 +113,11 @@ async def read_json(request: Request, max_bytes: int) -> object:
         if len(body) > max_bytes:
             raise Refusal(413, too_large)
     if values_above(bytes(body), _MOST_VALUES):
-        raise Refusal(400, f"the body is no JSON of a few members: it has more than {_MOST_VALUES:,} values")
+        raise Refusal(400, f"the body is not JSON with few members: it has more than {_MOST_VALUES:,} values")
     try:
         return json.loads(body)
     except (ValueError, RecursionError) as error:
-        raise Refusal(400, f"the body is no JSON: {error}") from error
+        raise Refusal(400, f"the body is not JSON: {error}") from error
 
 
 class _Sink:
@@ -215,7 +215,7 @@ async def _of_json(request: Request, sink: _Sink, max_bytes: int) -> UploadedFil
         raise Refusal(400, "the body must be a JSON object with filename and content_base64")
     content = await asyncio.to_thread(canonical, said.get("content_base64"))
     if content is None:
-        raise Refusal(400, "content_base64 is no base64")
+        raise Refusal(400, "content_base64 is not base64")
     decoded = await asyncio.to_thread(decode, content)
     await sink.expect(len(decoded), len(decoded))
     await sink.write(decoded)

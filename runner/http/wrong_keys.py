@@ -4,7 +4,7 @@ They are counted by the address that they come from, and by the user or the key 
 who tries from many addresses is slowed all the same. The address is the one that the web server knows, which
 behind a proxy on this machine is the one that the proxy forwards.
 
-A right one is never slowed, whoever else is at its address or tries for its user: only then is it known to be
+A right one is never slowed, even if others at its address or for its user fail: only then is it known to be
 right. So an answer waits only once it says no. What was tried is not kept.
 
 Source: OWASP Authentication Cheat Sheet, "Protect Against Automated Attacks"; RFC 6585, section 4.
@@ -63,11 +63,11 @@ def spare_tokens(request: Request) -> None:
 
 
 def of_address(host: str) -> str:
-    """Return whom an address stands for: of version 6 whoever has one, has 2**64 of them."""
+    """Return the client that an address stands for: an IPv6 client has 2**64 addresses."""
     try:
         address = ip_address(host)
     except ValueError:
-        # Forwarded by whoever likes to: any text would be a new address.
+        # Any client can send a forwarded address: each text would be a new one.
         return _NO_ADDRESS
     return str(ip_network(f"{host}/64", strict=False)) if isinstance(address, IPv6Address) else host
 

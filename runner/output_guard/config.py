@@ -86,7 +86,7 @@ class BinaryDetection(BaseModel):
     )
     require_magic_bytes: bool = Field(
         default=True,
-        description="Only take what begins as a known format does; else any base64 that is no text.",
+        description="Only take what begins as a known format does; else any base64 that is not text.",
     )
 
     @property

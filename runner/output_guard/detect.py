@@ -195,7 +195,7 @@ def _numbers(value: list[Any] | dict[str, Any]) -> Iterator[int]:
     """Yield the bytes of a list, of its rows, or of an object whose keys count from 0.
 
     Raises:
-        TypeError: It is none of these.
+        TypeError: It has another type.
     """
     for index, item in enumerate(value):
         inner = value[item] if isinstance(value, dict) and item == str(index) else item
@@ -343,7 +343,7 @@ def _pieces(places: Suspects, detector: Detector) -> Iterator[_Piece]:
 
 
 def _from(text: str, start: int) -> int:
-    """Return where the `data:` URL begins whose base64 begins at `start`; `start` itself where it is none."""
+    """Return where the `data:` URL begins whose base64 begins at `start`; `start` itself if there is none."""
     header = _URL_HEADER.search(text[max(0, start - _URL_HEADER_MAX) : start])
     return start - (len(header[0]) if header else 0)
 

@@ -150,7 +150,7 @@ def head(text: str, start: int = 0) -> bytes:
 
 
 def unhex(text: str, *, probe: bool = False) -> bytes | None:
-    """Return the bytes of hexadecimal digits, or of the first of them; None if `text` is none."""
+    """Return the bytes of hexadecimal digits, or of the first of them; None if `text` is not hexadecimal."""
     start = _HEX_START.match(text)
     if start is None:
         return None
@@ -176,7 +176,7 @@ def cut(text: str, limit: int) -> str:
 
 
 def data_url(text: str) -> str | None:
-    """Return the base64 of a `data:` URL, or None if `text` is no such URL."""
+    """Return the base64 of a `data:` URL, or None if `text` is not such a URL."""
     body = url_body(text)
     return unquote(body) if body and "%" in body else body
 

@@ -89,7 +89,7 @@ def _module(name: str, folder: Path | None, *, named_config: bool) -> ModuleType
     # A name of its own: one like `json` must not stand for the library's in the host.
     spec = importlib.util.spec_from_file_location(f"runner_operator_{name.replace('.', '_')}", beside)
     if spec is None:
-        raise UsageError(f"{beside} is no Python module")
+        raise UsageError(f"{beside} is not a Python module")
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
     # Of what was read, since a cached byte code beside it could be anybody's.

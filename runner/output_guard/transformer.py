@@ -69,9 +69,9 @@ class TransformerArtifacts:
     async def _put(self, find: Find) -> ArtifactRef:
         # The store belongs to the host's loop, and a transformer has another.
         keeping = asyncio.run_coroutine_threadsafe(self._keeper.keep(find), self._loop)
-        kept = await asyncio.wrap_future(keeping)
-        if kept.record is not None:
-            return kept.record.ref
+        result = await asyncio.wrap_future(keeping)
+        if result.record is not None:
+            return result.record.ref
         content = find.content if isinstance(find.content, bytes) else find.content.encode("utf-8", "replace")
         return ArtifactRef(
             id=f"art_{hashlib.sha256(content).hexdigest()[:12]}",
@@ -108,9 +108,9 @@ async def transformed(
         made = await _run(transformer, seen.value, keeper, timeout_s)
         return None if made is None else _seen(made)
     except Exception as error:  # noqa: BLE001 - the operator's code; its failure must not let binary content through
-        said = f"took more than {timeout_s:g} s" if isinstance(error, TimeoutError) else str(error)
+        reason = f"took more than {timeout_s:g} s" if isinstance(error, TimeoutError) else str(error)
         keeper.warnings.append(
-            f"the transformer failed, the other layers are used: {type(error).__name__}: {said}"[:500]
+            f"the transformer failed, the other layers are used: {type(error).__name__}: {reason}"[:500]
         )
         return None
 
@@ -148,7 +148,7 @@ async def _run(transformer: Transformer, result: Any, keeper: Keeper, timeout_s:
     def work() -> None:
         try:
             settle = partial(_settle, ended, asyncio.run(call()), None)
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - told to whoever waits, see `transformed`
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - raised to the waiter, see `transformed`
             settle = partial(_settle, ended, None, _as_error(error))
         finally:
             _PLACES.release()

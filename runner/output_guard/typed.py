@@ -56,8 +56,8 @@ def _media(
 ) -> LayerRun[dict[str, Any] | None]:
     content = _bytes(block.get("data"))
     declared = block.get("mimeType")
-    told = identify(content) if content is not None else None
-    if content is None or (told is None and not isinstance(declared, str)):
+    detected = identify(content) if content is not None else None
+    if content is None or (detected is None and not isinstance(declared, str)):
         # Without a MIME type and known bytes it is an object of the tool that only looks like a block.
         if isinstance(declared, str) and isinstance(block.get("data"), str):
             warnings.append(
@@ -65,13 +65,17 @@ def _media(
             )
         return None
     mime = (
-        declared if isinstance(declared, str) and is_mime(declared) else told.mime if told else DEFAULT_MIME
+        declared
+        if isinstance(declared, str) and is_mime(declared)
+        else detected.mime
+        if detected
+        else DEFAULT_MIME
     )
-    name = file_name(block, kind, mime, told.name if told else "")
+    name = file_name(block, kind, mime, detected.name if detected else "")
     found = Find(content=content, mime=mime, name=name, where=where or kind)
-    kept = yield found
+    stored = yield found
     rest = {key: item for key, item in block.items() if key != "data"}
-    return rest | reference(found, kept, summary(template, found, kept, kind, rest))
+    return rest | reference(found, stored, summary(template, found, stored, kind, rest))
 
 
 def _embedded(
@@ -84,17 +88,21 @@ def _embedded(
             warnings.append(f"{where or 'result'}: the blob of a resource is not base64, left as it is")
         return None
     declared, uri = resource.get("mimeType"), resource.get("uri")
-    told = identify(content)
+    detected = identify(content)
     mime = (
-        declared if isinstance(declared, str) and is_mime(declared) else told.mime if told else DEFAULT_MIME
+        declared
+        if isinstance(declared, str) and is_mime(declared)
+        else detected.mime
+        if detected
+        else DEFAULT_MIME
     )
     named = {"name": _last_segment(uri)} if isinstance(uri, str) else {}
-    name = file_name(named, "resource", mime, told.name if told else "")
+    name = file_name(named, "resource", mime, detected.name if detected else "")
     found = Find(content=content, mime=mime, name=name, where=where or "resource")
-    kept = yield found
+    stored = yield found
     rest = {key: item for key, item in block.items() if key != "resource"}
     rest |= {key: item for key, item in resource.items() if key != "blob"}
-    return rest | reference(found, kept, summary(template, found, kept, "resource", rest))
+    return rest | reference(found, stored, summary(template, found, stored, "resource", rest))
 
 
 def _bytes(data: object) -> bytes | None:

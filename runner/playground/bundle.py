@@ -79,9 +79,9 @@ class Bundle:
 
 
 def _takes_gzip(accepted: str) -> bool:
-    """Say whether gzip is among the encodings that a client accepts (RFC 9110, 12.5.3)."""
-    said = (each.replace(" ", "").partition(";") for each in accepted.lower().split(","))
-    weights = {name: weight for name, _, weight in said}
+    """Return whether a client accepts gzip (RFC 9110, 12.5.3)."""
+    encodings = (each.replace(" ", "").partition(";") for each in accepted.lower().split(","))
+    weights = {name: weight for name, _, weight in encodings}
     return weights.get("gzip", weights.get("*", _NEVER[0])) not in _NEVER
 
 

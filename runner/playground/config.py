@@ -1,6 +1,6 @@
-"""Whether a server has a Playground, and where: decided from the settings, before anything listens.
+"""Decides from the settings, before anything listens, whether and where a server offers the Playground.
 
-Source: decision 15: beyond this machine there is none without a login.
+Source: decision 15: beyond this machine the Playground requires a login.
 """
 
 from collections.abc import Callable, Mapping
@@ -20,7 +20,7 @@ class Playground:
     """One server's Playground.
 
     Attributes:
-        facts: Says what the page shows of the server; a JSON object, made anew for each question.
+        facts: Says what the page shows of the server; a JSON object, computed for each request.
         bundle: The built page.
         frames_port: Port of the second origin on this machine; None where there is none.
         key: The start key; None where everybody has a token.

@@ -58,8 +58,8 @@ class _Dashboards:
 
     async def open(self, request: Request) -> JSONResponse:
         """Give a token for a dashboard that the page is about to show."""
-        user, asked = await self._asked(request)
-        name, url = _word(asked, "id", _MAX_ID), _word(asked, "url", 2000)
+        user, body = await self._asked(request)
+        name, url = _word(body, "id", _MAX_ID), _word(body, "url", 2000)
         fault = fault_of_page(url, self.site.settings.iframe_origins)
         if fault is not None:
             raise Refusal(403, fault)
@@ -70,15 +70,15 @@ class _Dashboards:
 
     async def act(self, request: Request) -> Response:
         """Write down what somebody did in a dashboard."""
-        user, asked = await self._asked(request)
-        name, action = _word(asked, "id", _MAX_ID), _word(asked, "action", _MAX_ACTION)
+        user, body = await self._asked(request)
+        name, action = _word(body, "id", _MAX_ID), _word(body, "action", _MAX_ACTION)
         log.info("dashboard action", extra={"user": user.name, "dashboard": name, "action": action})
         return Response(status_code=204, headers=SAFE_HEADERS)
 
     async def verify(self, request: Request) -> JSONResponse:
-        """Tell a dashboard's own server whose a token is. The token is the permission to ask."""
-        asked = await _json(request)
-        token, name = _word(asked, "token", 4096), _word(asked, "id", _MAX_ID)
+        """Send the user of a token to a dashboard's own server. The token authorises the request."""
+        body = await _json(request)
+        token, name = _word(body, "token", 4096), _word(body, "id", _MAX_ID)
         check = partial(self.site.tokens.verify, token, purpose=DASHBOARD, key=name, now=self.site.clock())
         try:
             user = await run_sync(check)
@@ -104,8 +104,8 @@ async def _json(request: Request) -> dict[str, Any]:
     raise Refusal(400, f"a JSON object of at most {_MAX_BODY} bytes is needed, sent as application/json")
 
 
-def _word(asked: dict[str, Any], key: str, most: int) -> str:
-    value = asked.get(key)
+def _word(body: dict[str, Any], key: str, most: int) -> str:
+    value = body.get(key)
     if not isinstance(value, str) or not 0 < len(value) <= most:
         raise Refusal(400, f"{key} must be a text of 1 to {most} characters")
     return value

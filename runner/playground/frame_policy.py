@@ -1,4 +1,4 @@
-"""What a frame of the second origin may load and whom it may speak to: the headers of its page.
+"""Response headers that limit what a frame of the second origin may load and connect to.
 
 A host that is not the Playground has this policy from `runner/widgets/web/hosting/document.ts`, as a part of
 the document; a change of one is a change of both.
@@ -20,13 +20,13 @@ _LISTS = ("connectDomains", "resourceDomains", "frameDomains")
 _MAX_ORIGINS = 32
 
 
-def without_own(asked: Mapping[str, object], own: Iterable[str]) -> dict[str, object]:
+def without_own(csp: Mapping[str, object], own: Iterable[str]) -> dict[str, object]:
     """Return the lists that a resource asks for without what names the Playground's own server.
 
-    A widget would reach it as whoever looks at the widget. A pattern that covers it goes too, and sockets.
+    A widget would reach it as the person who views it. A pattern that covers it goes too, and sockets.
 
     Args:
-        asked: Lists of origins, as for `policy_of`.
+        csp: Lists of origins, as for `policy_of`.
         own: Origins of the Playground.
     """
     ours = [urlsplit(origin) for origin in own]
@@ -35,7 +35,7 @@ def without_own(asked: Mapping[str, object], own: Iterable[str]) -> dict[str, ob
         named = urlsplit(source) if isinstance(source, str) and _ORIGIN.fullmatch(source) else None
         return named is None or not any(_covers(named, each) for each in ours)
 
-    lists = ((key, asked.get(key)) for key in _LISTS)
+    lists = ((key, csp.get(key)) for key in _LISTS)
     return {key: [each for each in named if kept(each)] for key, named in lists if isinstance(named, list)}
 
 
@@ -49,28 +49,28 @@ def _covers(named: SplitResult, own: SplitResult) -> bool:
 
 
 def _is_here(host: str) -> bool:
-    """Say whether a name leads to this machine; what is meant as "any address" does too."""
+    """Return whether a name resolves to this machine. The wildcard address does too."""
     return is_loopback(host) or host.endswith(".localhost") or host == "0.0.0.0"  # noqa: S104 - compared only
 
 
 def _port(address: SplitResult) -> int:
     try:
-        given = address.port
+        port = address.port
     except ValueError:
         return -1
-    return given or (443 if address.scheme in ("https", "wss") else 80)
+    return port or (443 if address.scheme in ("https", "wss") else 80)
 
 
-def policy_of(asked: Mapping[str, object], ancestors: str) -> str:
+def policy_of(csp: Mapping[str, object], ancestors: str) -> str:
     """Return the content security policy for what a resource asks to load.
 
     Args:
-        asked: Lists of origins by the names of MCP Apps: `connectDomains`, `resourceDomains`, `frameDomains`.
+        csp: Lists of origins by the names of MCP Apps: `connectDomains`, `resourceDomains`, `frameDomains`.
         ancestors: Origins that may show the page, divided by spaces.
     """
-    connect = _origins(asked.get("connectDomains"))
-    load = _origins(asked.get("resourceDomains"))
-    frame = _origins(asked.get("frameDomains"))
+    connect = _origins(csp.get("connectDomains"))
+    load = _origins(csp.get("resourceDomains"))
+    frame = _origins(csp.get("frameDomains"))
     return "; ".join(
         [
             "default-src 'none'",
@@ -92,16 +92,16 @@ def policy_of(asked: Mapping[str, object], ancestors: str) -> str:
     )
 
 
-def connections_of(asked: Mapping[str, object]) -> str:
+def connections_of(csp: Mapping[str, object]) -> str:
     """Return the list of connections that the page and all documents in it may begin.
 
     The policy stops a document that navigates itself, but only once the browser has connected to its new
     host, and it knows nothing of hints and WebRTC. This list is looked at before.
 
     Args:
-        asked: As for `policy_of`.
+        csp: As for `policy_of`.
     """
-    named = [origin for key in _LISTS for origin in _origins(asked.get(key))]
+    named = [origin for key in _LISTS for origin in _origins(csp.get(key))]
     # A pattern that names a socket by `ws:` fits nothing: sockets are compared by their http address.
     patterns = dict.fromkeys(f'"{re.sub("^ws", "http", origin)}"' for origin in named)
     # Each hop of a redirect is left to the policy, which names what may be loaded.

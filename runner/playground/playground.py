@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 
 # Its pages are small, and nothing on it stays open.
 _MOST_CONNECTIONS = 64
-# For whoever is slow to take one of them.
+# For clients that are slow to receive one of them.
 _GRACE_S = 1
 _FRAMES_FIRST, _FRAMES = 10_000, 2_000
 _PORT_SETTING = "port, since playground_frames_url leads to the one above it"
@@ -41,13 +41,13 @@ _PORT_SETTING = "port, since playground_frames_url leads to the one above it"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class About:
-    """What is served.
+    """A summary of what the server offers.
 
     Attributes:
-        name: What the server calls itself.
+        name: The server's own name.
         kind: `tools` for tool files, `proxy` in front of other servers.
-        servers: Those other servers, by the names with which what they offer begins.
-        problems: Says why those cannot be reached that cannot, by name.
+        servers: The other servers, by the prefix of their tool names.
+        problems: Returns why a server cannot be reached, by name; reachable servers are left out.
     """
 
     name: str
@@ -79,7 +79,7 @@ async def open_playground(site: Site, about: About, *, port: int) -> AsyncIterat
     bundle = Bundle()
     async with _frames(settings, bundle, port) as frames_port:
         yield Playground(
-            # Anew for each page: limits and times may have been read anew.
+            # For each page: limits and times may have been reloaded.
             facts=lambda: _facts(site, about),
             bundle=bundle,
             frames_port=frames_port,

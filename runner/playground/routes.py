@@ -79,7 +79,7 @@ class _Routes:
     async def asset(self, request: Request) -> Response:
         found = await self.playground.bundle.asset(request)
         if found is None:
-            raise Refusal(404, "the Playground has no such file; load its page anew")
+            raise Refusal(404, "the Playground has no such file; reload its page")
         return found
 
     async def info(self, request: Request) -> JSONResponse:
@@ -96,9 +96,9 @@ class _Routes:
                 note_wrong(request, "start key", "the Playground")
             # The page says what to do where it finds no session; a second tab goes on with the first's.
             return RedirectResponse("/", status_code=303, headers=SAFE_HEADERS)
-        begun = await begin_session(self.site, known or await identify(self.site, request))
+        session = await begin_session(self.site, known or await identify(self.site, request))
         answer = RedirectResponse("/", status_code=303, headers=SAFE_HEADERS)
-        begun.set_on(answer, request)
+        session.set_on(answer, request)
         return answer
 
     def _frames(self, request: Request) -> str | None:

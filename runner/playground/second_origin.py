@@ -36,13 +36,13 @@ def make_frames(pages: Mapping[str, bytes], embedders: Iterable[str]) -> Starlet
 
     async def frame(request: Request) -> Response:
         page = pages[request.url.path]
-        asked = without_own(_read(request.query_params.get("csp", "")), own)
+        csp = without_own(_read(request.query_params.get("csp", "")), own)
         return Response(
             page,
             media_type="text/html",
             headers={
-                "Content-Security-Policy": policy_of(asked, ancestors),
-                "Connection-Allowlist": connections_of(asked),
+                "Content-Security-Policy": policy_of(csp, ancestors),
+                "Connection-Allowlist": connections_of(csp),
                 # A process of its own also where both origins are of one site: what hangs holds up itself.
                 "Origin-Agent-Cluster": "?1",
                 "X-Content-Type-Options": "nosniff",
@@ -57,11 +57,11 @@ def make_frames(pages: Mapping[str, bytes], embedders: Iterable[str]) -> Starlet
     return Starlette(routes=[Route(path, frame, methods=["GET"]) for path in pages])
 
 
-def _read(asked: str) -> Mapping[str, object]:
-    if not asked or len(asked) > _MAX_ASKED:
+def _read(text: str) -> Mapping[str, object]:
+    if not text or len(text) > _MAX_ASKED:
         return {}
     try:
-        value = json.loads(asked)
+        value = json.loads(text)
     except (ValueError, RecursionError):
         return {}
     return value if isinstance(value, dict) else {}

@@ -75,14 +75,14 @@ class PlaygroundAuth:
 
     def _note(self, session: str | None, user: User, web: Any) -> None:
         if session is not None:
-            # Whoever began it: others of the same user may only speak in it.
+            # The session's creator: others of that user may only use it.
             self._begun.setdefault(session, (user, web))
             while len(self._begun) > _MOST_SESSIONS:
                 self._begun.popitem(last=False)
 
     async def _end(self, user: User) -> None:
         """End the MCP sessions that were begun in a browser's session, as their client would."""
-        mine = [(session, web) for session, (begun_by, web) in self._begun.items() if begun_by == user]
+        mine = [(session, web) for session, (owner, web) in self._begun.items() if owner == user]
         for session, web in mine:
             self._begun.pop(session, None)
             await self._app(self._led(*self._farewell(session, web), user), _nothing, _unheard)

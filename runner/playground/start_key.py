@@ -1,4 +1,4 @@
-"""Who may use the Playground: whoever has the address that was printed at the start, or a token.
+"""Access to the Playground: by the address printed at the start, or by a token.
 
 1. The start key stands in that address. It is exchanged for a browser session at once, so that it does not
    stay in the address bar, and opens once: addresses are kept in histories and in lists of processes. The
@@ -40,9 +40,9 @@ class StartKey:
     secret: str = field(default_factory=lambda: secrets.token_urlsafe(24))
     tell: Callable[[], None] = field(default=lambda: None)
 
-    def opens(self, given: str) -> bool:
-        """Say whether `given` is the key, and use it up if so."""
-        if not hmac.compare_digest(given.encode(), self.secret.encode()):
+    def opens(self, key: str) -> bool:
+        """Return whether `key` is the start key, and use it up if so."""
+        if not hmac.compare_digest(key.encode(), self.secret.encode()):
             return False
         self.secret = secrets.token_urlsafe(24)
         self.tell()
@@ -65,7 +65,7 @@ class Passes:
         return number
 
     def take(self, number: str) -> str | None:
-        """Return whose pass it is, and use it up; None if it is none."""
+        """Return the user of a pass, and use it up; None if it is not a pass."""
         return self._users.pop(number, None)
 
 
@@ -103,7 +103,7 @@ class PassVerifier(AuthProvider):
         )
 
     async def fault(self) -> str | None:
-        """Say why no token can be checked now; None if one can. Passes always can, and let no client in."""
+        """Return why tokens cannot be checked now, else None. Passes always can, and admit no client."""
         return await tokens_fault(self._inner)
 
     @property

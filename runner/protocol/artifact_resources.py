@@ -45,8 +45,8 @@ async def read_artifact(files: MyFiles, uri: str) -> dict[str, Any]:
         async with files.open(file, offset=offset, length=length + more) as content:
             data = b"".join([chunk async for chunk in content])
     except CallError as error:
-        said = {"error_code": error.code.name, **error.details}
-        raise MCPError(code=mcp_types.INTERNAL_ERROR, message=error.message, data=said) from error
+        details = {"error_code": error.code.name, **error.details}
+        raise MCPError(code=mcp_types.INTERNAL_ERROR, message=error.message, data=details) from error
     text = _text(data, length, is_first=offset == 0) if is_text(file.mime) else None
     read = {"blob": pybase64.b64encode(data[:length]).decode("ascii")} if text is None else {"text": text}
     about = {"toolcell/size": file.size, "toolcell/name": file.name}
@@ -81,6 +81,6 @@ def _range(uri: str, query: str, file: Record) -> tuple[int, int]:
 
 
 def _numbers(query: str) -> dict[str, int]:
-    """Read a query of whole numbers; what is none becomes -1, which no range accepts."""
+    """Read a query of whole numbers; other values become -1, which no range accepts."""
     pairs = parse_qs(query, keep_blank_values=True)
     return {key: int(values[-1]) if values[-1].isdecimal() else -1 for key, values in pairs.items()}

@@ -107,18 +107,18 @@ async def read_back(name: str, arguments: object, files: MyFiles) -> dict[str, A
         CallError: The arguments are wrong, there is no such artifact, or its bytes are not text.
     """
     try:
-        given = READING[name].arguments.model_validate(arguments or {})
+        parsed = READING[name].arguments.model_validate(arguments or {})
     except ValidationError as error:
         faults = "; ".join(f"{'.'.join(map(str, f['loc']))}: {f['msg']}" for f in error.errors())
         raise CallError(Code.E_INVALID_ARGUMENT, f"{name}: {faults}") from None
-    record = await files.by_id(artifact_id(given.id) or given.id)
+    record = await files.by_id(artifact_id(parsed.id) or parsed.id)
     if record is None:
-        message = f"there is no artifact {given.id!r} of this user; it may have expired"
-        raise CallError(Code.E_FILE_NOT_FOUND, message, details={"id": given.id})
-    if isinstance(given, _Search):
-        return await _search(given, record, files)
-    if isinstance(given, _Read):
-        return await (_read if given.first_line is None else _lines)(given, record, files)
+        message = f"there is no artifact {parsed.id!r} of this user; it may have expired"
+        raise CallError(Code.E_FILE_NOT_FOUND, message, details={"id": parsed.id})
+    if isinstance(parsed, _Search):
+        return await _search(parsed, record, files)
+    if isinstance(parsed, _Read):
+        return await (_read if parsed.first_line is None else _lines)(parsed, record, files)
     return await _info(record, files)
 
 
@@ -152,26 +152,26 @@ async def _info(record: Record, files: MyFiles) -> dict[str, Any]:
     return about | {"kind": "text", "shape": shape, **_named(encoding), **shown}
 
 
-async def _read(given: _Read, record: Record, files: MyFiles) -> dict[str, Any]:
+async def _read(arguments: _Read, record: Record, files: MyFiles) -> dict[str, Any]:
     encoding = await _encoding(record, files)
     if encoding != "utf-8":
-        return await _read_other(given, record, files, encoding)
+        return await _read_other(arguments, record, files, encoding)
     # Three bytes more so that no character is cut in two and then lost.
-    data = await _bytes(record, files, given.offset, given.length + 3)
-    part = whole_characters(data, given.length, is_first=given.offset == 0)
+    data = await _bytes(record, files, arguments.offset, arguments.length + 3)
+    part = whole_characters(data, arguments.length, is_first=arguments.offset == 0)
     return {
         "id": record.id,
-        "offset": given.offset + part.start,
+        "offset": arguments.offset + part.start,
         "text": data[part].decode("utf-8", "replace"),
-        **_next(given.offset + part.stop, record),
+        **_next(arguments.offset + part.stop, record),
     }
 
 
-async def _read_other(given: _Read, record: Record, files: MyFiles, encoding: str) -> dict[str, Any]:
+async def _read_other(arguments: _Read, record: Record, files: MyFiles, encoding: str) -> dict[str, Any]:
     """Read a part of a text that is not UTF-8; an offset within a character begins before it."""
     width = {"utf-16": 2, "utf-32": 4}.get(encoding[:6], 1)
-    offset = given.offset // width * width
-    data = await _bytes(record, files, offset, max(given.length, 4))
+    offset = arguments.offset // width * width
+    data = await _bytes(record, files, offset, max(arguments.length, 4))
     decoder = codecs.getincrementaldecoder(encoding)("replace")
     is_last = offset + len(data) >= record.size
     text = decoder.decode(data, is_last)
@@ -180,10 +180,10 @@ async def _read_other(given: _Read, record: Record, files: MyFiles, encoding: st
     return {"id": record.id, "offset": offset, "text": text, **_named(encoding), **_next(reached, record)}
 
 
-async def _lines(given: _Read, record: Record, files: MyFiles) -> dict[str, Any]:
+async def _lines(arguments: _Read, record: Record, files: MyFiles) -> dict[str, Any]:
     encoding = await _encoding(record, files)
-    first = given.first_line or 1
-    kept: list[str] = []
+    first = arguments.first_line or 1
+    selected: list[str] = []
     room, more = READ_MAX_CHARS, False
     length = min(record.size, _LINES_BYTES)
     async with files.open(record, length=length) as content:
@@ -193,27 +193,27 @@ async def _lines(given: _Read, record: Record, files: MyFiles) -> dict[str, Any]
             if number < first:
                 continue
             room -= len(line) + 1
-            more = bool(kept) and (room < 0 or len(kept) == given.lines)
+            more = bool(selected) and (room < 0 or len(selected) == arguments.lines)
             if more:
                 break
-            kept.append(line.decode("utf-8", "replace").rstrip("\r"))
-    if not kept and length < record.size:
+            selected.append(line.decode("utf-8", "replace").rstrip("\r"))
+    if not selected and length < record.size:
         message = f"line {first} lies beyond the first {length} bytes; read it by offset"
         raise CallError(Code.E_INVALID_ARGUMENT, message)
     return {
         "id": record.id,
         "first_line": first,
-        "text": "\n".join(kept),
-        "lines": len(kept),
+        "text": "\n".join(selected),
+        "lines": len(selected),
         **_named(encoding),
-        **({"next_line": first + len(kept)} if more else {}),
+        **({"next_line": first + len(selected)} if more else {}),
     }
 
 
-async def _search(given: _Search, record: Record, files: MyFiles) -> dict[str, Any]:
+async def _search(arguments: _Search, record: Record, files: MyFiles) -> dict[str, Any]:
     encoding = await _encoding(record, files)
-    search = _Searching(_pattern(given.pattern), given.max_matches, encoding)
-    offset = min(given.offset, record.size)
+    search = _Searching(_pattern(arguments.pattern), arguments.max_matches, encoding)
+    offset = min(arguments.offset, record.size)
     last = min(record.size, offset + _SCAN_BYTES)
     searched = offset
     async with files.open(record, offset=offset, length=last - offset) as content:
@@ -271,8 +271,8 @@ def _pattern(pattern: str) -> Any:
     try:
         return re2.compile(pattern, options)
     except re2.error as error:
-        said = error.args[0] if error.args else "not understood"
-        text = said.decode("utf-8", "replace") if isinstance(said, bytes) else str(said)
+        reason = error.args[0] if error.args else "not understood"
+        text = reason.decode("utf-8", "replace") if isinstance(reason, bytes) else str(reason)
         message = f"the pattern {pattern[:100]!r} is no RE2 expression: {text}"
         raise CallError(Code.E_INVALID_ARGUMENT, message) from None
 

@@ -39,5 +39,5 @@ class CountedBodies:
 def _refusal(error: Unreadable) -> Response:
     # The id of an answer is one of our own, and no request of the client's.
     answer = JSONRPCError(jsonrpc="2.0", id=error.id if error.is_request else None, error=error.error)
-    said = answer.model_dump_json(by_alias=True, exclude_unset=True)
-    return Response(said, status_code=400, media_type="application/json")
+    text = answer.model_dump_json(by_alias=True, exclude_unset=True)
+    return Response(text, status_code=400, media_type="application/json")

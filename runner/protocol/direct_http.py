@@ -65,15 +65,15 @@ class DirectCalls:
             return
         first = await receive()
         body = _body(first)
-        answer = None if body is None else self._begun(body, headers, (scope, receive, send))
+        answer = None if body is None else self._start_call(body, headers, (scope, receive, send))
         if answer is None:
             answer = self._app(scope, again(first, receive), send)
         await answer
 
-    def _begun(
+    def _start_call(
         self, body: bytes, headers: Mapping[bytes, bytes], request: tuple[Scope, Receive, Send]
     ) -> Awaitable[None] | None:
-        """Begin to answer a request, if it is a usual call; return the rest of it, or None if it is none."""
+        """Start to answer a usual call; return the rest of it, or None for other requests."""
         scope, receive, send = request
         if _SESSION in headers:
             session = self._session(scope, headers[_SESSION].decode("latin-1"))
@@ -189,8 +189,8 @@ def _call(
     if not usual:
         return None
 
-    async def notify(method: str, told: Mapping[str, Any]) -> None:
-        await exchange.tell(_bytes({"jsonrpc": "2.0", "method": method, "params": dict(told)}))
+    async def notify(method: str, params: Mapping[str, Any]) -> None:
+        await exchange.tell(_bytes({"jsonrpc": "2.0", "method": method, "params": dict(params)}))
 
     return DirectCall(id=number, params=params, scope=scope, notify=notify)
 
@@ -214,7 +214,7 @@ async def _run(exchange: HttpExchange, call: DirectCall, answer: Answerer) -> No
     try:
         reply, status = {"jsonrpc": "2.0", "id": call.id, "result": await answer.answer(call)}, 200
     except asyncio.CancelledError:
-        # Whoever else has cancelled this task wants to hear of it.
+        # A cancellation from elsewhere has to propagate.
         if not is_gone or owner.uncancel():
             raise
         return

@@ -73,19 +73,19 @@ def answer_in_session(
         body: What the request holds.
         request: The request, as in ASGI.
     """
-    asked = _request(body)
-    if asked is None:
+    received = _request(body)
+    if received is None:
         return None
     scope, receive, send = request
     named = (b"mcp-session-id", session.id.encode("latin-1"))
     exchange = HttpExchange(
         receive=receive, send=send, ping=_ping, more=[named], is_stream=not session.wants_json
     )
-    said = _Said(exchange, session)
+    sender = _Said(exchange, session)
     out = Outlet(
-        send=said.send, can_ask=not session.wants_json, has_own_response=True, settled=said.settled.set
+        send=sender.send, can_ask=not session.wants_json, has_own_response=True, settled=sender.settled.set
     )
-    return said.wait(request) if take(answer, session.live, asked, out, scope=scope) else None
+    return sender.wait(request) if take(answer, session.live, received, out, scope=scope) else None
 
 
 def _request(body: bytes) -> JSONRPCRequest | None:

@@ -30,5 +30,5 @@ def in_era_of(ctx: ServerRequestContext[Any, Any], result: Mapping[str, Any]) ->
     """
     if has_sessions(ctx):
         return {key: item for key, item in result.items() if key not in _LATER_ONLY}
-    kept = {} if ctx.method in _NOT_KEPT else _UNCACHED
-    return {**kept, "resultType": "complete", **result}
+    caching = {} if ctx.method in _NOT_KEPT else _UNCACHED
+    return {**caching, "resultType": "complete", **result}

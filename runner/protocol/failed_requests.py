@@ -16,13 +16,13 @@ from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from runner.artifacts.accept import failed
 from runner.contract.unexpected_errors import unexpected
 from runner.errors import CallError
-from runner.protocol.internals.answer import is_told
+from runner.protocol.internals.answer import is_refusal
 from runner.protocol.internals.host import Relay
 from runner.protocol.messages import check_meta, check_name
 from runner.settings.own_paths import OwnPaths
 from runner.steps.client_message import Delivery, render
 
-__all__ = ["answer_failures", "failed_result", "told_error", "told_result"]
+__all__ = ["answer_failures", "failed_result", "redacted_error", "redacted_result"]
 
 
 def failed_result(error: CallError, *, protocol: str) -> dict[str, Any]:
@@ -38,15 +38,15 @@ def failed_result(error: CallError, *, protocol: str) -> dict[str, Any]:
     return message
 
 
-def told_result(own_paths: OwnPaths, result: dict[str, Any]) -> dict[str, Any]:
+def redacted_result(own_paths: OwnPaths, result: dict[str, Any]) -> dict[str, Any]:
     """Return a result as clients are told it: one that stands for an error names no path of ours."""
     if result.get("isError") is not True:
         return result
-    told: dict[str, Any] = own_paths.told(result)
-    return told
+    redacted: dict[str, Any] = own_paths.told(result)
+    return redacted
 
 
-def told_error(own_paths: OwnPaths, error: MCPError) -> MCPError:
+def redacted_error(own_paths: OwnPaths, error: MCPError) -> MCPError:
     """Return an error of JSON-RPC as clients are told it, without paths of ours."""
     return MCPError(
         code=error.error.code,
@@ -71,13 +71,13 @@ async def _answer(
         check_meta(ctx.params)
         check_name(ctx.method, ctx.params)
         result = await call_next(ctx)
-        return told_result(own_paths, result) if isinstance(result, dict) else result
+        return redacted_result(own_paths, result) if isinstance(result, dict) else result
     except MCPError as error:
-        raise told_error(own_paths, error) from error
+        raise redacted_error(own_paths, error) from error
     except Exception as error:
-        if is_told(error):
+        if is_refusal(error):
             raise
-        told = unexpected(error)
+        answer = unexpected(error)
         if ctx.method == "tools/call":
-            return failed_result(told, protocol=ctx.protocol_version)
-        raise MCPError(code=INTERNAL_ERROR, message=told.message, data=told.details) from error
+            return failed_result(answer, protocol=ctx.protocol_version)
+        raise MCPError(code=INTERNAL_ERROR, message=answer.message, data=answer.details) from error

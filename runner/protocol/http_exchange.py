@@ -23,7 +23,7 @@ _LAST = (b"x-accel-buffering", b"no")
 
 @dataclass(slots=True, kw_only=True)
 class HttpExchange:
-    """A response that is told piece by piece, by whoever knows something.
+    """A response that is sent piece by piece, as its parts become known.
 
     Attributes:
         receive: Where the client is heard to leave.
@@ -40,8 +40,8 @@ class HttpExchange:
     more: Sequence[Header] = ()
     is_stream: bool = False
     is_over: bool = field(init=False, default=False)
-    _has_begun: bool = field(init=False, default=False)
-    _told_at: float = field(init=False, default=0.0)
+    _has_started: bool = field(init=False, default=False)
+    _sent_at: float = field(init=False, default=0.0)
     _writing: asyncio.Lock = field(init=False, default_factory=asyncio.Lock)
     _patience: asyncio.TimerHandle | None = field(init=False, default=None)
     _watchers: "list[asyncio.Task[None]]" = field(init=False, default_factory=list)
@@ -49,7 +49,7 @@ class HttpExchange:
     def watch(self, left: Callable[[], None]) -> None:
         """Begin to look after the client: `left` is called if it leaves, and it hears of us meanwhile."""
         loop = asyncio.get_running_loop()
-        self._told_at = loop.time()
+        self._sent_at = loop.time()
         self._patience = loop.call_later(_PATIENCE_S, self._look_after, left)
 
     def unwatch(self) -> None:
@@ -76,7 +76,7 @@ class HttpExchange:
             if self.is_over:
                 return
             self.is_over = True
-            if not (self.is_stream or self._has_begun):
+            if not (self.is_stream or self._has_started):
                 await self._send_plain(message or b"", status)
                 return
             await self._begin()
@@ -94,17 +94,17 @@ class HttpExchange:
             if self.is_over:
                 return
             await self._begin()
-            self._told_at = asyncio.get_running_loop().time()
+            self._sent_at = asyncio.get_running_loop().time()
             if piece:
                 await self.send({"type": "http.response.body", "body": piece, "more_body": True})
 
     async def _begin(self) -> None:
-        if self._has_begun:
+        if self._has_started:
             return
         headers = [*_BEFORE_TYPE, _EVENTS, *self.more, _LAST]
         await self.send({"type": "http.response.start", "status": 200, "headers": headers})
         # Not before: who waits for a slow client to take this may be cancelled.
-        self._has_begun = True
+        self._has_started = True
 
     def _look_after(self, left: Callable[[], None]) -> None:
         self._watchers += [
@@ -123,7 +123,7 @@ class HttpExchange:
             await self._send_piece(b"")
         clock = asyncio.get_running_loop().time
         while True:
-            silent_s = clock() - self._told_at
+            silent_s = clock() - self._sent_at
             if silent_s < _PING_S:
                 await asyncio.sleep(_PING_S - silent_s)
             else:

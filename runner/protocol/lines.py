@@ -2,10 +2,10 @@
 
 These are the two streams that the SDK wants of a transport. Its own for stdio pass each message through
 threads, tasks and queues, which costs a short call more than all else. A pipe or socket has to be set not to
-block by whoever owns it. Each stream belongs to one loop; neither
+block by its owner. Each stream belongs to one loop; neither
 closes its descriptor.
 
-Whoever is at the other end may say anything, as fast as a pipe takes it. So a line is read when somebody
+The peer may send anything, as fast as a pipe takes it. So a line is read when somebody
 takes it and not before, blank ones are nothing, others get the loop between two lines, and the time that the
 lines of a connection take of it is counted: after a burst it rests.
 
@@ -54,7 +54,7 @@ _UNREADABLE_PER_S = 10.0
 _PIECE_BYTES = 1 << 18
 _TURN_S = 0.01
 _LAST_WORDS_S = 2.0
-# What stands between lines, too: a blank line is none.
+# Line ends, too: a blank line is ignored.
 _BLANK = re.compile(rb"[ \t\r\n]*+")
 
 
@@ -71,9 +71,9 @@ class _LongLine:
         size: How long it is so far, in bytes.
     """
 
-    def __init__(self, begun: bytes | bytearray) -> None:
-        self.size = len(begun)
-        self._head, self._tail = bytes(begun[:HEAD_BYTES]), bytes(begun[-TAIL_BYTES:])
+    def __init__(self, start: bytes | bytearray) -> None:
+        self.size = len(start)
+        self._head, self._tail = bytes(start[:HEAD_BYTES]), bytes(start[-TAIL_BYTES:])
 
     def add(self, data: bytes) -> None:
         """Take in what comes next of it."""
@@ -109,7 +109,7 @@ class IncomingLines(_Stream):
     Args:
         descriptor: Where they come in.
         refusals: Where to answer requests that cannot be read; None where nobody answers them.
-        most_bytes: How long a line may be to be read; a longer one is no message. `MOST_LINE_BYTES` at most.
+        most_bytes: The most bytes of a line; a longer one is not a message. `MOST_LINE_BYTES` at most.
         read_ahead: What was read from the descriptor before.
 
     Attributes:
@@ -135,7 +135,7 @@ class IncomingLines(_Stream):
         # Whole lines, and where the next of them begins; then the beginning of one.
         end = read_ahead.rfind(b"\n") + 1
         self._whole, self._at = read_ahead[:end], 0
-        self._begun = bytearray(read_ahead[end:])
+        self._partial = bytearray(read_ahead[end:])
         self._most_bytes = MOST_LINE_BYTES if most_bytes is None else most_bytes
         # A line that is left out, as it comes in, and then what is told of it.
         self._long: _LongLine | None = None
@@ -172,7 +172,7 @@ class IncomingLines(_Stream):
         now = time.monotonic()
         lines = self._noted.due(now=now)
         if lines:
-            log.info("a line is no message", extra={"problem": str(problem), "lines": lines})
+            log.info("invalid message line", extra={"problem": str(problem), "lines": lines})
         if not self._unreadable.takes(1, now=now):
             log.warning("connection closed: invalid lines", extra={"lines": MOST_UNREADABLE})
             self._whole, self._at = b"", 0
@@ -284,7 +284,7 @@ class IncomingLines(_Stream):
     def _give_up(self, problem: str) -> None:
         """End the connection after the lines that are still to be taken."""
         self.problem = problem
-        self._begun.clear()
+        self._partial.clear()
         self._end()
 
     def _readable(self) -> None:
@@ -301,13 +301,13 @@ class IncomingLines(_Stream):
             return
         end = data.rfind(b"\n") + 1
         if end:
-            self._whole = b"".join((self._begun, data[:end]))
-            self._begun = bytearray(data[end:])
+            self._whole = b"".join((self._partial, data[:end]))
+            self._partial = bytearray(data[end:])
         elif data:
-            self._begun += data
+            self._partial += data
         else:
-            self._whole = bytes(self._begun + b"\n")
-            self._begun.clear()
+            self._whole = bytes(self._partial + b"\n")
+            self._partial.clear()
             self._end()
         self._leave_out_if_too_long()
         if self._whole or self._always_ready:
@@ -315,9 +315,9 @@ class IncomingLines(_Stream):
 
     def _leave_out_if_too_long(self) -> None:
         """Leave out a line that is longer than any that is read, or end the connection for it."""
-        if len(self._begun) > self._most_bytes:
-            self._long = _LongLine(self._begun)
-            self._begun.clear()
+        if len(self._partial) > self._most_bytes:
+            self._long = _LongLine(self._partial)
+            self._partial.clear()
         if self._long is not None and self._long.size > MOST_LINE_BYTES:
             log.warning("connection closed: line too long", extra={"bytes": self._long.size})
             self._long = None
@@ -346,7 +346,7 @@ class IncomingLines(_Stream):
 
 
 class OutgoingLines(_Stream):
-    """Messages that go out, each whole and in its turn, whoever is cancelled meanwhile."""
+    """Outgoing messages, each whole and in order, even if a sender is cancelled."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor

@@ -1,4 +1,4 @@
-"""One MCP message out of its JSON, whoever wrote it; and of what cannot be read, whom it concerns.
+"""One MCP message parsed from untrusted JSON; and, for unreadable ones, the request they belong to.
 
 A message that cannot be read must still end something: who asked waits for an answer, and would wait until
 the time limit. So the id is looked for in the text itself, without reading the rest.
@@ -45,7 +45,7 @@ DEPTH_MAX = 200
 
 _TOO_DEEP = "recursion limit"
 _DEEP = f"nests deeper than {DEPTH_MAX} levels, which is as deep as JSON is read here"
-_ODD = "is no JSON-RPC message"
+_ODD = "is not a JSON-RPC message"
 
 MOST_VALUES = 1_000_000
 """Of how many values a message may be made; a list counts for itself too.
@@ -66,7 +66,7 @@ _HALF = re.compile(
 _NO_ESCAPE = "\0\0"
 # A string that is never closed goes on to the end: a quote within it costs no second look.
 _TOKEN = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"?|[\[\]{}:,]|[^\s\[\]{}:,"]+', re.DOTALL)
-# Members come before what is long and deep, or after it: nobody's time is spent on what is between.
+# Members come before what is long and deep, or after it: no time is spent on what is between.
 _MOST_TOKENS = 30_000
 HEAD_BYTES = 1 << 20
 """How much of the beginning of what cannot be read is looked at for what it is about."""
@@ -89,7 +89,7 @@ class Unreadable(ValueError):
 
     Attributes:
         id: The id that it names; None if it names none that can be found.
-        is_request: Whether it asks for something, so that whoever sent it waits for an answer.
+        is_request: Whether it is a request, so that its sender waits for an answer.
         error: What to answer, or to take for the answer.
     """
 
@@ -103,10 +103,10 @@ class Unreadable(ValueError):
 def read_message(text: str | bytes) -> JSONRPCMessage:
     """Return the message that a text is.
 
-    Half of a surrogate pair in it becomes a question mark, and what is no UTF-8 U+FFFD.
+    Half of a surrogate pair in it becomes a question mark, and invalid UTF-8 becomes U+FFFD.
 
     Raises:
-        Unreadable: It is none, nests too deeply, or is made of too many values.
+        Unreadable: It is not a message, nests too deeply, or has too many values.
     """
     # As it came: a text of other letters takes four times the memory, and four times as long to read.
     raw = text.encode("utf-8", "replace") if isinstance(text, str) else text
@@ -145,10 +145,10 @@ def too_long(head: bytes, tail: bytes, most_bytes: int) -> Unreadable:
 
 
 def check_meta(params: Mapping[str, Any] | None) -> None:
-    """Refuse the params of a request whose `_meta` is no object; the SDK passes on what it is not asked for.
+    """Refuse the params of a request whose `_meta` is not an object; the SDK does not check it.
 
     Raises:
-        MCPError: It is none.
+        MCPError: It is not an object.
     """
     meta = None if params is None else params.get("_meta")
     if not (meta is None or isinstance(meta, Mapping)):
@@ -176,14 +176,14 @@ def _json(raw: bytes) -> object:
         return pydantic_core.from_json(raw)
     except ValueError:
         # Half of a surrogate pair, which Python writes where a string was cut, spoils no message, and neither
-        # do bytes that are no UTF-8: who sent it would wait for an answer for ever.
-        mended = _mended(raw.decode("utf-8", "replace")).encode()
-        if mended == raw:
+        # does invalid UTF-8: its sender would wait for an answer for ever.
+        repaired = _repaired(raw.decode("utf-8", "replace")).encode()
+        if repaired == raw:
             raise
-    return pydantic_core.from_json(mended)
+    return pydantic_core.from_json(repaired)
 
 
-def _mended(text: str) -> str:
+def _repaired(text: str) -> str:
     halves = text.count(r"\ud") + text.count(r"\uD")
     if not halves or halves > MOST_VALUES or "\0" in text:
         return text
@@ -200,7 +200,7 @@ def _unreadable(raw: bytes, problem: str, code: int) -> Unreadable:
 
 
 def _members(head: str, tail: str) -> dict[str, str]:
-    """Return the members of an object that are no objects or lists themselves, as they are written.
+    """Return the scalar members of an object, as they are written.
 
     Args:
         head: How its text begins.

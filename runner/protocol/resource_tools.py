@@ -99,12 +99,12 @@ class Reader:
     Attributes:
         store: Where content is kept.
         scope: Whose it is.
-        kept: Hears of what was kept.
+        on_kept: Receives the stored records.
     """
 
     store: ArtifactStore
     scope: Scope
-    kept: Callable[[Sequence[Record]], None] = lambda _records: None
+    on_kept: Callable[[Sequence[Record]], None] = lambda _records: None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,7 +167,7 @@ class RemoteResources:
             reading_tools=self.config.reading_tools,
         )
         made = [await self._content(item, keeper) for item in contents]
-        reader.kept(keeper.stored)
+        reader.on_kept(keeper.stored)
         value = made[0] if len(made) == 1 else {"contents": made}
         if self.config.resources.cache_reads_to_artifacts and not keeper.warnings:
             self._cache[key] = _Cached(value=value, ids=tuple(record.id for record in keeper.stored))
@@ -244,8 +244,13 @@ def resource_tools(server: str) -> list[dict[str, Any]]:
         ("resources_templates_list", f"List the templates of resources of {server}.", nothing),
     )
     return [
-        {"name": f"{server}.{name}", "description": said, "inputSchema": schema, "annotations": read_only}
-        for name, said, schema in rows
+        {
+            "name": f"{server}.{name}",
+            "description": description,
+            "inputSchema": schema,
+            "annotations": read_only,
+        }
+        for name, description, schema in rows
     ]
 
 
@@ -289,8 +294,8 @@ def blocks_of(linked: Mapping[str, Any]) -> list[dict[str, Any]]:
         link = {key: item for key, item in linked.items() if key != "contents"}
         return [block for item in linked["contents"] for block in blocks_of({**link, "size": None, **item})]
     if "text" in linked:
-        kept = {key: linked[key] for key in ("uri", "mimeType", "text") if linked.get(key) is not None}
-        return [{"type": "resource", "resource": kept}]
+        resource = {key: linked[key] for key in ("uri", "mimeType", "text") if linked.get(key) is not None}
+        return [{"type": "resource", "resource": resource}]
     if "artifact" not in linked:
         return [dict(linked)]
     artifact = linked["artifact"]
@@ -312,7 +317,7 @@ def _problem(contents: Iterable[Mapping[str, Any]]) -> str | None:
         return _NO_CONTENT
     for item in held:
         if not isinstance(item.get("text"), str) and canonical(item["blob"]) is None:
-            return f"{item.get('uri')} holds a blob that is no base64"
+            return f"{item.get('uri')} holds a blob that is not base64"
     return None
 
 
@@ -321,8 +326,8 @@ def _large(text: str, item: Mapping[str, Any]) -> LayerRun[dict[str, Any]]:
     declared = item.get("mimeType")
     mime = declared if isinstance(declared, str) and declared else "text/plain"
     find = Find(content=text, mime=mime, name=name if guess(name) == mime else None, where="resource")
-    kept = yield find
-    return large_text(find, kept, f"Large text stored as artifact ({len(text)} chars)", text, text)
+    record = yield find
+    return large_text(find, record, f"Large text stored as artifact ({len(text)} chars)", text, text)
 
 
 async def _pages(

@@ -1,6 +1,6 @@
 """From a completed call to the message that its client gets: told, guarded, rendered.
 
-One way for all results that are contract values, whoever executed the tool.
+One way for all results that are contract values, whichever executor ran the tool.
 
 Source: architecture, "One call, in order", step 10.
 """
@@ -150,11 +150,11 @@ class ResultMessages:
         meta = processed.value.get("meta_data")
         if not isinstance(meta, Mapping):
             return processed
-        told = self.own_paths.told
+        redact = self.own_paths.told
         with CallScope(request.id):
             if processed.is_error:
-                return replace(processed, value=told(processed.value))
-            ours = {key: told(meta[key]) for key in _OURS if key in meta}
+                return replace(processed, value=redact(processed.value))
+            ours = {key: redact(meta[key]) for key in _OURS if key in meta}
             return replace(processed, value={**processed.value, "meta_data": {**meta, **ours}})
 
     async def _short(self, processed: Processed, call: GuardedCall) -> Processed:
@@ -162,9 +162,9 @@ class ResultMessages:
 
         Facts that would fill a message are guarded too; others reach the client whole, in `_meta`.
         """
-        given, facts = processed.value.get("results"), processed.value.get("meta_data")
-        results = await self.guard.results(given, call)
-        value = processed.value if results is given else {**processed.value, "results": results}
+        original, facts = processed.value.get("results"), processed.value.get("meta_data")
+        results = await self.guard.results(original, call)
+        value = processed.value if results is original else {**processed.value, "results": results}
         if isinstance(facts, Mapping) and len(json.dumps(facts)) > _MOST_FACTS_CHARS:
             short = await self.guard.facts(facts, call)
             value = {**value, "meta_data": {**little(facts), **short}}
@@ -179,8 +179,8 @@ def known_to(protocol: str, message: dict[str, Any]) -> dict[str, Any]:
     """
     meta = message.get("_meta")
     if isinstance(meta, Mapping) and not meta.keys().isdisjoint(_PROTOCOL_META):
-        kept = {key: item for key, item in meta.items() if _is_of_protocol(key, item)}
-        message = {**message, "_meta": kept}
+        passed = {key: item for key, item in meta.items() if _is_of_protocol(key, item)}
+        message = {**message, "_meta": passed}
     content = message.get("content")
     if protocol not in _WITHOUT_LINKS or not isinstance(content, list):
         return message
@@ -213,8 +213,8 @@ def delivery_to(settings: Settings, params: Mapping[str, Any], facts: RequestFac
     if settings.artifact_delivery != "auto":
         return Delivery(settings.artifact_delivery)
     meta = params.get("_meta")
-    asked = meta.get(DELIVERY_KEY) if isinstance(meta, Mapping) else None
-    return Delivery.INLINE if asked == "inline" else Delivery.REFERENCE
+    delivery = meta.get(DELIVERY_KEY) if isinstance(meta, Mapping) else None
+    return Delivery.INLINE if delivery == "inline" else Delivery.REFERENCE
 
 
 def inline_limit_of(settings: Settings, params: Mapping[str, Any], facts: RequestFacts) -> int:

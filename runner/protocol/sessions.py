@@ -79,14 +79,14 @@ class CallInFlight:
         """
         if self.is_over or not self.out.can_ask:
             raise NoBackChannelError(method)
-        number, asked = self.session.new_question()
+        number, question = self.session.new_question()
         try:
             await self._write(JSONRPCRequest(jsonrpc="2.0", id=number, method=method, params=dict(params)))
-            return await asked
+            return await question
         except asyncio.CancelledError:
-            given_up = {"requestId": number, "reason": "caller cancelled"}
+            cancelled = {"requestId": number, "reason": "caller cancelled"}
             with anyio.move_on_after(_LAST_WRITE_S, shield=True):
-                await self._write(JSONRPCNotification(jsonrpc="2.0", method=_CANCELLED, params=given_up))
+                await self._write(JSONRPCNotification(jsonrpc="2.0", method=_CANCELLED, params=cancelled))
             raise
         finally:
             self.session.forget_question(number)
@@ -202,21 +202,21 @@ class LiveSession:
             return False
         if not isinstance(message, JSONRPCResponse | JSONRPCError) or not isinstance(message.id, str):
             return False
-        asked = self._questions.get(message.id)
-        if asked is None or asked.done():
+        question = self._questions.get(message.id)
+        if question is None or question.done():
             return message.id.startswith(QUESTION_IDS)
         if isinstance(message, JSONRPCResponse):
-            asked.set_result(message.result)
+            question.set_result(message.result)
         else:
             error = message.error
-            asked.set_exception(MCPError(code=error.code, message=error.message, data=error.data))
+            question.set_exception(MCPError(code=error.code, message=error.message, data=error.data))
         return True
 
     def new_question(self) -> tuple[str, asyncio.Future[dict[str, Any]]]:
         """Return the id of a new request to the client, and its result once it comes."""
         number = f"{QUESTION_IDS}{next(self._numbers)}"
-        asked = self._questions[number] = asyncio.get_running_loop().create_future()
-        return number, asked
+        question = self._questions[number] = asyncio.get_running_loop().create_future()
+        return number, question
 
     def forget_question(self, number: str) -> None:
         """Await an answer no longer."""

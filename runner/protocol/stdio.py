@@ -34,7 +34,7 @@ _AHEAD_BYTES = 1 << 16
 def read_first_line(within_s: float) -> bytes:
     """Read from standard input until there is a whole line, and perhaps more, or until the time is over.
 
-    Whoever serves standard input then has to be given what was read. It blocks.
+    The server of standard input must then receive what was read. It blocks.
     """
     read, ends_at = b"", time.monotonic() + within_s
     poll = select.poll()
@@ -104,7 +104,7 @@ class _Requests(IncomingLines):
             await self._patience.wait(self._unanswered)
             raise
         if isinstance(item, SessionMessage):
-            self._unanswered.heard(item.message)
+            self._unanswered.received(item.message)
         return item
 
 
@@ -134,9 +134,9 @@ class _Answers(OutgoingLines):
             await super().send(item)
         except (anyio.BrokenResourceError, anyio.ClosedResourceError):
             # A client that takes no more of it will not take it later either.
-            self._unanswered.said(item.message)
+            self._unanswered.sent(item.message)
             raise
-        self._unanswered.said(item.message)
+        self._unanswered.sent(item.message)
 
 
 @contextmanager

@@ -164,7 +164,7 @@ class _Subscriptions:
         """Note who lists the tools, which name the user's files: the connection is told when those change."""
         if ctx.method == "tools/list" and has_sessions(ctx) and is_ready(ctx):
             watch: _Watch = connection_of(ctx).state.setdefault(_STATE, _Watch())
-            # Whoever has too many streams open lists the tools all the same, and is told of nothing.
+            # A client with too many streams open still lists the tools, but gets no notifications.
             with contextlib.suppress(MCPError):
                 self._begin(watch, ctx)
                 watch.lists_tools = True
@@ -176,8 +176,8 @@ class _Subscriptions:
             return
         user, connection = self._one_more(ctx), connection_of(ctx)
         listening = self.events.subscribe(user=user.segment, session=user.session)
-        heard = connection.exit_stack.enter_context(listening)
-        watch.task = asyncio.create_task(_tell(heard, watch, connection))
+        subscription = connection.exit_stack.enter_context(listening)
+        watch.task = asyncio.create_task(_tell(subscription, watch, connection))
         connection.exit_stack.callback(watch.task.cancel)
 
     async def unsubscribe(
@@ -202,9 +202,11 @@ class _Subscriptions:
         async with self._hearing(ctx, [uri for uri in wanted if not _is_ours(uri)]):
             with (
                 self._telling_of_tasks(ctx, params, user) as ctx,
-                self.events.subscribe(user=user.segment, session=user.session) as heard,
+                self.events.subscribe(user=user.segment, session=user.session) as subscription,
             ):
-                passing = asyncio.create_task(_pass_on(heard, bus, stream, lists_files=self.lists_files))
+                passing = asyncio.create_task(
+                    _pass_on(subscription, bus, stream, lists_files=self.lists_files)
+                )
                 try:
                     return await stream(ctx, params)
                 finally:
@@ -215,13 +217,13 @@ class _Subscriptions:
         self, ctx: _Context, params: mcp_types.SubscriptionsListenRequestParams, user: User
     ) -> Iterator[_Context]:
         """Yield the request; where it names tasks, one on whose stream its user is told of them."""
-        asked = (params.notifications.model_extra or {}).get("taskIds")
-        if self.tasks is None or not isinstance(asked, list) or not asked:
+        task_ids = (params.notifications.model_extra or {}).get("taskIds")
+        if self.tasks is None or not isinstance(task_ids, list) or not task_ids:
             yield ctx
             return
         self.tasks.check(ctx.method, ctx.params or {})
         # Of others' it is said no more than of none: they are left out.
-        names = self.tasks.known(user, [str(name) for name in asked[:_MOST_TASKS]])
+        names = self.tasks.known(user, [str(name) for name in task_ids[:_MOST_TASKS]])
         session = _WithTasks(ctx, self.tasks, user, names)
         try:
             yield replace(ctx, session=cast("Any", session))
@@ -234,14 +236,14 @@ class _Subscriptions:
         if self.beyond is None:
             yield
             return
-        begun: list[str] = []
+        started: list[str] = []
         try:
             for uri in uris:
                 await self.beyond.subscribe(ctx, uri)
-                begun.append(uri)
+                started.append(uri)
             yield
         finally:
-            for uri in begun:
+            for uri in started:
                 with contextlib.suppress(MCPError, RunnerError):
                     await self.beyond.unsubscribe(ctx, uri)
 
@@ -268,9 +270,9 @@ class _WithTasks:
         if not isinstance(notification, mcp_types.SubscriptionsAcknowledgedNotification):
             await self._ctx.session.send_notification(notification, **more)
             return
-        said = notification.model_dump(by_alias=True, mode="json", exclude_none=True)
-        said["params"]["notifications"]["taskIds"] = list(self._names)
-        await notify_client(self._ctx, said["method"], said["params"])
+        message = notification.model_dump(by_alias=True, mode="json", exclude_none=True)
+        message["params"]["notifications"]["taskIds"] = list(self._names)
+        await notify_client(self._ctx, message["method"], message["params"])
         self._telling = asyncio.create_task(self._tell())
 
     def end(self) -> None:
@@ -285,8 +287,8 @@ class _WithTasks:
                 await notify_client(self._ctx, "notifications/tasks", {**task, **meta})
 
 
-async def _tell(heard: Subscription, watch: _Watch, connection: Connection) -> None:
-    async for event in heard:
+async def _tell(subscription: Subscription, watch: _Watch, connection: Connection) -> None:
+    async for event in subscription:
         for uri in _updated(event):
             if uri in watch.uris:
                 await connection.send_resource_updated(uri)
@@ -295,9 +297,9 @@ async def _tell(heard: Subscription, watch: _Watch, connection: Connection) -> N
 
 
 async def _pass_on(
-    heard: Subscription, bus: InMemorySubscriptionBus, stream: ListenHandler, *, lists_files: bool
+    subscription: Subscription, bus: InMemorySubscriptionBus, stream: ListenHandler, *, lists_files: bool
 ) -> None:
-    async for event in heard:
+    async for event in subscription:
         if event.get("type") == LIST_CHANGED:
             await bus.publish(_LISTS[event["list"]])
         if lists_files and event.get("type") in (STORED, REMOVED):

@@ -29,14 +29,14 @@ class Unanswered:
     _requests: set[str] = field(init=False, default_factory=set)
     _none: asyncio.Event = field(init=False, default_factory=asyncio.Event)
 
-    def heard(self, message: JSONRPCMessage) -> None:
+    def received(self, message: JSONRPCMessage) -> None:
         """Note a request of the client, or that it wants no answer to one any more."""
         if isinstance(message, JSONRPCRequest) and message.method not in _UNENDING:
             self._requests.add(str(message.id))
         elif isinstance(message, JSONRPCNotification) and message.method == "notifications/cancelled":
             self._over(str((message.params or {}).get("requestId")))
 
-    def said(self, message: JSONRPCMessage) -> None:
+    def sent(self, message: JSONRPCMessage) -> None:
         """Note what the client has been told, all of it."""
         if isinstance(message, JSONRPCResponse | JSONRPCError):
             self._over(str(message.id))

@@ -86,7 +86,7 @@ class AnswerBound:
     async def hold(self, response: httpx2.Response) -> None:
         """Bound an answer of which nothing has been read.
 
-        Whoever reads too much of it gets `httpx2.StreamError`, or `httpx2.SSEError` where it is a stream of
+        A reader of too much of it gets `httpx2.StreamError`, or `httpx2.SSEError` where it is a stream of
         events: of these the SDK makes an answer, with their words.
         """
         answer, is_post = HTTP_ANSWER.get(), response.request.method == "POST"
@@ -206,10 +206,10 @@ class EventSize:
         """
         seen = self._last + data
         ends = _EMPTY_LINE.search(seen)
-        begun = self._bytes + (len(data) if ends is None else ends.start() - len(self._last))
+        pending = self._bytes + (len(data) if ends is None else ends.start() - len(self._last))
         if ends is None:
-            self._bytes = begun
+            self._bytes = pending
         else:
             self._bytes = len(seen) - 2 - max(seen.rfind(line) for line in _EMPTY_LINES)
         self._last = seen[-1:]
-        return max(begun, self._bytes)
+        return max(pending, self._bytes)

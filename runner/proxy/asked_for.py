@@ -15,7 +15,7 @@ from typing import Any
 import mcp_types
 from mcp.shared.exceptions import MCPError
 
-__all__ = ["AskedFor", "asked_by", "logged_by", "questions_by"]
+__all__ = ["AskedFor", "labelled_question", "logged_by", "questions_by"]
 
 # Of each kind; what was noted longest ago is forgotten first.
 _MOST = 1000
@@ -43,8 +43,8 @@ class AskedFor:
 
     def refused(self, data: object) -> None:
         """Take note of the questions with which the server has refused a request until they are answered."""
-        asked = data.get("elicitations") if isinstance(data, Mapping) else None
-        for each in asked if isinstance(asked, list) else ():
+        questions = data.get("elicitations") if isinstance(data, Mapping) else None
+        for each in questions if isinstance(questions, list) else ():
             if isinstance(each, Mapping) and isinstance(each.get("elicitationId"), str):
                 _keep(self._questions, each["elicitationId"], None)
 
@@ -73,11 +73,11 @@ class AskedFor:
         named = (each for each in tasks if isinstance(each, Mapping))
         return {**answer, "tasks": [each for each in named if _is_in(self._tasks, each.get("taskId"))]}
 
-    def has_asked(self, news: Mapping[str, Any]) -> bool:
+    def has_question(self, news: Mapping[str, Any]) -> bool:
         """Return whether the news of a server are of a question that it has asked."""
         return _is_in(self._questions, news.get("elicitationId"))
 
-    def heard(self, method: str, params: Mapping[str, Any]) -> dict[str, Any] | None:
+    def translated(self, method: str, params: Mapping[str, Any]) -> dict[str, Any] | None:
         """Return what the server hears of a notification of the client; None if it is of another server."""
         if method == "notifications/progress":
             token = params.get("progressToken")
@@ -88,7 +88,7 @@ class AskedFor:
         return dict(params)
 
 
-def asked_by(server: str, params: Mapping[str, Any]) -> dict[str, Any]:
+def labelled_question(server: str, params: Mapping[str, Any]) -> dict[str, Any]:
     """Return the params of a question to a person with the name of the server that asks.
 
     A client shows people which server asks, and knows only the proxy.
@@ -103,7 +103,7 @@ def questions_by(server: str, result: dict[str, Any]) -> dict[str, Any]:
     if not isinstance(questions, Mapping):
         return result
     named = {
-        key: {**each, "params": asked_by(server, each["params"])}
+        key: {**each, "params": labelled_question(server, each["params"])}
         if isinstance(each, Mapping) and isinstance(each.get("params"), Mapping)
         else each
         for key, each in questions.items()

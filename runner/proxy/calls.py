@@ -24,20 +24,20 @@ from runner.contract.widget_dialects import NO_WIDGETS, WIDGET_CALL_META
 from runner.errors import CallError, Code
 from runner.output_guard.guard import GuardedCall
 from runner.protocol.artifact_tools import READING, reading_result
-from runner.protocol.failed_requests import told_result
+from runner.protocol.failed_requests import redacted_result
 from runner.protocol.resource_tools import RemoteError, resource_result
 from runner.protocol.result_messages import ResultMessages, inline_limit_of, known_to
 from runner.protocol.sender import McpClient, request_facts
 from runner.proxy.contract import contract_of
 from runner.proxy.contracted import answer, answer_of_task
-from runner.proxy.foreign_words import told_beside
+from runner.proxy.foreign_words import legible_message
 from runner.proxy.remote_call import (
     RESULTS,
     RemoteCall,
-    begun_task,
+    created_task,
     reader_of,
     remote_failure,
-    task_said,
+    task_message,
 )
 from runner.proxy.upstream import Upstream
 from runner.proxy.upstreams import Upstreams
@@ -82,8 +82,8 @@ class Calls:
             try:
                 self.upstreams.observers.check()
                 async with self.upstreams.upkeep.in_use(user):
-                    told = replace(request, params=_tellable(dict(request.params)))
-                    result = await self._result(ctx, told)
+                    plain = replace(request, params=_tellable(dict(request.params)))
+                    result = await self._result(ctx, plain)
             except asyncio.CancelledError:
                 record_end(self.upstreams, request, Code.E_CANCELLED.name)
                 raise
@@ -99,13 +99,13 @@ class Calls:
                 raise
             # A question, and a task that was begun, are told as they came.
             record_end(self.upstreams, request, "ok")
-            result = told_result(self.upstreams.own_paths, result)
+            result = redacted_result(self.upstreams.own_paths, result)
             if wants_report(params) and "content" in result:
                 result["_meta"] = {**(result.get("_meta") or {}), REPORT: self._report(request)}
         return result
 
     def _report(self, request: Request) -> dict[str, Any]:
-        """Return how a call went, as far as it is known here, for whoever asked."""
+        """Return the outcome of a call, as far as it is known here, for its client."""
         deadlines = asdict(self.upstreams.settings.deadlines(request.tool))
         steps = request.steps
         return {
@@ -134,10 +134,10 @@ class Calls:
             return await self._tasks(ctx, params, user)
         task = str(params.get("taskId"))
         servers = self.upstreams.names.servers
-        asked = [self.upstreams.upstream(ctx, user, server) for server in servers]
-        known = [upstream for upstream in asked if task in upstream.tasks]
-        if not known and len(asked) == 1 and self._is_for_one(servers[0]):
-            known = asked
+        upstreams = [self.upstreams.upstream(ctx, user, server) for server in servers]
+        known = [upstream for upstream in upstreams if task in upstream.tasks]
+        if not known and len(upstreams) == 1 and self._is_for_one(servers[0]):
+            known = upstreams
         if not known:
             raise MCPError(code=mcp_types.INVALID_PARAMS, message=f"there is no task {task!r}")
         with self.upstreams.call_locks.calling(user.segment):
@@ -152,22 +152,22 @@ class Calls:
         # The later era has the result of the call inside of what is said of the task.
         wire = result if whole else result.get("result")
         if not isinstance(wire, Mapping):
-            return told_beside(result)
+            return legible_message(result)
         tool = upstream.tasks.get(task, "task")
-        said = {"name": self.upstreams.names.outside(upstream.name, tool)}
-        call = await self._remote(ctx, self._request(ctx, said, user), upstream.name, tool)
+        names = {"name": self.upstreams.names.outside(upstream.name, tool)}
+        call = await self._remote(ctx, self._request(ctx, names, user), upstream.name, tool)
         if call.contract == "full":
             message = await answer_of_task(call, wire, self.messages)
         else:
             message = await self._guarded_message(call, wire)
-        return message if whole else {**told_beside(result), "result": message}
+        return message if whole else {**legible_message(result), "result": message}
 
     async def _tasks(self, ctx: _Context, params: dict[str, Any], user: User) -> dict[str, Any]:
         servers = self.upstreams.names.servers
         if len(servers) == 1:
             upstream = self.upstreams.upstream(ctx, user, servers[0])
             listed = await upstream.request(ctx.method, params)
-            return {**told_beside(listed), "tasks": self._own_tasks(upstream, listed.get("tasks"))}
+            return {**legible_message(listed), "tasks": self._own_tasks(upstream, listed.get("tasks"))}
         found: list[Any] = []
         for server in servers:
             with contextlib.suppress(MCPError, RemoteError):
@@ -179,7 +179,9 @@ class Calls:
         """Return those of a server's tasks that are this client's, or this user's alone."""
         listed = [task for task in tasks if isinstance(task, Mapping)] if isinstance(tasks, list) else []
         is_for_one = self._is_for_one(upstream.name)
-        return [told_beside(task) for task in listed if is_for_one or task.get("taskId") in upstream.tasks]
+        return [
+            legible_message(task) for task in listed if is_for_one or task.get("taskId") in upstream.tasks
+        ]
 
     def _is_for_one(self, server: str) -> bool:
         """True if all tasks of a server are one user's: it is a command, or the proxy has one user only.
@@ -250,7 +252,7 @@ class Calls:
             user = request.user
             listener.publish = partial(upstreams.events.publish, user=user.segment, session=user.session)
             with upstreams.call_locks.calling(user.segment):
-                return await call.asked(listener)
+                return await call.send(listener)
 
         wire: Any = await call.reached(act)
         if isinstance(wire, Completed):
@@ -258,10 +260,10 @@ class Calls:
         question = question_of(wire)
         if question is not None:
             return question
-        task = begun_task(wire)
+        task = created_task(wire)
         if task is not None:
             call.began(task)
-            return task_said(wire)
+            return task_message(wire)
         await call.upstream.schema(call.tool)
         await asyncio.sleep(0)
         if upstreams.ways[call.server].contract == "auto" and lists_files(payload_of(wire)):
@@ -274,12 +276,12 @@ class Calls:
 
     async def _guarded_message(self, call: RemoteCall, wire: Mapping[str, Any]) -> dict[str, Any]:
         guarded = call.guarded()
-        said = told_beside(await call.linked(wire, guarded), *RESULTS, "_meta")
-        message = await self.upstreams.guard.message(call.noted(said), guarded, media_stay=False)
+        linked = legible_message(await call.linked(wire, guarded), *RESULTS, "_meta")
+        message = await self.upstreams.guard.message(call.noted(linked), guarded, media_stay=False)
         return known_to(call.request.facts.protocol, message)
 
     async def _own(self, ctx: _Context, request: Request) -> dict[str, Any] | None:
-        """Return the result of one of our own tools; None if it is none, or a server's of that name."""
+        """Return the result of one of our own tools; None if it is another's, or a server's of that name."""
         upstreams, name, params, user = self.upstreams, request.tool, request.params, request.user
         server, _, act = name.rpartition(".")
         if upstreams.offers_resource_tools and server in upstreams.names.servers:
@@ -316,10 +318,10 @@ def _tellable(params: dict[str, Any]) -> dict[str, Any]:
     """
     check_json(params)
     try:
-        told: dict[str, Any] = jsonable(params)
+        plain: dict[str, Any] = jsonable(params)
     except NotJsonError as error:
         raise invalid_argument(f"The arguments cannot be passed on: {error}") from error
-    return told
+    return plain
 
 
 def _failure(error: CallError) -> dict[str, Any]:

@@ -177,7 +177,7 @@ class ConfinedTransport(HomedTransport):
             StartFailed: It did not start; with what it said last.
         """
         uid = self._uid()
-        with LastWords(self._target.name, self._log_budget) as said:
+        with LastWords(self._target.name, self._log_budget) as stderr:
             async with self._folders(uid) as (scratch, home):
                 reach = () if self._reach is None else tuple(await self._reach())
                 # In a thread: what may be read is found by looking through folders.
@@ -188,7 +188,7 @@ class ConfinedTransport(HomedTransport):
                         (sys.executable, *arguments),
                         # No secret of ours: what the server may see is in its policy.
                         environment=framework_environment(os.environ, ()),
-                        errors=said.file,
+                        errors=stderr.file,
                         most_bytes=most_message_bytes(self._settings),
                     ) as (incoming, outgoing, has_unread),
                     kind(dispatcher=LineDispatcher(incoming, outgoing), **session_kwargs) as session,
@@ -197,8 +197,8 @@ class ConfinedTransport(HomedTransport):
                         yield session
                     except Exception as error:
                         if session.protocol_version is None:
-                            self.has_begun = not has_unread()
-                            raise StartFailed(await self._why(str(error), said)) from error
+                            self.has_read_input = not has_unread()
+                            raise StartFailed(await self._why(str(error), stderr)) from error
                         raise
 
     def hold(self) -> contextlib.AbstractAsyncContextManager[HomeLease]:
@@ -232,9 +232,9 @@ class ConfinedTransport(HomedTransport):
             finally:
                 self.home = None
 
-    async def _why(self, problem: str, said: LastWords) -> str:
+    async def _why(self, problem: str, stderr: LastWords) -> str:
         """Return a problem with what the command said last, and with the option that would have helped."""
-        words, rights = await said.wait(), self._settings.rights()
+        words, rights = await stderr.wait(), self._settings.rights()
         passed = {*rights.variables, *self._target.env}
         lending = hint_for(self._settings, self._tier)(words) or variable_hint(words, passed, os.environ)
         lending = lending or folder_hint(
@@ -254,14 +254,14 @@ class ConfinedTransport(HomedTransport):
     ) -> list[str]:
         # Gone before the command starts; and with the folder, if it never does. Never in the home, where
         # another server of the same user could write something else into it meanwhile.
-        descriptor, said = tempfile.mkstemp(dir=scratch, prefix=".policy-")
+        descriptor, path = tempfile.mkstemp(dir=scratch, prefix=".policy-")
         policy = self._policy(scratch if home is None else home.path, uid)
         if home is not None:
             policy = replace(policy, aliases=aliases(home), reach=(*policy.reach, *reach))
         with os.fdopen(descriptor, "w") as file:
             json.dump(policy.to_json(), file)
         command = (str(self._program), *self._target.command[1:])
-        launcher = ("-P", "-m", "sandbox.inside.exec_main", said, str(os.getpid()))
+        launcher = ("-P", "-m", "sandbox.inside.exec_main", path, str(os.getpid()))
         rights = self._settings.rights()
         return [*launcher, *_absolute(command, self._target.folder, (*rights.read, *rights.write))]
 
@@ -360,7 +360,7 @@ def _called(file: Path) -> str:
 
 
 def _in_place(file: Path) -> Path:
-    """Return a path whose folders are no links; the file itself may be one."""
+    """Return a path whose folders are not links; the file itself may be one."""
     return file.parent.resolve() / file.name
 
 
@@ -399,7 +399,7 @@ def _packages(file: Path) -> tuple[Path, ...]:
 
 @functools.lru_cache(maxsize=64)
 def _interpreters(program: Path) -> tuple[Path, ...]:
-    """Return what the kernel starts in the place of a script, as it is named and where that leads."""
+    """Return the interpreter that the kernel starts for a script, as named and resolved."""
     named = (Path(name) for name in interpreters_of(program, os.environ.get("PATH", os.defpath)))
     found = [path for path in named if path.is_absolute() and path.exists()]
     return tuple(dict.fromkeys([*found, *(path.resolve() for path in found)]))

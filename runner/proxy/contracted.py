@@ -16,7 +16,7 @@ from runner.homes.homes import HomeLease
 from runner.protocol.resource_tools import RemoteError
 from runner.protocol.result_messages import ResultMessages
 from runner.proxy.foreign_words import without_secrets
-from runner.proxy.remote_call import RemoteCall, begun_task, remote_failure, task_said
+from runner.proxy.remote_call import RemoteCall, created_task, remote_failure, task_message
 from runner.steps.call import Call
 from runner.steps.listener import Client
 from runner.steps.request import SHORT_BYTES, CallFiles, Completed, Executed, file_delivery_of, question_of
@@ -62,8 +62,8 @@ class UpstreamCall(Call):
         if isinstance(done, Completed):
             return done
         interim = question_of(done)
-        if interim is None and begun_task(done) is not None:
-            interim = task_said(done)
+        if interim is None and created_task(done) is not None:
+            interim = task_message(done)
         if interim is None:
             raise remote.tool_has_changed()
         return Completed.for_now(interim, remote.spec)
@@ -89,18 +89,18 @@ class UpstreamCall(Call):
         remote = self.remote
         tokens = tuple(token for place in inputs.names if (token := place.partition("token=")[2]))
         try:
-            wire = await remote.asked(self.listener, arguments=inputs.arguments)
+            wire = await remote.send(self.listener, arguments=inputs.arguments)
         except MCPError as error:
-            told = error.error
-            message, data = (without_secrets(said, tokens) for said in (told.message, told.data))
-            raise MCPError(code=told.code, message=message, data=data) from error
+            details = error.error
+            message, data = (without_secrets(value, tokens) for value in (details.message, details.data))
+            raise MCPError(code=details.code, message=message, data=data) from error
         self.request.steps.done("run")
         if tokens:
             wire = await asyncio.to_thread(without_secrets, wire, tokens)
-        task = begun_task(wire)
+        task = created_task(wire)
         if task is not None:
             remote.began(task)
-            return Executed(wire=wire, interim=task_said(wire))
+            return Executed(wire=wire, interim=task_message(wire))
         wire = await remote.linked(wire, remote.guarded())
         return Executed(wire=wire, is_long=least_chars(wire, SHORT_BYTES) > SHORT_BYTES)
 

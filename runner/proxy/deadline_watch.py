@@ -29,23 +29,23 @@ class WatchedListener:
     listener: CallListener
     ladder: Ladder
     _telling: int = 0
-    _told: asyncio.Event = field(default_factory=asyncio.Event)
+    _flushed: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def notify(self, value: dict[str, Any]) -> None:
-        """Pass on a notification of the server; the silence begins anew."""
+        """Pass on a notification of the server and restart the idle limit."""
         self.ladder.progress(time.monotonic())
         self._telling += 1
         try:
             await self.listener.notify(value)
         finally:
             self._telling -= 1
-            self._told.set()
+            self._flushed.set()
 
-    async def told(self) -> None:
+    async def flush(self) -> None:
         """Wait until all that came has been passed on: behind an answer nobody listens any more."""
         while self._telling:
-            self._told.clear()
-            await self._told.wait()
+            self._flushed.clear()
+            await self._flushed.wait()
 
     async def ask(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
         """Send the client a request; a person may take longer than a server may be silent."""
@@ -81,7 +81,7 @@ async def watch(
     with anyio.CancelScope() as scope:
         try:
             result = await act(watched)
-            await watched.told()
+            await watched.flush()
             return result
         finally:
             timer.cancel()

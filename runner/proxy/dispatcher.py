@@ -54,7 +54,7 @@ __all__ = ["LineDispatcher"]
 
 log = logging.getLogger(__name__)
 
-# Those that wait for whoever answers, and those whose answer the server does not read.
+# Questions that wait for an answer, and those whose answer the server does not read.
 _MOST_REQUESTS = 256
 _COURTESY_S = 5.0
 _CANCELLED = "notifications/cancelled"
@@ -149,25 +149,25 @@ class LineDispatcher:
         pending = _Pending(asyncio.get_running_loop().create_future(), progress)
         self._pending[coerce_request_id(id_)] = pending
         try:
-            said = await self._answer(_request(id_, method, sent), pending, options)
+            answer = await self._answer(_request(id_, method, sent), pending, options)
         finally:
             self._pending.pop(coerce_request_id(id_), None)
-        if isinstance(said, Unreadable):
-            raise UnreadableAnswer(said.error.code, said.error.message)
-        if said is self._end:
+        if isinstance(answer, Unreadable):
+            raise UnreadableAnswer(answer.error.code, answer.error.message)
+        if answer is self._end:
             raise Disconnected(self._end.code, self._end.message)
-        if isinstance(said, ErrorData):
-            raise MCPError(code=said.code, message=said.message, data=said.data)
-        return said
+        if isinstance(answer, ErrorData):
+            raise MCPError(code=answer.code, message=answer.message, data=answer.data)
+        return answer
 
     async def notify(
         self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None
     ) -> None:
         """Send a notification, if the server is still there."""
-        said = {} if params is None else {"params": dict(params)}
+        members = {} if params is None else {"params": dict(params)}
         with contextlib.suppress(*_GONE):
             await self.outgoing.send(
-                SessionMessage(JSONRPCNotification(jsonrpc="2.0", method=method, **said))
+                SessionMessage(JSONRPCNotification(jsonrpc="2.0", method=method, **members))
             )
 
     async def _answer(
@@ -226,17 +226,17 @@ class LineDispatcher:
         """Pass on that notifications were dropped; before an answer, since nobody listens after it."""
         count = self._pace.tell(time.monotonic(), at_last=at_last)
         if count:
-            said = {"count": count}
-            tasks.start_soon(_contained, partial(on_notify, self._exchange(None), DROPPED, said))
+            facts = {"count": count}
+            tasks.start_soon(_contained, partial(on_notify, self._exchange(None), DROPPED, facts))
 
     def _is_awaited(self, id_: RequestId | None) -> bool:
         # Any number of answers may come that nobody asked for.
         return id_ is not None and coerce_request_id(id_) in self._pending
 
-    def _settle(self, id_: RequestId | None, said: dict[str, Any] | ErrorData | Unreadable) -> None:
+    def _settle(self, id_: RequestId | None, answer: dict[str, Any] | ErrorData | Unreadable) -> None:
         pending = None if id_ is None else self._pending.get(coerce_request_id(id_))
         if pending is not None and not pending.answer.done():
-            pending.answer.set_result(said)
+            pending.answer.set_result(answer)
 
     def _apply(self, method: str, params: Mapping[str, Any], tasks: anyio.abc.TaskGroup) -> None:
         """Let a notification take effect on what is under way: a progress report, or a cancellation."""
@@ -266,8 +266,8 @@ class LineDispatcher:
             except MCPError as error:
                 answer = JSONRPCError(jsonrpc="2.0", id=request.id, error=error.error)
             except Exception as error:  # noqa: BLE001 - one request that fails must not end the connection
-                told = error if isinstance(error, CallError) else unexpected(error)
-                problem = ErrorData(code=INTERNAL_ERROR, message=told.message)
+                failure = error if isinstance(error, CallError) else unexpected(error)
+                problem = ErrorData(code=INTERNAL_ERROR, message=failure.message)
                 answer = JSONRPCError(jsonrpc="2.0", id=request.id, error=problem)
             finally:
                 self._serving.pop(key, None)
@@ -310,13 +310,13 @@ def _request(id_: RequestId, method: str, params: dict[str, Any]) -> JSONRPCRequ
 
 
 async def _contained(act: Callable[[], Awaitable[None]]) -> None:
-    """Pass something on; that its hearer is gone is no fault of the connection."""
+    """Pass something on; a receiver that is gone is not a fault of the connection."""
     try:
         await act()
     except (*FAILURES, RunnerError) as error:
         log.info("not passed on", extra={"problem": str(error)[:200]})
     except Exception:
-        # Ours to mend; what one notification is about must not end the connection of all calls.
+        # A bug of ours; one notification must not end the connection of all calls.
         log.exception("notification not forwarded")
 
 

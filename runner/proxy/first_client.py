@@ -43,9 +43,9 @@ class FirstClient:
                 return None
             params = message.params or {}
             if message.method == "initialize":
-                begun = InitializeRequestParams.model_validate(params, by_name=False)
+                initialize = InitializeRequestParams.model_validate(params, by_name=False)
                 return cls(
-                    announced=Announced(info=begun.client_info, capabilities=begun.capabilities),
+                    announced=Announced(info=initialize.client_info, capabilities=initialize.capabilities),
                     has_sessions=True,
                 )
             meta = params.get("_meta")

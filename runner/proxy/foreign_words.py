@@ -13,7 +13,14 @@ from mcp.shared.exceptions import MCPError
 
 from runner.files.download_links import without_tokens
 
-__all__ = ["MOST_CHARS", "clipped", "told_beside", "told_error", "without_our_words", "without_secrets"]
+__all__ = [
+    "MOST_CHARS",
+    "clipped",
+    "legible_error",
+    "legible_message",
+    "without_our_words",
+    "without_secrets",
+]
 
 MOST_CHARS = 8192
 """Longest text that is passed on where the output guard does not look, in characters."""
@@ -77,14 +84,14 @@ def clipped(value: Any, depth: int = 0) -> Any:
             return value
 
 
-def told_beside(said: Mapping[str, Any], *results: str) -> dict[str, Any]:
+def legible_message(message: Mapping[str, Any], *results: str) -> dict[str, Any]:
     """Return what a server says, and no guard meets, as a client is told it.
 
     Args:
-        said: What it says.
+        message: What it says.
         results: Keys that stay as they are: somebody else looks at them.
     """
-    ours = without_our_words(said)
+    ours = without_our_words(message)
     if len(ours) > _MOST_VALUES:
         ours = {key: item for key, item in ours.items() if key in results or key in _KEPT}
     return {
@@ -92,10 +99,10 @@ def told_beside(said: Mapping[str, Any], *results: str) -> dict[str, Any]:
     }
 
 
-def told_error(error: MCPError) -> MCPError:
+def legible_error(error: MCPError) -> MCPError:
     """Return an error of JSON-RPC as a client is told it."""
-    said = error.error
-    return MCPError(code=said.code, message=_legible(said.message), data=_legible(said.data))
+    details = error.error
+    return MCPError(code=details.code, message=_legible(details.message), data=_legible(details.data))
 
 
 def _legible(value: Any) -> Any:

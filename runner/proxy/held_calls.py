@@ -1,4 +1,4 @@
-"""Calls that wait for answers of a client that cannot be asked while its request is under way.
+"""Calls that wait for answers of a client that cannot be asked while its request is in flight.
 
 In the later era a server's question is the answer to a request, which the client sends again with what it
 was asked for. A server of the handshake era asks in the middle of a call. So the call goes on waiting here,
@@ -42,9 +42,9 @@ class _Call:
         answer_s: How long an answer may take.
         name: What the client calls it by.
         task: The work on it.
-        questions: What is to be asked, by number.
+        questions: The questions to ask, by number.
         answers: What comes back, by number.
-        asked: Whether there is a question that the client has not heard.
+        has_question: Set while there is a question that the client has not received.
         held: What the client has not been told yet, the oldest first.
         telling: Held by who tells it, so that it hears all in its order.
         expiry: Gives the call up if the client does not come back.
@@ -58,7 +58,7 @@ class _Call:
     task: "asyncio.Task[Any]" = field(init=False)
     questions: dict[str, dict[str, Any]] = field(default_factory=dict)
     answers: dict[str, "asyncio.Future[dict[str, Any]]"] = field(default_factory=dict)
-    asked: asyncio.Event = field(default_factory=asyncio.Event)
+    has_question: asyncio.Event = field(default_factory=asyncio.Event)
     held: "deque[tuple[str, Mapping[str, Any]]]" = field(default_factory=lambda: deque(maxlen=_MOST_HELD))
     telling: asyncio.Lock = field(default_factory=asyncio.Lock)
     expiry: asyncio.TimerHandle | None = None
@@ -84,7 +84,7 @@ class _Call:
         number = f"q{uuid.uuid4().hex[:8]}"
         self.questions[number] = {"method": method, "params": dict(params)}
         self.answers[number] = asyncio.get_running_loop().create_future()
-        self.asked.set()
+        self.has_question.set()
         try:
             return await asyncio.wait_for(self.answers[number], self.answer_s)
         except TimeoutError:
@@ -95,7 +95,9 @@ class _Call:
 
     def open_questions(self) -> dict[str, dict[str, Any]]:
         """Return what is not answered yet."""
-        return {number: said for number, said in self.questions.items() if not self.answers[number].done()}
+        return {
+            number: question for number, question in self.questions.items() if not self.answers[number].done()
+        }
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -158,7 +160,7 @@ class Pausing:
             if future is not None and not future.done() and isinstance(answer, Mapping):
                 future.set_result(dict(answer))
         if call.open_questions():
-            call.asked.set()
+            call.has_question.set()
         return await self._next(call)
 
     async def close(self) -> None:
@@ -172,12 +174,12 @@ class Pausing:
         try:
             await call.catch_up()
             while not call.task.done():
-                asked = asyncio.ensure_future(call.asked.wait())
+                question = asyncio.ensure_future(call.has_question.wait())
                 try:
-                    await asyncio.wait({call.task, asked}, return_when=asyncio.FIRST_COMPLETED)
+                    await asyncio.wait({call.task, question}, return_when=asyncio.FIRST_COMPLETED)
                 finally:
-                    asked.cancel()
-                call.asked.clear()
+                    question.cancel()
+                call.has_question.clear()
                 questions = call.open_questions()
                 if questions and not call.task.done():
                     self._let_wait(call)

@@ -45,24 +45,24 @@ _VARIABLE = re.compile(r"\b[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+\b")
 
 
 def option_hint(
-    said: str, rights: Rights, *, homes: Path, unseen: Sequence[Path], shares_memory: bool
+    text: str, rights: Rights, *, homes: Path, unseen: Sequence[Path], shares_memory: bool
 ) -> str | None:
     """Return a sentence that names the option, if one would have helped: to lend a path, or to have a socket.
 
     Args:
-        said: What the server said.
+        text: What the server said.
         rights: What it may do, and what is lent to it.
         homes: The folder of homes.
         unseen: Folders that are empty for it but for what is its own.
         shares_memory: Whether it has POSIX shared memory, which holds its semaphores.
     """
-    if not rights.sockets and wants_socket(said):
+    if not rights.sockets and wants_socket(text):
         return (
             "This server may have no UNIX socket, which it needs. For the operator: "
             f"{ALLOW_SOCKETS} would allow those in its home, in tier namespace"
         )
     # The last words of a process are its lines, divided in this way.
-    lines = said[-_MOST_CHARS:].replace(DIVIDER, "\n")
+    lines = text[-_MOST_CHARS:].replace(DIVIDER, "\n")
     if not shares_memory and _SEMAPHORE.search(lines):
         return (
             "This server makes a POSIX semaphore (a lock between processes, as of Python's multiprocessing), "
@@ -74,43 +74,43 @@ def option_hint(
     return None
 
 
-def network_hint(said: str, *, has_network: bool) -> str | None:
+def network_hint(text: str, *, has_network: bool) -> str | None:
     """Return a sentence that names the option which allows the connections that a server was denied.
 
     Args:
-        said: What the server and its gate wrote to standard error.
+        text: What the server and its gate wrote to standard error.
         has_network: Whether it may connect to any address.
     """
-    denied = ",".join(dict.fromkeys(_DENIED.findall(said)))
+    denied = ",".join(dict.fromkeys(_DENIED.findall(text)))
     if denied:
         return f"connections of this server were denied. For the operator: --allow-net={denied} allows them"
-    if not has_network and missed_network(said):
+    if not has_network and missed_network(text):
         return "a confined server has no network. For the operator: --allow-net=HOST allows one"
     return None
 
 
-def variable_hint(said: str, passed: Collection[str], variables: Collection[str]) -> str | None:
+def variable_hint(text: str, passed: Collection[str], variables: Collection[str]) -> str | None:
     """Return a sentence that names the option which passes a variable, if a server seems to lack one.
 
     Args:
-        said: What the server said as it ended.
+        text: What the server said as it ended.
         passed: Names of the variables that it may see.
         variables: Names of the variables of this process.
     """
-    wanted = [*_VARIABLE.findall(said), *(_OF_MODULES if _NO_MODULE.search(said) else ())]
+    wanted = [*_VARIABLE.findall(text), *(_OF_MODULES if _NO_MODULE.search(text) else ())]
     for name in wanted:
         if name in variables and name not in passed:
-            told = f"{name} is set here and not passed to this server. For the operator: --allow-env={name}"
+            hint = f"{name} is set here and not passed to this server. For the operator: --allow-env={name}"
             more = ", and --allow-read=FOLDER lends the folders that it names" if name in _OF_MODULES else ""
-            return f"{told} passes it{more}"
+            return f"{hint} passes it{more}"
     return None
 
 
-def _flags(said: str, rights: Rights, *, homes: Path, unseen: Sequence[Path]) -> list[tuple[str, str]]:
-    written = {path for line in said.splitlines() if _READ_ONLY.search(line) for path in _paths(line)}
-    named = itertools.islice(named_paths(OSError(said)), _MOST_PATHS)
+def _flags(text: str, rights: Rights, *, homes: Path, unseen: Sequence[Path]) -> list[tuple[str, str]]:
+    written = {path for line in text.splitlines() if _READ_ONLY.search(line) for path in _paths(line)}
+    named = itertools.islice(named_paths(OSError(text)), _MOST_PATHS)
     denied = [(path, "write" if path in written else _wants(path, rights)) for path in named]
-    lines = (line for line in said.splitlines() if _MISSING.search(line))
+    lines = (line for line in text.splitlines() if _MISSING.search(line))
     missing = [
         (path, "read")
         for line in lines

@@ -38,7 +38,7 @@ class Names:
         return f"{server}_{name}" if self.prefixed else name
 
     def inside(self, name: str) -> tuple[str, str] | None:
-        """Return the server and its own name of what clients call `name`, or None if it is nobody's."""
+        """Return the server and its own name of what clients call `name`, or None if there is none."""
         if not self.prefixed:
             return self.servers[0], name
         server = self._longest(server for server in self.servers if name.startswith(f"{server}_"))
@@ -52,9 +52,9 @@ class Names:
         return f"{scheme}://{server}/{rest}" if slashes else f"{server}+{uri}"
 
     def uri_inside(self, uri: str) -> tuple[str, str] | None:
-        """Return the server of a resource and the URI that it has there, or None if it is nobody's.
+        """Return the server of a resource and the URI that it has there, or None if there is none.
 
-        A URI without a server's name is nobody's: whichever server were asked, it could answer for another.
+        A URI without a server's name belongs to no server: any server could answer for another.
         """
         if not self.prefixed:
             return self.servers[0], uri

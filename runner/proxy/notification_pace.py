@@ -29,7 +29,7 @@ class NotificationPace(TokenBucket):
     at_once: float = 1000
     per_s: float = 100
     dropped: int = 0
-    _told_at: float = field(init=False, default=float("-inf"))
+    _sent_at: float = field(init=False, default=float("-inf"))
 
     def passes(self, now: float) -> bool:
         """Return whether one more is passed on, and count it either way."""
@@ -39,7 +39,7 @@ class NotificationPace(TokenBucket):
 
     def tell(self, now: float, *, at_last: bool = False) -> int:
         """Return how many dropped ones to tell of now; `at_last` also where that was told a moment ago."""
-        if not self.dropped or (not at_last and now - self._told_at < _REPORT_EVERY_S):
+        if not self.dropped or (not at_last and now - self._sent_at < _REPORT_EVERY_S):
             return 0
-        count, self.dropped, self._told_at = self.dropped, 0, now
+        count, self.dropped, self._sent_at = self.dropped, 0, now
         return count

@@ -44,7 +44,7 @@ async def answered(
             questions = {}
         if not isinstance(questions, Mapping):
             raise InvalidAnswer("it asked for input, and did not say for which")
-        answers = {number: await _answer(ask, said) for number, said in questions.items()}
+        answers = {number: await _answer(ask, question) for number, question in questions.items()}
         more: dict[str, Any] = {"inputResponses": answers}
         if "requestState" in result:
             more["requestState"] = result["requestState"]
@@ -52,11 +52,11 @@ async def answered(
     raise InvalidAnswer(f"it asked {_MOST_ROUNDS} times for more")
 
 
-async def _answer(ask: Ask, said: object) -> dict[str, Any]:
-    method = said.get("method") if isinstance(said, Mapping) else None
-    if not isinstance(said, Mapping) or method not in CLIENT_REQUESTS:
+async def _answer(ask: Ask, question: object) -> dict[str, Any]:
+    method = question.get("method") if isinstance(question, Mapping) else None
+    if not isinstance(question, Mapping) or method not in CLIENT_REQUESTS:
         raise InvalidAnswer(f"it asked for {method!r}, which no client is asked")
-    params = said.get("params")
+    params = question.get("params")
     try:
         return dict(await ask(str(method), dict(params) if isinstance(params, Mapping) else {}))
     except ClientRefusal as refusal:

@@ -101,11 +101,11 @@ class HomedTransport(ClientTransport):
 
     Attributes:
         home: The home, as long as the command runs in one.
-        has_begun: Whether the command, if it could not be connected to, had read its input before.
+        has_read_input: Whether the command, if it could not be connected to, had read its input before.
     """
 
     home: HomeLease | None = None
-    has_begun: bool = True
+    has_read_input: bool = True
 
     def hold(self) -> AbstractAsyncContextManager[HomeLease]:
         """Hold the home for a call, which outlives the command's own hold on it.
@@ -151,12 +151,12 @@ class HttpRefusal(RemoteError):
             cure = "; for the operator: put valid credentials into `headers` of its entry in mcp.json"
         elif self.retry_after_s is not None:
             cure = f"; try again in {self.retry_after_s} seconds"
-        said = f": {words[:_WORDS_CHARS]}" if words else ""
-        super().__init__(f"it answered with HTTP status {http.status} ({phrase}){said}{cure}")
+        detail = f": {words[:_WORDS_CHARS]}" if words else ""
+        super().__init__(f"it answered with HTTP status {http.status} ({phrase}){detail}{cure}")
 
     @classmethod
     def of(cls, http: HttpAnswer, error: MCPError | None = None) -> "HttpRefusal | None":
-        """Return the refusal that a response is; None if it is none.
+        """Return the refusal that a response is; None for other responses.
 
         Args:
             http: The response.
@@ -211,7 +211,7 @@ class Announced:
         return "\n".join(parts)
 
     @property
-    def can_be_asked(self) -> bool:
+    def answers_questions(self) -> bool:
         """True if it answers any question of a server."""
         return any(map(self.offers, _OFFERED))
 
@@ -233,7 +233,13 @@ Told = Callable[[str, Mapping[str, Any] | None], Awaitable[None]]
 
 
 def client_for(
-    transport: ClientTransport, *, mode: str, announced: Announced, asked: Asked, told: Told, connect_s: float
+    transport: ClientTransport,
+    *,
+    mode: str,
+    announced: Announced,
+    on_question: Asked,
+    on_notification: Told,
+    connect_s: float,
 ) -> "Client[Any]":
     """Return a client that is to be connected.
 
@@ -241,11 +247,11 @@ def client_for(
         transport: The way to the server.
         mode: How to agree on a protocol version, as FastMCP's client has it.
         announced: What the server hears of it.
-        asked: Answers the server's requests.
-        told: Hears its notifications.
+        on_question: Answers the server's requests.
+        on_notification: Hears its notifications.
         connect_s: How long connecting may take.
     """
-    kind = relaying_session(capabilities=announced.at, on_request=asked, on_notify=told)
+    kind = relaying_session(capabilities=announced.at, on_request=on_question, on_notify=on_notification)
     way = _Way(transport, TransportOptions(session_class=kind))
     return Client(way, mode=mode, client_info=announced.info, init_timeout=connect_s)
 
@@ -315,10 +321,10 @@ class RemoteSession:
         limit_s = self.answer_s if progress is None else None
         session, http = self.client.session, HttpAnswer()
         try:
-            said = await ask_remote(session, method, sent, timeout_s=limit_s, progress=progress, http=http)
+            answer = await ask_remote(session, method, sent, timeout_s=limit_s, progress=progress, http=http)
             # To read an answer, to check it and to use it each take a turn of the event loop.
             await asyncio.sleep(0)
-            result, faults = await repaired(method, sent, said, has_sessions=self.has_sessions)
+            result, faults = await repaired(method, sent, answer, has_sessions=self.has_sessions)
             if method == "tools/list" and is_modern(self.client):
                 learn_tools(session, result)
         except Disconnected as error:

@@ -1,7 +1,7 @@
 """One call of a tool of another server: whom it counts for, how it gets there, and what is heard meanwhile.
 
 Source: requirements S1-113 to S1-128, S3-141; architecture, "One call, in order": it is admitted as there
-(step 2), and a server stands in the place of the worker (step 5).
+(step 2), and a server replaces the worker (step 5).
 """
 
 import asyncio
@@ -20,7 +20,7 @@ from runner.protocol.eras import has_sessions
 from runner.protocol.resource_tools import InvalidAnswer, Reader, RemoteError, blocks_of
 from runner.proxy.contract import Contract
 from runner.proxy.deadline_watch import WatchedListener, watch
-from runner.proxy.foreign_words import told_beside, without_our_words
+from runner.proxy.foreign_words import legible_message, without_our_words
 from runner.proxy.question_rounds import answered
 from runner.proxy.remote import HttpRefusal, is_modern
 from runner.proxy.upstream import ServerUnreachable, Upstream
@@ -31,7 +31,7 @@ from runner.steps.listener import CallListener, Client
 from runner.steps.request import Request
 from runner.toolset.catalog import ToolSpec
 
-__all__ = ["RESULTS", "RemoteCall", "begun_task", "reader_of", "remote_failure", "task_said"]
+__all__ = ["RESULTS", "RemoteCall", "created_task", "reader_of", "remote_failure", "task_message"]
 
 R = TypeVar("R")
 
@@ -112,7 +112,7 @@ class RemoteCall:
             # A server that has to start first is not silent: connecting has a limit of its own.
             modern = is_modern(await self.upstream.connected())
             request.steps.done("admit")
-            waits = not (modern or has_sessions(self.ctx)) and self.upstream.announced.can_be_asked
+            waits = not (modern or has_sessions(self.ctx)) and self.upstream.announced.answers_questions
             if self._goes_on() and not waits:
                 # It named a call of another server.
                 self._count()
@@ -128,7 +128,7 @@ class RemoteCall:
                 return going_on
             return await upstreams.pausing.run(act, client, user.name, token=token)
 
-    async def asked(self, listener: CallListener, **changed: Any) -> dict[str, Any]:
+    async def send(self, listener: CallListener, **changed: Any) -> dict[str, Any]:
         """Return what the server answers, in the time that the call has.
 
         Args:
@@ -151,7 +151,7 @@ class RemoteCall:
                 return await watch(act, listener)
         except CallError:
             if not self.upstream.busy and self.upstream.ends_with_its_connection:
-                # It was asked to stop; a process that does not listen is ended, and started anew.
+                # It got the cancellation; a process that ignores it is killed and restarted.
                 await self.upstream.drop()
             raise
         except asyncio.CancelledError:
@@ -161,8 +161,8 @@ class RemoteCall:
             hint = self._hint(error.error.message)
             if hint is None:
                 raise
-            told = f"{error.error.message}\n{hint}"
-            raise MCPError(code=error.error.code, message=told, data=error.error.data) from error
+            text = f"{error.error.message}\n{hint}"
+            raise MCPError(code=error.error.code, message=text, data=error.error.data) from error
         finally:
             self.request.steps.done("run")
 
@@ -189,13 +189,13 @@ class RemoteCall:
 
     def noted(self, message: Mapping[str, Any]) -> dict[str, Any]:
         """Return a message with how its command is kept apart and, behind a failure, what may cure it."""
-        way, said = self.upstreams.ways[self.server], dict(message)
+        way, params = self.upstreams.ways[self.server], dict(message)
         if way.tier is not None:
-            said["_meta"] = {**(said.get("_meta") or {}), ISOLATION_META: isolation_meta(way.tier)}
-        hint = self._hint("\n".join(_texts(said["content"]))) if said.get("isError") else None
+            params["_meta"] = {**(params.get("_meta") or {}), ISOLATION_META: isolation_meta(way.tier)}
+        hint = self._hint("\n".join(_texts(params["content"]))) if params.get("isError") else None
         if hint:
-            said["content"] = [*said["content"], {"type": "text", "text": hint}]
-        return said
+            params["content"] = [*params["content"], {"type": "text", "text": hint}]
+        return params
 
     def _hint(self, failure: str) -> str | None:
         """Return the option that would have helped; one that only may have is for the operator to hear of."""
@@ -249,16 +249,16 @@ def _texts(blocks: Sequence[Any]) -> list[str]:
     return [text for text in texts if isinstance(text, str)]
 
 
-def begun_task(wire: Mapping[str, Any]) -> Mapping[str, Any] | None:
+def created_task(wire: Mapping[str, Any]) -> Mapping[str, Any] | None:
     """Return the task that a server has made of a call, if it has, in either era."""
-    begun = wire.get("task") if "task" in wire else wire if wire.get("resultType") == "task" else None
+    task = wire.get("task") if "task" in wire else wire if wire.get("resultType") == "task" else None
     # One without a name nobody could ask for, and clients' libraries fail at it.
-    return begun if isinstance(begun, Mapping) and isinstance(begun.get("taskId"), str) else None
+    return task if isinstance(task, Mapping) and isinstance(task.get("taskId"), str) else None
 
 
-def task_said(wire: Mapping[str, Any]) -> dict[str, Any]:
+def task_message(wire: Mapping[str, Any]) -> dict[str, Any]:
     """Return what a client is told of a task that was begun: no result beside it, and no word in our name."""
-    return told_beside({key: value for key, value in wire.items() if key not in RESULTS})
+    return legible_message({key: value for key, value in wire.items() if key not in RESULTS})
 
 
 def reader_of(upstreams: Upstreams, call: GuardedCall) -> Reader:
@@ -266,7 +266,7 @@ def reader_of(upstreams: Upstreams, call: GuardedCall) -> Reader:
     return Reader(
         store=call.files.library.store,
         scope=call.scope,
-        kept=lambda records: upstreams.guard.kept(records, call),
+        on_kept=lambda records: upstreams.guard.kept(records, call),
     )
 
 

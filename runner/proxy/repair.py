@@ -80,8 +80,8 @@ async def repaired(
         del made["resultType"]
         faults.setdefault(Fault(method, "resultType is unknown"))
     if method == "tools/call" and ("task" in made or made.get("resultType") == "task"):
-        begun = made.get("task", made)
-        if isinstance(begun, Mapping) and isinstance(begun.get("taskId"), str):
+        task = made.get("task", made)
+        if isinstance(task, Mapping) and isinstance(task.get("taskId"), str):
             return made, faults
         if "content" not in made:
             raise ValueError("it made a task of the call, and did not name it")
@@ -130,10 +130,10 @@ async def _call(
         del made["structuredContent"]
         faults.setdefault(Fault(name, "structuredContent is not an object"))
     if "isError" in made and not isinstance(made["isError"], bool):
-        said = made.pop("isError")
+        flag = made.pop("isError")
         faults.setdefault(Fault(name, "isError is not a boolean"))
-        if said is not None:
-            made["isError"] = str(said).strip().lower() not in _FALSE
+        if flag is not None:
+            made["isError"] = str(flag).strip().lower() not in _FALSE
     return {**made, "content": blocks}
 
 
@@ -149,9 +149,9 @@ async def _messages(messages: Any, faults: dict[Fault, None]) -> list[Any]:
         ]
     made = list[Any]()
     async for message, block in in_turns(parts):
-        said = message if isinstance(message, Mapping) else {}
-        role = said["role"] if said.get("role") in ("user", "assistant") else "user"
-        made.append({**said, "role": role, "content": _block(block, "prompts/get", faults)})
+        members = message if isinstance(message, Mapping) else {}
+        role = members["role"] if members.get("role") in ("user", "assistant") else "user"
+        made.append({**members, "role": role, "content": _block(block, "prompts/get", faults)})
     return made
 
 
@@ -187,9 +187,9 @@ def _block(block: Any, name: str, faults: dict[Fault, None]) -> Mapping[str, Any
         return fitting
     faults.setdefault(Fault(name, f"a content block of type {kind} is faulty: {problem}"))
     resource = block.get("resource")
-    said = resource.get("text") if isinstance(resource, Mapping) else None
-    if isinstance(said, str):
-        return _text(said)
+    text = resource.get("text") if isinstance(resource, Mapping) else None
+    if isinstance(text, str):
+        return _text(text)
     return _text(block["text"] if kind == "text" and "text" in block else block)
 
 
@@ -266,8 +266,8 @@ def _list(value: Any) -> list[Any]:
 
 
 def _text(value: Any) -> dict[str, Any]:
-    said = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    return {"type": "text", "text": said}
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return {"type": "text", "text": text}
 
 
 def _named(value: Any) -> str:

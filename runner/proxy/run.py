@@ -28,7 +28,7 @@ async def serve_proxy(settings: Settings, targets: Sequence[Target], reread: Cal
     Args:
         settings: The effective settings.
         targets: The servers.
-        reread: Reads the settings anew.
+        reread: Reloads the settings.
 
     Raises:
         UsageError: A command cannot be run, no server can be reached, or the address cannot be listened on.

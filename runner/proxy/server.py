@@ -36,7 +36,7 @@ from runner.protocol.sender import McpClient, Transport, asker, newcomer, reques
 from runner.protocol.subscriptions import offer_subscriptions
 from runner.protocol.visible_offers import visible_introduction, visible_list
 from runner.proxy.calls import TASKS, Calls
-from runner.proxy.foreign_words import told_error, without_our_words, without_secrets
+from runner.proxy.foreign_words import legible_error, without_our_words, without_secrets
 from runner.proxy.question_rounds import answered
 from runner.proxy.upstream import ServerUnreachable, Upstream
 from runner.proxy.upstreams import Upstreams
@@ -131,16 +131,16 @@ class _Proxy:
 
     async def __call__(self, ctx: _Context, call_next: CallNext) -> HandlerResult:
         if ctx.method in ("initialize", "server/discover"):
-            met = self._announced(ctx, await call_next(ctx))
-            if not isinstance(met, dict):
-                return met
+            result = self._announced(ctx, await call_next(ctx))
+            if not isinstance(result, dict):
+                return result
             if not self._upstreams.may_take_files:
-                return visible_introduction(met)
+                return visible_introduction(result)
             settings = self._upstreams.settings
             user = newcomer(settings, self._transport) if ctx.method == "initialize" else self.user_of(ctx)
-            return visible_introduction(await with_instructions(met, self._upstreams, user))
+            return visible_introduction(await with_instructions(result, self._upstreams, user))
         if ctx.request_id is None:
-            await self._heard(ctx)
+            await self._on_notification(ctx)
             return await call_next(ctx)
         act = self._acts.get(ctx.method)
         if not is_ready(ctx):
@@ -166,15 +166,15 @@ class _Proxy:
         try:
             result = await act(ctx, dict(ctx.params or {}), self.user_of(ctx))
         except MCPError as error:
-            raise told_error(error) from error
+            raise legible_error(error) from error
         except RemoteError as error:
             raise MCPError(code=mcp_types.INTERNAL_ERROR, message=str(error)) from error
         except CallError as error:
-            said = {"error_code": error.code.name, **error.details}
-            raise MCPError(code=mcp_types.INTERNAL_ERROR, message=error.message, data=said) from error
+            details = {"error_code": error.code.name, **error.details}
+            raise MCPError(code=mcp_types.INTERNAL_ERROR, message=error.message, data=details) from error
         return in_era_of(ctx, await visible_list(ctx.method, result))
 
-    async def _heard(self, ctx: _Context) -> None:
+    async def _on_notification(self, ctx: _Context) -> None:
         """Pass on what a client with sessions tells the servers; when it is ready, get them ready for it."""
         if ctx.method == "notifications/initialized" and has_sessions(ctx):
             self._upstreams.connect(ctx, self.user_of(ctx))
@@ -205,7 +205,7 @@ class _Proxy:
         """Return the server that a resource belongs to, and its own URI of it.
 
         Raises:
-            MCPError: The URI is nobody's.
+            MCPError: The URI belongs to no server.
         """
         names = self._upstreams.names
         found = names.uri_inside(uri)
@@ -220,7 +220,7 @@ class _Proxy:
         """Hold a place for a request that a server answers, as for such a one that our own files answer.
 
         Raises:
-            CallError: `E_BUSY`, too many wait; `E_INVALID_ARGUMENT`, its params are no JSON.
+            CallError: `E_BUSY`, too many wait; `E_INVALID_ARGUMENT`, its params are not JSON.
         """
         upstreams = self._upstreams
         check_json(ctx.params or {})

@@ -36,15 +36,15 @@ class ServerLog:
     Attributes:
         server: Name of the server.
         budget: How much of it is passed on.
-        dropped: How many of its bytes were not; whoever tells of them sets it to 0.
+        dropped: How many of its bytes were not; the reporter of them resets it to 0.
     """
 
     server: str
     budget: TokenBucket = field(default_factory=log_budget)
     dropped: int = 0
     _lead: str = field(init=False)
-    _begun: bytes = b""
-    _begun_bytes: int = 0
+    _partial: bytes = b""
+    _partial_bytes: int = 0
     _is_lost: bool = False
 
     def __post_init__(self) -> None:
@@ -78,23 +78,23 @@ class ServerLog:
         if self._is_lost:
             self.dropped += len(part)
             return
-        self._begun += part[: _LINE_BYTES - len(self._begun)]
-        self._begun_bytes += len(part)
+        self._partial += part[: _LINE_BYTES - len(self._partial)]
+        self._partial_bytes += len(part)
 
     def _end(self, lines: list[str], now: float) -> bool:
         """Add the line that has begun to what is written; return whether it fitted in the budget."""
-        begun, size, was_lost = self._begun, self._begun_bytes, self._is_lost
-        self._begun, self._begun_bytes, self._is_lost = b"", 0, False
+        start, size, was_lost = self._partial, self._partial_bytes, self._is_lost
+        self._partial, self._partial_bytes, self._is_lost = b"", 0, False
         if was_lost or not size:
             return True
-        said = plain_line(begun.decode("utf-8", "replace"))
-        cut = f"… ({size} bytes)" if size > len(begun) else ""
-        line = f"{self._lead}{said}{cut}\n"
+        text = plain_line(start.decode("utf-8", "replace"))
+        cut = f"… ({size} bytes)" if size > len(start) else ""
+        line = f"{self._lead}{text}{cut}\n"
         # A short line costs more than its length, and one of which nothing is seen too: each takes its time.
-        if not self.budget.takes(max(_LEAST_COST, len(begun), len(line.encode())), now=now):
+        if not self.budget.takes(max(_LEAST_COST, len(start), len(line.encode())), now=now):
             self.dropped += size
             return False
-        if said.strip():
+        if text.strip():
             lines.append(line)
         return True
 

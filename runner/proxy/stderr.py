@@ -42,8 +42,8 @@ class LastWords:
     """
 
     def __init__(self, server: str, budget: TokenBucket | None = None) -> None:
-        self._kept = b""
-        self._said = ServerLog(server=server, budget=budget or log_budget())
+        self._tail = b""
+        self._log = ServerLog(server=server, budget=budget or log_budget())
         self._dropping = NowAndThen()
         self._reader, writer = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         os.set_blocking(writer, True)
@@ -63,14 +63,14 @@ class LastWords:
         self.file.close()
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._ended.wait(), _WAIT_S)
-        lines = map(plain_line, self._kept.decode("utf-8", "replace").splitlines())
+        lines = map(plain_line, self._tail.decode("utf-8", "replace").splitlines())
         return DIVIDER.join(line.strip() for line in lines if line.strip())[-_KEPT_BYTES:]
 
     def _take(self, data: bytes) -> None:
-        self._kept = (self._kept + data)[-_KEPT_BYTES:]
+        self._tail = (self._tail + data)[-_KEPT_BYTES:]
         now = time.monotonic()
-        self._pass_on(self._said.passed(data, now=now))
-        if self._said.dropped and self._dropping.due(now=now):
+        self._pass_on(self._log.passed(data, now=now))
+        if self._log.dropped and self._dropping.due(now=now):
             self._tell_of_dropped()
 
     def _pass_on(self, lines: str) -> None:
@@ -80,11 +80,11 @@ class LastWords:
                 sys.stderr.write(lines)
 
     def _tell_of_dropped(self) -> None:
-        count, self._said.dropped = self._said.dropped, 0
+        count, self._log.dropped = self._log.dropped, 0
         facts = {
-            "server": self._said.server,
+            "server": self._log.server,
             "bytes": count,
-            "passed_on_per_s": self._said.budget.per_s,
+            "passed_on_per_s": self._log.budget.per_s,
         }
         log.warning("server stderr rate limited", extra=facts)
 
@@ -96,6 +96,6 @@ class LastWords:
             self._pipe.close(most_pieces=_MOST_LEFT_PIECES)
         finally:
             os.close(self._reader)
-        self._pass_on(self._said.rest(now=time.monotonic()))
-        if self._said.dropped:
+        self._pass_on(self._log.rest(now=time.monotonic()))
+        if self._log.dropped:
             self._tell_of_dropped()

@@ -163,7 +163,7 @@ def expanded(target: Target, variables: Mapping[str, str], *, allowed: Collectio
 def _from_file(path: Path) -> tuple[Target, ...]:
     try:
         content = read_file(path)
-        said = _read_json(path, content.decode("utf-8-sig"))
+        document = _read_json(path, content.decode("utf-8-sig"))
     except FileNotFoundError:
         raise UsageError(f"there is no file {path}") from None
     except json.JSONDecodeError as error:
@@ -174,7 +174,11 @@ def _from_file(path: Path) -> tuple[Target, ...]:
         raise UsageError(f"{path} cannot be read: {error}") from error
     except RecursionError:
         raise UsageError(f"{path} cannot be read as JSON: it nests too deep") from None
-    table = next((said[key] for key in _TABLES if key in said), None) if isinstance(said, dict) else None
+    table = (
+        next((document[key] for key in _TABLES if key in document), None)
+        if isinstance(document, dict)
+        else None
+    )
     if not isinstance(table, dict) or not table:
         raise UsageError(f"{path} names no server; it needs an object `mcpServers` from names to servers")
     lends = [name for name, entry in table.items() if isinstance(entry, dict) and _lends(entry)]
@@ -243,9 +247,9 @@ def _read_json(path: Path, text: str) -> Any:
         return json.loads(text)
     except json.JSONDecodeError:
         bare = _COMMENT.sub(lambda found: found[1] or re.sub(r"[^\n]", " ", found[0]), text)
-        said = json.loads(_LAST_COMMA.sub(lambda found: found[1] or "", bare))
+        document = json.loads(_LAST_COMMA.sub(lambda found: found[1] or "", bare))
     log.warning("comments and commas ignored", extra={"file": str(path)})
-    return said
+    return document
 
 
 def _entry(where: str, name: str, entry: Any, folder: Path) -> Target:
@@ -286,11 +290,13 @@ def _lends(entry: Mapping[str, Any]) -> bool:
 
 
 def _contract(where: str, entry: Mapping[str, Any]) -> Contract | None:
-    said = entry.get("contract")
-    if said is not None and said not in get_args(Contract):
+    contract = entry.get("contract")
+    if contract is not None and contract not in get_args(Contract):
         words = " or ".join(f'"{word}"' for word in get_args(Contract))
-        raise UsageError(f"{where}: `contract` is {words}, got {said!r}; leave it out to decide by each tool")
-    return cast("Contract | None", said)
+        raise UsageError(
+            f"{where}: `contract` is {words}, got {contract!r}; leave it out to decide by each tool"
+        )
+    return cast("Contract | None", contract)
 
 
 def _folders(where: str, key: str, entry: Mapping[str, Any], folder: Path) -> tuple[Path, ...] | None:

@@ -1,7 +1,7 @@
 """Paths that a server names where it fails, and that are not lent to it: told to its operator only.
 
 A server that words a denial itself says no more than where it failed: "cannot use /srv/notes/a". Perhaps that
-is for want of an option and perhaps not, and perhaps the server makes it up. So its words go to its client as
+may lack an option or not, and the server may have made it up. So its words go to its client as
 they are, and what would lend the folder to be read stands in the log, once.
 
 Source: `docs/isolation.md`, "Errors and bounds".
@@ -42,7 +42,7 @@ class UnlentPaths:
         rights: What it may do, and what is lent to it.
         homes: The folder of homes.
         never: Folders that are never lent.
-        tops: Names in the root folder; what begins otherwise is no path, but perhaps a part of an address.
+        tops: Names in the root folder; other beginnings are not a path, but perhaps part of an address.
     """
 
     def __init__(
@@ -60,20 +60,20 @@ class UnlentPaths:
         self._left_out = (*rights.write, *rights.read, *never)
         self._tops = frozenset(os.listdir("/") if tops is None else tops)
         self._known: set[str] = set()
-        self._told: set[str] = set()
+        self._hinted: set[str] = set()
 
-    def note(self, said: str) -> None:
+    def note(self, text: str) -> None:
         """Log the paths in a server's error for the operator, each option once."""
-        if len(self._told) >= _MOST_TOLD or len(self._known) >= _MOST_KNOWN:
+        if len(self._hinted) >= _MOST_TOLD or len(self._known) >= _MOST_KNOWN:
             return
-        for found in itertools.islice(_PATH.finditer(said[:_MOST_CHARS]), _MOST_PATHS):
+        for found in itertools.islice(_PATH.finditer(text[:_MOST_CHARS]), _MOST_PATHS):
             path = os.path.normpath(found[0].rstrip("."))
             if path in self._known or len(path) > _MOST_PATH_CHARS:
                 continue
             self._known.add(path)
             flag = self._flag(path)
-            if flag is not None and flag not in self._told:
-                self._told.add(flag)
+            if flag is not None and flag not in self._hinted:
+                self._hinted.add(flag)
                 facts = {"server": self._server, "path": path, "option": shlex.quote(flag)}
                 log.warning("server failed on unlent path", extra=facts)
 

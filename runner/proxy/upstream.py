@@ -1,6 +1,6 @@
 """One connection to one remote server, on behalf of one client or user: kept, lost, and made again.
 
-What the server says on its own, messages and questions, goes to whoever asked last, since the protocol does
+Unsolicited messages and questions of the server go to the latest caller, since the protocol does
 not say to which request it belongs, and while nobody asks to the client's connection. After a failure to
 connect the next attempt waits, longer each time, so that a server that is down is not called for ever.
 
@@ -36,7 +36,7 @@ from runner.protocol.internals.proxy import HTTP_ANSWER, HttpAnswer, tell_remote
 from runner.protocol.internals.types import ProgressFnT
 from runner.protocol.messages import check_meta
 from runner.protocol.resource_tools import RemoteError, RemoteResources
-from runner.proxy.asked_for import AskedFor, asked_by, logged_by, questions_by
+from runner.proxy.asked_for import AskedFor, labelled_question, logged_by, questions_by
 from runner.proxy.deadline_watch import WatchedListener
 from runner.proxy.notification_pace import DROPPED, NotificationPace
 from runner.proxy.remote import (
@@ -138,7 +138,7 @@ class Upstream:
         identity: Name of the parameter of tools that says who calls.
         is_alone: Whether its client has no other server: then nothing that it says or asks can be of another.
         learned: Hears of the tools that the server lists.
-        met: Hears of each attempt to connect: why it failed, or nothing.
+        on_connect: Receives the result of each attempt to connect: why it failed, or an empty text.
         modes: By server, the mode of connecting that works where the other one ended it; shared by all
             connections, so that only the first one starts the server twice.
         schemas: Output schemas of the tools, once known.
@@ -160,7 +160,7 @@ class Upstream:
     identity: str = "username"
     is_alone: bool = True
     learned: Callable[[Iterable[ToolSpec]], None] = lambda _specs: None
-    met: Callable[[str], None] = lambda _why: None
+    on_connect: Callable[[str], None] = lambda _why: None
     modes: dict[str, str] = field(default_factory=dict)
     backoff: BackOff = field(default_factory=BackOff)
     used_at: float = field(default_factory=time.monotonic)
@@ -172,7 +172,7 @@ class Upstream:
     _checking: "asyncio.Task[None] | None" = None
     _unreachable: ServerUnreachable | None = None
     _faults: set[Fault] = field(default_factory=set)
-    _asked_for: AskedFor = field(default_factory=AskedFor)
+    _ids: AskedFor = field(default_factory=AskedFor)
     _sizes: dict[str, int] = field(default_factory=dict)
     _asking: list[WatchedListener] = field(default_factory=list)
     _questions: int = 0
@@ -233,11 +233,11 @@ class Upstream:
             except ServerUnreachable as error:
                 self.backoff.failed(time.monotonic())
                 self._unreachable = error
-                self.met(str(error))
+                self.on_connect(str(error))
                 raise
             self._unreachable = None
             self.backoff.worked()
-            self.met("")
+            self.on_connect("")
             await self._resume(self._client)
             return self._client
 
@@ -257,7 +257,7 @@ class Upstream:
             session = await self.remote()
             with _listed(self._asking, watched):
                 try:
-                    return await self._told_of_all(session.request(method, params, self._reporting(watched)))
+                    return await self._received_all(session.request(method, params, self._reporting(watched)))
                 except ConnectionLost as error:
                     had_too_many = self._ending is not None
                     # Another request may have noticed it before, and connected again.
@@ -272,12 +272,12 @@ class Upstream:
                         raise
         raise AssertionError("unreachable")
 
-    async def _told_of_all(self, answer: Awaitable[dict[str, Any]]) -> dict[str, Any]:
+    async def _received_all(self, answer: Awaitable[dict[str, Any]]) -> dict[str, Any]:
         """Return an answer, once the client was told of what was dropped before it."""
         try:
             result = await answer
         except MCPError as error:
-            self._asked_for.refused(error.error.data)
+            self._ids.refused(error.error.data)
             raise
         if not self.is_alone:
             result = questions_by(self.name, result)
@@ -290,8 +290,8 @@ class Upstream:
 
         async def report(progress: float, total: float | None, message: str | None) -> None:
             if self._pace.passes(time.monotonic()):
-                said = {"progress": progress, "total": total, "message": message}
-                await watched.notify({"method": PROGRESS, "params": said})
+                message_params = {"progress": progress, "total": total, "message": message}
+                await watched.notify({"method": PROGRESS, "params": message_params})
 
         return report
 
@@ -343,7 +343,7 @@ class Upstream:
             self._sizes[name] = _size(item)
             self.schemas[name] = item.get("outputSchema")
             self.widgets[name] = widget_rights(item)
-            # What is no tool is called as one that is not listed.
+            # An unknown name is called like an unlisted tool.
             with contextlib.suppress(AttributeError, KeyError, TypeError, ValueError):
                 spec = ToolSpec.of(item, identity=self.identity)
                 self.specs[spec.name] = spec
@@ -366,9 +366,9 @@ class Upstream:
 
     async def tell(self, method: str, params: Mapping[str, Any]) -> None:
         """Pass on a notification of the client to the server, if it is connected and of what it asked for."""
-        said = params if self.is_alone else self._asked_for.heard(method, params)
-        if self._client is not None and said is not None:
-            await tell_remote(self._client.session, method, said)
+        addressed = params if self.is_alone else self._ids.translated(method, params)
+        if self._client is not None and addressed is not None:
+            await tell_remote(self._client.session, method, addressed)
 
     def began(self, task: str, tool: str) -> None:
         """Note a task that the server works on, and the tool that it is a call of."""
@@ -439,7 +439,7 @@ class Upstream:
         preferred = _MODERN if self.front is None else _HANDSHAKE
         known = self.modes.get(self.name)
         for mode in sorted(preferred, key=lambda mode: known not in (None, mode)):
-            begun, http = time.monotonic(), HttpAnswer()
+            started_at, http = time.monotonic(), HttpAnswer()
             noting = HTTP_ANSWER.set(http)
             way: ClientTransport | None = None
             try:
@@ -448,8 +448,8 @@ class Upstream:
                     way,
                     mode=mode,
                     announced=self.announced,
-                    asked=self._asked,
-                    told=self._told,
+                    on_question=self._on_request,
+                    on_notification=self._on_notification,
                     connect_s=self.connect_s,
                 )
                 await self._stack.enter_async_context(client)
@@ -460,17 +460,17 @@ class Upstream:
                     problems = [problem]
                     break
                 # One that has read nothing cannot start: the other handshake would not be read either.
-                has_begun = not isinstance(way, HomedTransport) or way.has_begun
-                if time.monotonic() - begun >= self.connect_s:
+                has_started = not isinstance(way, HomedTransport) or way.has_read_input
+                if time.monotonic() - started_at >= self.connect_s:
                     problems.append(
                         f"no answer within {self.connect_s:g} s (raise load_timeout_s): {problem}"
                     )
-                    if mode == "auto" or not has_begun:
+                    if mode == "auto" or not has_started:
                         # Both handshakes were tried within that time.
                         break
                     continue
                 problems.append(problem)
-                if not has_begun:
+                if not has_started:
                     break
                 continue
             finally:
@@ -515,9 +515,9 @@ class Upstream:
         if not is_modern(client):
             await self._session(client).request("resources/subscribe", {"uri": uri})
             return
-        begun: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._keep(self._listen(client, {"resource_subscriptions": [uri]}, begun))
-        await begun
+        started: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._keep(self._listen(client, {"resource_subscriptions": [uri]}, started))
+        await started
 
     def _listen_to_lists(self, client: "Client[Any]") -> None:
         able = client.session.server_capabilities
@@ -535,30 +535,30 @@ class Upstream:
         self._stack.callback(task.cancel)
 
     async def _listen(
-        self, client: "Client[Any]", wanted: Mapping[str, Any], begun: "asyncio.Future[None]"
+        self, client: "Client[Any]", wanted: Mapping[str, Any], started: "asyncio.Future[None]"
     ) -> None:
         """Receive a stream of a stateless server, and open it again when it is lost."""
         (uri,) = wanted.get("resource_subscriptions", ("",))
         missed = [f"notifications/{kind.replace('_list', '/list')}" for kind in wanted if not uri]
         backoff = BackOff()
-        while not uri or not begun.done() or self.subscribed[uri]:
+        while not uri or not started.done() or self.subscribed[uri]:
             try:
-                async with listen(client.session, **wanted) as heard:
-                    if begun.done():
+                async with listen(client.session, **wanted) as events:
+                    if started.done():
                         # It may have changed while nobody heard of it.
                         for method in missed or ["notifications/resources/updated"]:
                             await self._changed(method, uri)
                     else:
-                        begun.set_result(None)
+                        started.set_result(None)
                     backoff.worked()
-                    async for event in heard:
-                        said = event_to_notification(event, {})
+                    async for event in events:
+                        notification = event_to_notification(event, {})
                         about = str(event.uri) if isinstance(event, ResourceUpdated) else ""
                         if not uri or self.subscribed[uri]:
-                            await self._changed(said.method, about)
+                            await self._changed(notification.method, about)
             except (*FAILURES, SubscriptionLost) as error:
-                if not begun.done():
-                    begun.set_exception(error)
+                if not started.done():
+                    started.set_exception(error)
                     return
             backoff.failed(time.monotonic())
             await asyncio.sleep(backoff.wait_s(time.monotonic()))
@@ -571,7 +571,7 @@ class Upstream:
         except FAILURES as error:
             log.info("connection ended badly", extra={"server": self.name, "problem": str(error)[:200]})
 
-    async def _asked(self, method: str, params: Mapping[str, Any] | None) -> dict[str, Any]:
+    async def _on_request(self, method: str, params: Mapping[str, Any] | None) -> dict[str, Any]:
         """Answer a request of the server with what the client answers."""
         check_meta(params)
         if method == "ping":
@@ -589,19 +589,19 @@ class Upstream:
             raise MCPError(code=mcp_types.INVALID_REQUEST, message=message)
         self._questions += 1
         try:
-            return await self._asked_of_client(method, dict(params or {}))
+            return await self._ask_client(method, dict(params or {}))
         finally:
             self._questions -= 1
 
-    async def _asked_of_client(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
+    async def _ask_client(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
         """Send the client a request; if it has other servers, only for its own calls of this one."""
         if self.is_alone:
             return await self._answered(method, params)
         if method in _OF_TASKS:
-            self._asked_for.check(method, params)
-            return self._asked_for.own(method, await self._answered(method, params))
-        answer = await self._answered(method, self._asked_for.noted(asked_by(self.name, params)))
-        self._asked_for.began(answer)
+            self._ids.check(method, params)
+            return self._ids.own(method, await self._answered(method, params))
+        answer = await self._answered(method, self._ids.noted(labelled_question(self.name, params)))
+        self._ids.began(answer)
         return answer
 
     async def _answered(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
@@ -619,31 +619,31 @@ class Upstream:
         message = "no request of the client is under way during which it could be asked"
         raise MCPError(code=mcp_types.INVALID_REQUEST, message=message)
 
-    async def _told(self, method: str, params: Mapping[str, Any] | None) -> None:
+    async def _on_notification(self, method: str, params: Mapping[str, Any] | None) -> None:
         """Pass on a notification of the server, unless there are too many."""
-        said = dict(params or {})
+        message = dict(params or {})
         now = time.monotonic()
         if method == DROPPED:
-            await self._tell_of_dropped(count if type(count := said.get("count")) is int else 0)
+            await self._tell_of_dropped(count if type(count := message.get("count")) is int else 0)
             return
         if method == PROGRESS or not self._pace.passes(now):
             # Progress has come to the request that it is of.
             return
         await self._tell_of_dropped(self._pace.tell(now))
         if method == MESSAGE and not self.is_alone:
-            said = logged_by(self.name, said)
+            message = logged_by(self.name, message)
         if method == MESSAGE and self._asking:
-            await self._asking[-1].notify({"method": method, "params": said})
+            await self._asking[-1].notify({"method": method, "params": message})
         elif method == "notifications/resources/updated" or method in _LISTS:
-            await self._changed(method, str(said.get("uri", "")))
+            await self._changed(method, str(message.get("uri", "")))
         elif self.front is not None and (
-            method == MESSAGE or (_is_news(method, said) and self._is_own(said))
+            method == MESSAGE or (_is_news(method, message) and self._is_own(message))
         ):
-            await self.front.tell(method, said)
+            await self.front.tell(method, message)
 
     def _is_own(self, news: Mapping[str, Any]) -> bool:
         """Return whether news are of a task that the server has begun, or of a question that it has asked."""
-        return self.is_alone or news.get("taskId") in self.tasks or self._asked_for.has_asked(news)
+        return self.is_alone or news.get("taskId") in self.tasks or self._ids.has_question(news)
 
     async def _tell_of_dropped(self, count: int) -> None:
         """Notify the client of dropped notifications, and of lists that may have changed."""
@@ -651,11 +651,11 @@ class Upstream:
             return
         log.warning("notifications were dropped", extra={"server": self.name, "count": count})
         words = f"{count} notifications of {self.name} were dropped: there were more than could be passed on"
-        said = {"level": "warning", "logger": "runner", "data": {"msg": words, "extra": None}}
+        message = {"level": "warning", "logger": "runner", "data": {"msg": words, "extra": None}}
         if self._asking:
-            await self._asking[-1].notify({"method": MESSAGE, "params": said})
+            await self._asking[-1].notify({"method": MESSAGE, "params": message})
         elif self.front is not None:
-            await self.front.tell(MESSAGE, said)
+            await self.front.tell(MESSAGE, message)
         for method in sorted(_LISTS):
             await self._changed(method, "")
         for uri in list(self.subscribed):
@@ -687,10 +687,10 @@ def _listed(asking: list[WatchedListener], watched: WatchedListener | None) -> I
         asking.remove(watched)
 
 
-async def _quietly(asked: Awaitable[object]) -> None:
+async def _quietly(request: Awaitable[object]) -> None:
     """Send an optional request."""
     with contextlib.suppress(MCPError, RemoteError):
-        await asked
+        await request
 
 
 def _is_news(method: str, params: Mapping[str, Any]) -> bool:

@@ -94,8 +94,8 @@ Reach = Callable[[], Awaitable[Sequence[tuple[str, int]]]]
 """Tells which addresses of ours a command may reach."""
 
 
-def _no_hint(_said: str) -> None:
-    """Return nothing, and tell nobody: what is no process of ours is not confined by us."""
+def _no_hint(_text: str) -> None:
+    """Ignore a hint: a process that we did not start is not confined by us."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,9 +177,9 @@ class _Front:
                 self.early.append((method, params))
             return
         connection = self.connection.result()
-        told = log_message(params, self.levels(connection)) if method == MESSAGE else params
-        if told is not None:
-            await connection.notify(method, told)
+        message = log_message(params, self.levels(connection)) if method == MESSAGE else params
+        if message is not None:
+            await connection.notify(method, message)
 
     async def tell_early(self) -> None:
         """Notify the client what the server said before it was there."""
@@ -213,7 +213,7 @@ class Upstreams(CallServices):
     pausing: Pausing = field(default_factory=Pausing)
     contracted: set[str] = field(default_factory=set)
     own_paths: OwnPaths = field(init=False)
-    _met: dict[tuple[str, str], Upstream] = field(default_factory=dict)
+    _upstreams: dict[tuple[str, str], Upstream] = field(default_factory=dict)
     _modes: dict[str, str] = field(default_factory=dict)
     _of_users: dict[tuple[str, str, str], Upstream] = field(default_factory=dict)
     _closing: set["asyncio.Task[None]"] = field(default_factory=set)
@@ -326,7 +326,7 @@ class Upstreams(CallServices):
         return self.links if is_open else None
 
     async def in_home(self, upstream: Upstream, user: User) -> None:
-        """Let a command be started anew in the home of its user, if it runs elsewhere and should not."""
+        """Restart a command in the home of its user, if it runs elsewhere and should not."""
         if self._is_misplaced(upstream, user) and not upstream.busy:
             await upstream.drop()
 
@@ -375,7 +375,7 @@ class Upstreams(CallServices):
         return self.observers.faults()
 
     async def gauges(self) -> Gauges:
-        """Return what there is now, for whoever watches the proxy."""
+        """Return the current state, for monitoring."""
         running, waiting = self.admission.counts
         return Gauges(
             running=running,
@@ -448,7 +448,7 @@ class Upstreams(CallServices):
             connect_s=max(self.settings.load_timeout_s, way.least_connect_s),
             identity=self.settings.username_parameter,
             learned=partial(self._learned, way, user.name if learns_for is None else learns_for),
-            met=partial(self._noted, server),
+            on_connect=partial(self._noted, server),
             modes=self._modes,
         )
         self._known.add(upstream)
@@ -501,20 +501,22 @@ class Upstreams(CallServices):
 
         That one may be a process. Where the server was told of another client, it ends.
         """
-        met = self._met.pop((user.name, server), None)
+        upstream = self._upstreams.pop((user.name, server), None)
         fits = (
-            met is not None
-            and met.announced.key == announced.key
-            and (met.front is None) == (connection is None)
-            and not self._is_misplaced(met, user)
+            upstream is not None
+            and upstream.announced.key == announced.key
+            and (upstream.front is None) == (connection is None)
+            and not self._is_misplaced(upstream, user)
         )
-        front = met.front if fits and met is not None else None if connection is None else self._front()
+        front = (
+            upstream.front if fits and upstream is not None else None if connection is None else self._front()
+        )
         own = self._new(user, server, announced, front)
-        if fits and met is not None:
-            met.take_over_for(own)
-            own = met
-        elif met is not None:
-            self._end(met)
+        if fits and upstream is not None:
+            upstream.take_over_for(own)
+            own = upstream
+        elif upstream is not None:
+            self._end(upstream)
         if connection is not None and isinstance(front, _Front):
             front.connection.set_result(connection)
             self._keep(front.tell_early())
@@ -547,7 +549,7 @@ class Upstreams(CallServices):
                 instructions=session.instructions,
                 capabilities=able.model_dump(by_alias=True, mode="json", exclude_none=True) if able else {},
             )
-            self._met[user.name, server] = upstream
+            self._upstreams[user.name, server] = upstream
         if not known:
             raise UsageError("; ".join(problems))
         self.about = _together(known, prefixed=self.names.prefixed)
@@ -560,7 +562,7 @@ class Upstreams(CallServices):
 
     async def _end_processes(self) -> None:
         await self.pausing.close()
-        left = (*self._of_users.values(), *self._met.values())
+        left = (*self._of_users.values(), *self._upstreams.values())
         await asyncio.gather(*(upstream.drop() for upstream in left), *self._closing)
         await self._loopback.end(Loopback.close)
 
@@ -585,22 +587,24 @@ class Upstreams(CallServices):
         task.add_done_callback(self._closing.discard)
 
 
-def _together(met: Mapping[str, ServerInfo], *, prefixed: bool) -> ServerInfo:
+def _together(infos: Mapping[str, ServerInfo], *, prefixed: bool) -> ServerInfo:
     if not prefixed:
-        return next(iter(met.values()))
+        return next(iter(infos.values()))
     # Indented, so that what a server says is not taken for another's.
-    told = [
+    instructions = [
         f"{name}:\n{textwrap.indent(about.instructions.strip(), '  ')}"
-        for name, about in met.items()
+        for name, about in infos.items()
         if about.instructions
     ]
     capabilities: dict[str, Any] = {}
-    for about in met.values():
+    for about in infos.values():
         capabilities |= about.capabilities
-    return ServerInfo(name="runner proxy", instructions="\n\n".join(told) or None, capabilities=capabilities)
+    return ServerInfo(
+        name="runner proxy", instructions="\n\n".join(instructions) or None, capabilities=capabilities
+    )
 
 
 async def _ahead(upstream: Upstream) -> None:
-    # Whoever asks it something hears why it cannot be reached.
+    # A request to it fails with the reason why it cannot be reached.
     with contextlib.suppress(ServerUnreachable):
         await upstream.connected()

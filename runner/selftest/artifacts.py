@@ -103,7 +103,7 @@ def _up_from_link(place: Surroundings) -> str:
 
 
 def _made(make: Callable[[Surroundings, str], object]) -> Act:
-    """Return an act that puts something in the place of the result, and names it."""
+    """Return an act that replaces the result with something else, and names it."""
 
     def act(place: Surroundings) -> str:
         make(place, _result(place))
@@ -125,14 +125,14 @@ def _mounted(place: Surroundings) -> str:
 
 
 def _other_home(place: Surroundings) -> str:
-    """Put another home in the place of the own one."""
+    """Replace the worker's own home with another."""
     raised("rename", libc.rename(place.home.encode(), f"{place.home}-away".encode()))
     raised("symlink", libc.symlink(place.other.encode(), place.home.encode()))
     return f"{place.home}/file.txt"
 
 
 def _swapped(place: Surroundings, path: str) -> None:
-    """Leave somebody who puts a link in the place of the artifact once the call has ended."""
+    """Leave a process that replaces the artifact with a link once the call has ended."""
     Path(path).write_text("harmless")
     if os.fork() == 0:
         try:
@@ -159,7 +159,7 @@ _ALONE: Rows = {
     ),
     "root-link: a link through /proc/self/root": _linked(lambda p: f"/proc/self/root{p.file}"),
     "mount: a mount in the home": _mounted,
-    "home: another folder in the place of the home": _other_home,
+    "home: another folder replaces the home": _other_home,
     "device: a link to a device without end": (_too_long, _linked(lambda _: "/dev/zero")),
     "node: a device of one's own": (
         _too_long,

@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 class Ahead(Generic[T]):
-    """A context that is entered at once, for whoever comes later or never."""
+    """A context that is entered at once, for a user that comes later or never."""
 
     def __init__(self, context: AbstractAsyncContextManager[T]) -> None:
         self._context = context

@@ -33,7 +33,7 @@ __all__ = ["RELOADED", "develop", "ended_at_once"]
 log = logging.getLogger(__name__)
 
 RELOADED = "tools_reloaded"
-"""The event that the files were loaded anew, or could not be: `error` says why."""
+"""The event that the files were reloaded, or could not be: `error` says why."""
 
 _WIDE = (Path("/"), Path("/tmp"), Path("/var/tmp"))  # noqa: S108 - folders that hold more than a project
 
@@ -99,14 +99,14 @@ async def _watch(toolset: Toolset, folders: Collection[Path]) -> None:
 
 
 async def _reload(toolset: Toolset, changed: Sequence[str]) -> None:
-    said = ", ".join(changed)
+    names = ", ".join(changed)
     try:
         await toolset.reload()
     except SandboxError as error:
-        print(f"{said} changed and cannot be loaded: {error}", file=sys.stderr, flush=True)  # noqa: T201
-        told = OwnPaths.of(toolset.settings, toolset.named_files).told(str(error))
-        toolset.events.publish_to_all({"type": RELOADED, "changed": list(changed), "error": told})
+        print(f"{names} changed and cannot be loaded: {error}", file=sys.stderr, flush=True)  # noqa: T201
+        message = OwnPaths.of(toolset.settings, toolset.named_files).told(str(error))
+        toolset.events.publish_to_all({"type": RELOADED, "changed": list(changed), "error": message})
         return
     tools = len(toolset.catalog.tools)
-    print(f"{said} changed: {tools} tools loaded anew", file=sys.stderr, flush=True)  # noqa: T201
+    print(f"{names} changed: {tools} tools reloaded", file=sys.stderr, flush=True)  # noqa: T201
     toolset.events.publish_to_all({"type": RELOADED, "changed": list(changed), "error": None})

@@ -99,7 +99,7 @@ class Extras:
     async def answer(
         self, method: str, params: Mapping[str, Any], service: Service, user: User
     ) -> dict[str, Any] | None:
-        """Return the wire result of reading one of ours, or None if it is none of ours.
+        """Return the wire result of reading one of ours, or None for other resources.
 
         Raises:
             CallError: Its text could not be made.

@@ -46,9 +46,9 @@ async def with_instructions(answered: Mapping[str, Any], service: Service, user:
     if not block:
         return dict(answered)
     own = answered.get("instructions")
-    said = [own] if isinstance(own, str) and own else []
-    instructions = "\n\n".join([*said, f"{_LATER}\n{block}"])
-    return {**answered, **_kept_apart(answered), "instructions": instructions}
+    parts = [own] if isinstance(own, str) and own else []
+    instructions = "\n\n".join([*parts, f"{_LATER}\n{block}"])
+    return {**answered, **_set_aside(answered), "instructions": instructions}
 
 
 async def with_descriptions(
@@ -69,16 +69,16 @@ async def with_descriptions(
     settings, tools = service.settings, answered.get("tools")
     if not settings.extras or settings.files_block != "descriptions" or not isinstance(tools, list):
         return dict(answered)
-    is_given = takes or takes_files
-    taking = [isinstance(tool, Mapping) and is_given(tool) for tool in tools]
+    is_offered = takes or takes_files
+    taking = [isinstance(tool, Mapping) and is_offered(tool) for tool in tools]
     block = await _block(service, user, most=_MOST_IN_DESCRIPTION) if any(taking) else ""
-    told = [
+    lines = [
         {**tool, "description": "\n\n".join(filter(None, [tool.get("description"), block]))}
         if is_taking
         else tool
         for tool, is_taking in zip(tools, taking, strict=True)
     ]
-    return {**answered, **_kept_apart(answered), "tools": told if block else tools}
+    return {**answered, **_set_aside(answered), "tools": lines if block else tools}
 
 
 def takes_files(tool: Mapping[str, Any]) -> bool:
@@ -101,6 +101,6 @@ async def _block(service: Service, user: User, *, most: int) -> str:
         return ""
 
 
-def _kept_apart(answered: Mapping[str, Any]) -> Mapping[str, Any]:
+def _set_aside(answered: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return what keeps an answer from being shared between users, in the era that has such a word."""
     return _OF_ONE_USER if "cacheScope" in answered or "ttlMs" in answered else {}

@@ -31,8 +31,8 @@ from runner.protocol.artifact_resources import read_artifact
 from runner.protocol.artifact_tools import READING, offered, reading_result
 from runner.protocol.direct import DirectCall
 from runner.protocol.eras import in_era_of
-from runner.protocol.failed_requests import answer_failures, failed_result, told_error, told_result
-from runner.protocol.internals.answer import is_told, sealed_question
+from runner.protocol.failed_requests import answer_failures, failed_result, redacted_error, redacted_result
+from runner.protocol.internals.answer import is_refusal, sealed_question
 from runner.protocol.internals.connection import connection_levels, is_ready, message_levels
 from runner.protocol.internals.host import (
     relay_innermost,
@@ -61,7 +61,7 @@ from runner.steps.authorization import (
 )
 from runner.steps.remote_executor import RemoteExecutor
 from runner.steps.timing import REPORT, wants_report
-from runner.steps.told_denials import told_denial
+from runner.steps.told_denials import denial_facts
 from runner.toolset.hidden_identity import without_identity
 from runner.toolset.toolset import Toolset
 from runner.users.identity import User, auth_provider, unused_auth
@@ -212,11 +212,11 @@ class _Relay:
     async def __call__(self, ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
         self._sessions.note(ctx)
         if ctx.method == "initialize":
-            begun = self._with_capabilities(await call_next(ctx))
-            if not isinstance(begun, dict):
-                return begun
+            result = self._with_capabilities(await call_next(ctx))
+            if not isinstance(result, dict):
+                return result
             user = newcomer(self._toolset.settings, self._transport)
-            return visible_introduction(await with_instructions(begun, self._toolset, user))
+            return visible_introduction(await with_instructions(result, self._toolset, user))
         if ctx.request_id is None or not is_ready(ctx) or not self._is_relayed(ctx.method):
             return await call_next(ctx)
         request = self._request(ctx)
@@ -229,8 +229,8 @@ class _Relay:
         except WireError as error:
             raise _mcp_error(error) from error
         except CallError as error:
-            said = {"error_code": error.code.name, **error.details}
-            raise MCPError(code=mcp_types.INTERNAL_ERROR, message=error.message, data=said) from error
+            details = {"error_code": error.code.name, **error.details}
+            raise MCPError(code=mcp_types.INTERNAL_ERROR, message=error.message, data=details) from error
 
     def _is_relayed(self, method: str) -> bool:
         catalog = self._toolset.catalog
@@ -371,17 +371,17 @@ class _Relay:
         try:
             completed = await execute(self._toolset, request, self._remote)
             if completed.interim is not None:
-                return told_result(self._own_paths, dict(completed.interim))
-            return told_result(self._own_paths, await self._message(request, completed))
+                return redacted_result(self._own_paths, dict(completed.interim))
+            return redacted_result(self._own_paths, await self._message(request, completed))
         except WireError as error:
-            raise told_error(self._own_paths, _mcp_error(error)) from error
+            raise redacted_error(self._own_paths, _mcp_error(error)) from error
         except MCPError as error:
-            raise told_error(self._own_paths, error) from error
+            raise redacted_error(self._own_paths, error) from error
         except Exception as error:
-            if is_told(error):
+            if is_refusal(error):
                 raise
-            told = unexpected(error, call=request.id)
-            return failed_result(told, protocol=request.facts.protocol)
+            failure = unexpected(error, call=request.id)
+            return failed_result(failure, protocol=request.facts.protocol)
 
     async def _message(self, request: Request, completed: Completed) -> dict[str, Any]:
         """Return what the client gets of a call that is complete."""
@@ -409,7 +409,7 @@ class _Relay:
         settings, tool = self._toolset.settings, str(request.params.get("name"))
         outcome = request.steps.outcome
         found = () if outcome is None else outcome.denials
-        denials = [told_denial(denial, self._toolset) for denial in found]
+        denials = [denial_facts(denial, self._toolset) for denial in found]
         usage = {} if outcome is None else {"peak_bytes": outcome.memory_peak_bytes, "cpu_s": outcome.cpu_s}
         return {
             "call": request.id,

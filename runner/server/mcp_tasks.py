@@ -79,10 +79,10 @@ class _Task:
         size: Characters of the outcome, as JSON.
         state: What the tool wants to have back with the answers to its questions.
         running: What runs it.
-        asked: The questions that are open: by the key that its client has, the key that the tool gave.
-        given: Answers to the others, by the key that the tool gave.
+        questions: The questions that are open: by the key that its client has, the key that the tool gave.
+        answers: Answers to the others, by the key that the tool gave.
         keys: All keys that its client has ever had.
-        watched: Whoever is told of changes.
+        watched: The subscribers to its changes.
     """
 
     request: Request
@@ -97,8 +97,8 @@ class _Task:
     size: int = 0
     state: object = None
     running: "asyncio.Task[None] | None" = None
-    asked: dict[str, str] = field(default_factory=dict)
-    given: dict[str, Any] = field(default_factory=dict)
+    questions: dict[str, str] = field(default_factory=dict)
+    answers: dict[str, Any] = field(default_factory=dict)
     keys: set[str] = field(default_factory=set)
     watched: "set[_Watch]" = field(default_factory=set)
 
@@ -110,8 +110,8 @@ class _Task:
     async def notify(self, method: str, params: Mapping[str, Any]) -> None:
         """Keep what the tool has said last of its progress."""
         if method == PROGRESS:
-            said = str(params.get("message") or f"{params.get('progress')} of {params.get('total')}")
-            self.message = said[:_MESSAGE_CHARS]
+            text = str(params.get("message") or f"{params.get('progress')} of {params.get('total')}")
+            self.message = text[:_MESSAGE_CHARS]
             self._changed()
 
     async def request_of(self, method: str) -> Mapping[str, Any]:
@@ -128,30 +128,31 @@ class _Task:
     def asks(self, questions: Mapping[str, Any]) -> None:
         """Note what it wants to know. A key stands for one question for as long as the task lives."""
         shown: dict[str, Any] = {}
-        self.asked, self.given = {}, {}
+        self.questions, self.answers = {}, {}
         for key, question in questions.items():
             name, number = key, 1
             while name in self.keys:
                 number += 1
                 name = f"{key}-{number}"
             self.keys.add(name)
-            self.asked[name] = key
+            self.questions[name] = key
             shown[name] = question
         self.becomes("input_required", inputRequests=shown)
 
     def hears(self, answers: Mapping[str, Any]) -> bool:
         """Take answers to what is asked, and none to anything else; say whether all of it is answered."""
-        for name in list(self.asked):
+        for name in list(self.questions):
             if name in answers:
-                self.given[self.asked.pop(name)] = answers[name]
-        if self.asked:
-            left = {name: each for name, each in self.outcome["inputRequests"].items() if name in self.asked}
+                self.answers[self.questions.pop(name)] = answers[name]
+        if self.questions:
+            requests = self.outcome["inputRequests"]
+            left = {name: each for name, each in requests.items() if name in self.questions}
             self.becomes("input_required", inputRequests=left)
-        return not self.asked
+        return not self.questions
 
-    def told(self) -> dict[str, Any]:
+    def snapshot(self) -> dict[str, Any]:
         """Return all that its client may know, which is also what `tasks/get` answers."""
-        said = {"statusMessage": self.message} if self.message else {}
+        status = {"statusMessage": self.message} if self.message else {}
         return {
             "taskId": self.id,
             "status": self.status,
@@ -159,7 +160,7 @@ class _Task:
             "lastUpdatedAt": _when(self.updated),
             "ttlMs": int(self.ttl_s * 1000),
             "pollIntervalMs": self.poll_ms,
-            **said,
+            **status,
             **self.outcome,
         }
 
@@ -186,7 +187,7 @@ class _Watch:
             self._any.clear()
             changed, self._changed = self._changed, {}
             for task in changed:
-                yield task.told()
+                yield task.snapshot()
             await asyncio.sleep(_QUIET_S)
 
 
@@ -249,7 +250,7 @@ class McpTasks:
         task = _Task(request=own, id=name, poll_ms=self._polls(tool) or 1000, ttl_s=ttl_s)
         self._tasks[task.id] = task
         self._go(task, own)
-        return {"resultType": "task", **task.told()}
+        return {"resultType": "task", **task.snapshot()}
 
     async def answer(self, request: Request) -> dict[str, Any]:
         """Answer a method of tasks.
@@ -265,7 +266,7 @@ class McpTasks:
             was_here = await run_sync(self._was_of, request.user, name)
             raise MCPError(code=mcp_types.INVALID_PARAMS, message=_LOST if was_here else _NONE)
         if request.method == "tasks/get":
-            return {"resultType": "complete", **task.told()}
+            return {"resultType": "complete", **task.snapshot()}
         if request.method == "tasks/cancel":
             self._cancel(task)
         elif task.status == "input_required":
@@ -339,7 +340,7 @@ class McpTasks:
     def _go_on(self, task: _Task, answers: object) -> None:
         if not task.hears(answers if isinstance(answers, Mapping) else {}):
             return
-        params = {**task.request.params, "inputResponses": task.given}
+        params = {**task.request.params, "inputResponses": task.answers}
         if task.state is not None:
             params["requestState"] = task.state
         self._go(task, replace(task.request, params=params))
@@ -348,12 +349,12 @@ class McpTasks:
         try:
             result = await self._run(request)
         except MCPError as error:
-            told = error.error.model_dump(by_alias=True, mode="json", exclude_none=True)
-            task.becomes("failed", message=error.error.message, error=told)
+            data = error.error.model_dump(by_alias=True, mode="json", exclude_none=True)
+            task.becomes("failed", message=error.error.message, error=data)
         except Exception as error:  # noqa: BLE001 - nobody waits for it, and its client would ask for ever
             fault = unexpected(error, call=request.id)
-            told = {"code": mcp_types.INTERNAL_ERROR, "message": fault.message}
-            task.becomes("failed", message=fault.message, error=told)
+            data = {"code": mcp_types.INTERNAL_ERROR, "message": fault.message}
+            task.becomes("failed", message=fault.message, error=data)
         else:
             questions = result.get("inputRequests")
             if result.get("resultType") != "input_required" or not isinstance(questions, Mapping):
@@ -375,7 +376,7 @@ class McpTasks:
             task.becomes("cancelled")
 
     def _make_room(self, newest: _Task) -> None:
-        """Forget results that were there first, of whoever has most, where all take too much memory."""
+        """Forget the oldest results of the user with most, where all take too much memory."""
         while sum(task.size for task in self._tasks.values()) > _MOST_BYTES:
             of_users: dict[str, int] = {}
             for task in self._tasks.values():

@@ -44,7 +44,7 @@ class Reloaded:
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Reloads:
-    """Reads the configuration again, once for each time that it is asked for.
+    """Reads the configuration again, once for each request.
 
     Attributes:
         settings: The settings in force, as they were read.
@@ -55,17 +55,17 @@ class Reloads:
     settings: Settings
     reread: Callable[[], Settings]
     prepare: list[Prepare] = field(default_factory=list)
-    asked: asyncio.Event = field(default_factory=asyncio.Event)
+    requested: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def run(self, server: RunningServer) -> None:
-        """Reload whenever it is asked for; never returns."""
+        """Reload on each request; never returns."""
         while True:
-            await self.asked.wait()
-            self.asked.clear()
+            await self.requested.wait()
+            self.requested.clear()
             try:
                 reloaded = await self.reload()
             except Exception as error:
-                # The next one may work, and whoever waits for this one is to hear of it.
+                # The next one may work, and the waiter for this one has to get the error.
                 log.exception("configuration reload incomplete")
                 reloaded = Reloaded(error=f"{type(error).__name__}: {error}; see the log")
             server.reloaded(asdict(reloaded))
@@ -77,12 +77,12 @@ class Reloads:
         except RunnerError as error:
             log.warning("configuration reload failed", extra={"problem": str(error)})
             return Reloaded(error=str(error))
-        said = [sentence for take in takes for sentence in take()]
-        changed = (*changes(self.settings, live).values(), *said)
+        sentences = [sentence for take in takes for sentence in take()]
+        changed = (*changes(self.settings, live).values(), *sentences)
         restart = tuple(changes(live, then).values())
         self.settings = live
-        log.info("configuration read anew", extra={"changed": list(changed), "needs_restart": list(restart)})
-        print(f"configuration read anew: {len(changed)} changes", file=sys.stderr, flush=True)  # noqa: T201
+        log.info("configuration reloaded", extra={"changed": list(changed), "needs_restart": list(restart)})
+        print(f"configuration reloaded: {len(changed)} changes", file=sys.stderr, flush=True)  # noqa: T201
         return Reloaded(changed=changed, restart=restart)
 
     def _read(self) -> tuple[Settings, Settings, list[Take]]:

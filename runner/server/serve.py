@@ -127,7 +127,7 @@ class ServedApplication(Protocol):
         """Return the files of a user."""
 
     async def end_session(self, session: str) -> None:
-        """End a session, of whoever spoke in it."""
+        """End a session of any user."""
 
     def prepare(self, settings: Settings) -> Take:
         """Read what settings name that are in force from now on; return what takes both over."""
@@ -139,7 +139,7 @@ class ServedApplication(Protocol):
         """Return the parts at fault, by name, each with a sentence on why calls cannot be taken now."""
 
     async def gauges(self) -> Gauges:
-        """Return what there is now, for whoever watches the server."""
+        """Return the current state, for monitoring."""
 
 
 S = TypeVar("S", bound=ServedApplication)
@@ -258,7 +258,7 @@ def _hung_up(had_terminal: bool, reloads: Reloads, signals: StopSignals) -> None
     if had_terminal and not os.isatty(0):
         signals.come(signal.SIGTERM)
     else:
-        reloads.asked.set()
+        reloads.requested.set()
 
 
 @dataclass(slots=True)
@@ -301,7 +301,7 @@ async def _reloading(reloads: Reloads, served: ServedApplication) -> AsyncIterat
 
 
 async def _left(drain: Drain, stop_delay_s: float, again: asyncio.Event) -> None:
-    """Let whoever sends calls here find out that the server stops, before it takes none."""
+    """Let load balancers find out that the server stops, before it refuses calls."""
     if stop_delay_s:
         drain.leave()
         log.info("server stops soon", extra={"stop_delay_s": stop_delay_s})

@@ -1,1 +1,1 @@
-"""The steps that every call takes, whoever executes its tool; `call.py` has their order."""
+"""The steps that every call takes, whichever executor runs its tool; `call.py` has their order."""

@@ -101,13 +101,13 @@ def challenged(
     """
     if error is None or error.code is not Code.E_UNAUTHORIZED:
         return message
-    asked = challenge(
+    header = challenge(
         error.message,
         error=str(error.details["problem"]),
         scopes=error.details["scopes"],
         resource_metadata=resource_metadata,
     )
-    return {**message, "_meta": {**message.get("_meta", {}), CHALLENGE_META: [asked]}}
+    return {**message, "_meta": {**message.get("_meta", {}), CHALLENGE_META: [header]}}
 
 
 def with_schemes(answered: Mapping[str, Any]) -> dict[str, Any]:

@@ -108,11 +108,11 @@ class Call(ABC):
         Raises:
             CallError: The arguments are not an object, or a file cannot be staged.
         """
-        given, request = self.request.params.get("arguments"), self.request
-        if isinstance(given, str) and len(given) > SHORT_BYTES:
-            arguments = await asyncio.to_thread(read_arguments, given)
+        raw_arguments, request = self.request.params.get("arguments"), self.request
+        if isinstance(raw_arguments, str) and len(raw_arguments) > SHORT_BYTES:
+            arguments = await asyncio.to_thread(read_arguments, raw_arguments)
         else:
-            arguments = read_arguments(given)
+            arguments = read_arguments(raw_arguments)
         staging = prepare_inputs(
             arguments,
             spec=spec,
@@ -183,7 +183,7 @@ class Call(ABC):
             return Completed(processed=processed, wire={}, spec=self.spec)
         if error.withheld is not None:
             facts = {"tool": self.request.tool, **error.withheld}
-            log.warning("a tool raised what its client is not told", extra=facts)
+            log.warning("tool error withheld from client", extra=facts)
         beside, answer = error.beside, error.answer
         if error.code is Code.E_FILE_NOT_FOUND:
             name = str(error.details.get("name"))

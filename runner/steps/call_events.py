@@ -82,11 +82,11 @@ async def _show(
         return None
     files = service.files(request.user, trace=request.id)
     try:
-        kept = await files.put(content, name=name, mime=mime, origin=Origin.GENERATED, temporary=True)
+        record = await files.put(content, name=name, mime=mime, origin=Origin.GENERATED, temporary=True)
     except CallError as error:
-        log.warning("file of a running call not shown", extra={"problem": error.message})
+        log.warning("live file not published", extra={"problem": error.message})
         return None
-    return {"uri": f"artifact://{kept.id}", "size": kept.size, "sha256": kept.sha256}
+    return {"uri": f"artifact://{record.id}", "size": record.size, "sha256": record.sha256}
 
 
 def _changed(service: Service, request: Request, method: str, uri: object) -> None:

@@ -229,11 +229,11 @@ def _message(draft: _Draft) -> dict[str, Any]:
     else:
         meta[RESULT_META] = value
         if draft.has_own_texts and "structuredContent" in draft.wire:
-            given = draft.wire["structuredContent"]
-            own = draft.paths.value(given, contents=not draft.form.bytes_inline)
-            if draft.closed and own != given and not satisfies(own, draft.output_schema or {}, was=given):
+            content = draft.wire["structuredContent"]
+            own = draft.paths.value(content, contents=not draft.form.bytes_inline)
+            if draft.closed and own != content and not satisfies(own, draft.output_schema or {}, was=content):
                 # A reference cannot stand where the schema wants a path, for example by a pattern.
-                own = given
+                own = content
             structured = own_structured(own, draft.output_schema)
             if structured is None:
                 message = unfit(message, "that was called")
@@ -275,10 +275,10 @@ def _entries(processed: Processed, *, bytes_inline: bool) -> dict[str, list[dict
 
 
 def _entry(entry: Mapping[str, Any], file: ArtifactFile, *, bytes_inline: bool) -> dict[str, Any]:
-    kept = without(entry, *CARRIED)
+    reduced = without(entry, *CARRIED)
     if bytes_inline and "b64" in entry:
-        return {"name": file.name, "b64": entry["b64"], **kept}
-    return {**kept, "uri": file.uri, "sha256": file.sha256}
+        return {"name": file.name, "b64": entry["b64"], **reduced}
+    return {**reduced, "uri": file.uri, "sha256": file.sha256}
 
 
 def _content(draft: _Draft, value: dict[str, Any]) -> list[dict[str, Any]]:
@@ -287,7 +287,7 @@ def _content(draft: _Draft, value: dict[str, Any]) -> list[dict[str, Any]]:
         []
         if own_texts
         else [
-            *_said(draft),
+            *_message_blocks(draft),
             _text(compact_json(model_view(value))),
         ]
     )
@@ -328,8 +328,8 @@ def _content(draft: _Draft, value: dict[str, Any]) -> list[dict[str, Any]]:
     return content
 
 
-def _said(draft: _Draft) -> list[dict[str, Any]]:
-    """Return what the author says where the tool raised an error, for whoever reads the first text only."""
+def _message_blocks(draft: _Draft) -> list[dict[str, Any]]:
+    """Return the author's message of an error that the tool raised, for clients that read only one text."""
     if draft.processed.failure is None or draft.wire.get("isError") is not True:
         return []
     return [

@@ -87,12 +87,12 @@ class FileReferences:
         if not self.uris and not self.places:
             return text
         try:
-            said = json.loads(text)
+            value = json.loads(text)
         except (ValueError, RecursionError):
-            said = None
-        if isinstance(said, dict | list):
-            replaced = self.value(said, contents=True)
-            same = replaced == said
+            value = None
+        if isinstance(value, dict | list):
+            replaced = self.value(value, contents=True)
+            same = replaced == value
             return text if same else json.dumps(replaced, ensure_ascii=False, separators=(",", ":"))
         return self._unechoed(self._placed(text))
 

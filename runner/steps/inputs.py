@@ -53,18 +53,18 @@ def check_json(params: Mapping[str, Any]) -> None:
         raise invalid_argument(f"The arguments cannot be written as JSON: {error}") from error
 
 
-def read_arguments(given: object, *, edited: object = None) -> dict[str, Any]:
+def read_arguments(arguments: object, *, edited: object = None) -> dict[str, Any]:
     """Return the arguments that a client sent, as an object or as JSON text that may be cut off.
 
     Args:
-        given: The arguments; none is an empty object.
+        arguments: The arguments; none is an empty object.
         edited: What a person changed before agreeing to the call, in the same form; replaces arguments
             of the same name.
 
     Raises:
         CallError: `E_INVALID_ARGUMENT`: they are not a JSON object.
     """
-    return {**_object(given), **_object(edited)}
+    return {**_object(arguments), **_object(edited)}
 
 
 def prepare_inputs(
@@ -126,21 +126,21 @@ async def _with_files(
         yield replace(inputs, files=tuple(found.values()))
 
 
-def _object(given: object) -> dict[str, Any]:
-    if isinstance(given, str):
+def _object(arguments: object) -> dict[str, Any]:
+    if isinstance(arguments, str):
         try:
-            given = parse_object(given)
+            arguments = parse_object(arguments)
         except ValueError as error:
-            raise invalid_argument(f"The arguments are no JSON object: {error}") from error
-    if given is None:
+            raise invalid_argument(f"The arguments are not a JSON object: {error}") from error
+    if arguments is None:
         return {}
-    if not isinstance(given, Mapping):
-        raise invalid_argument(f"The arguments must be a JSON object, not {type(given).__name__}")
-    return dict(given)
+    if not isinstance(arguments, Mapping):
+        raise invalid_argument(f"The arguments must be a JSON object, not {type(arguments).__name__}")
+    return dict(arguments)
 
 
 def _not_finite(params: Mapping[str, Any]) -> tuple[str, float] | None:
-    """Return the first number in params that is none of JSON's, and where it stands."""
+    """Return the first number in params that JSON does not have, and where it stands."""
     # No recursion, and a place is written only once it is found: what is looked at may be as deep, as wide
     # and as full of long names as a client likes.
     path: list[str] = []

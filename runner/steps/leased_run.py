@@ -15,7 +15,7 @@ from runner.settings.secrets import CallSecrets
 from runner.steps.listener import CallListener, widened
 from runner.steps.request import Request
 from runner.steps.timing import wants_report
-from runner.steps.told_denials import told_denial
+from runner.steps.told_denials import denial_facts
 from runner.steps.tool_output import LiveOutput, report_output
 from runner.system.threads import run_in_thread
 from runner.toolset.catalog import ToolSpec
@@ -51,15 +51,15 @@ async def run_in_lease(
     """
     effective = toolset.effective(None if spec is None else spec.name)
     limits = effective.limits
-    given = CallSecrets() if spec is None else toolset.secrets.of(spec.name, request.user.name)
-    listener.masked = given.masked
+    secrets = CallSecrets() if spec is None else toolset.secrets.of(spec.name, request.user.name)
+    listener.masked = secrets.masked
     frame = {
         "method": request.method,
         "params": widened(params),
         "facts": request.facts.to_json(),
         "known_state": toolset.state.visibility(request.user.segment),
         "answer_bytes": limits.frame_bytes,
-        "secrets": given.values,
+        "secrets": secrets.values,
     }
     if user_pool.home is not None and changes is not None:
         await changes.begin(user_pool.home.fd)
@@ -72,8 +72,8 @@ async def run_in_lease(
     shares = effective.shares_if_asked if wish == "shared" else effective.shares_worker and wish != "own"
     lease = await user_pool.pool.lease(
         limits if leftovers is None else leftovers.room(limits),
-        # Nobody's next call may meet a process that has held a secret, nor wait in one for it.
-        keeps=effective.keeps_worker and not given and wish != "fresh",
+        # No next call may run in a process that has held a secret, nor wait in one for it.
+        keeps=effective.keeps_worker and not secrets and wish != "fresh",
         shares=shares,
         goes_on=effective.lets_go_on and wants_job,
         session=request.user.session,
@@ -84,7 +84,7 @@ async def run_in_lease(
     lease.measured = wants_report(request.params)
     request.steps.done("lease")
     # Values of secrets are masked in the whole, at the end.
-    live = LiveOutput(lease, listener) if toolset.settings.tool_output == "client" and not given else None
+    live = LiveOutput(lease, listener) if toolset.settings.tool_output == "client" and not secrets else None
     following = None if live is None else asyncio.create_task(live.follow())
     try:
         await request.begins()
@@ -94,8 +94,8 @@ async def run_in_lease(
             if following is not None:
                 following.cancel()
                 await asyncio.gather(following, return_exceptions=True)
-        if given:
-            outcome = await asyncio.to_thread(_masked, outcome, given, limits.output_bytes)
+        if secrets:
+            outcome = await asyncio.to_thread(_masked, outcome, secrets, limits.output_bytes)
         await report_output(
             outcome,
             listener,
@@ -123,7 +123,7 @@ async def _note_what_became_of(
         lease.set_apart()
         toolset.set_apart(request.user, user_pool)
     for denial in outcome.denials:
-        log.warning("denied", extra={"user": request.user.name, **told_denial(denial, toolset)})
+        log.warning("denied", extra={"user": request.user.name, **denial_facts(denial, toolset)})
 
 
 async def _run_and_discard(
@@ -168,23 +168,23 @@ def _is_broken(method: str, outcome: Outcome) -> bool:
     return method.endswith("/list") and isinstance(error, Mapping) and error.get("code") == INTERNAL_ERROR
 
 
-def _masked(outcome: Outcome, given: CallSecrets, output_bytes: int) -> Outcome:
+def _masked(outcome: Outcome, secrets: CallSecrets, output_bytes: int) -> Outcome:
     """Return how a call ended without the values of its secrets.
 
     Args:
         outcome: How it ended.
-        given: The secrets.
+        secrets: The secrets.
         output_bytes: How much is kept of what it printed: where there was more, the cut may be in a value.
     """
     denials = [asdict(denial) for denial in outcome.denials]
     was_cut = len(outcome.output.encode(errors="replace")) >= output_bytes
     return replace(
         outcome,
-        answer=given.masked(outcome.answer),
-        denials=tuple(Denial(**denial) for denial in given.masked(denials)),
-        output=(given.masked_end if was_cut else given.masked_text)(outcome.output),
-        cause=given.masked(outcome.cause),
-        fault=given.masked(outcome.fault),
+        answer=secrets.masked(outcome.answer),
+        denials=tuple(Denial(**denial) for denial in secrets.masked(denials)),
+        output=(secrets.masked_end if was_cut else secrets.masked_text)(outcome.output),
+        cause=secrets.masked(outcome.cause),
+        fault=secrets.masked(outcome.fault),
     )
 
 

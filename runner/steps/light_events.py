@@ -46,8 +46,8 @@ async def light(event: Mapping[str, Any], show: Show | None) -> dict[str, Any]:
             isinstance(event["content"], str) and _short(event["content"]) != event["content"]
         ):
             page = event["content"].encode("utf-8", "replace")
-            kept = None if show is None else await show(page, "canvas.html", "text/html")
-            return {**event} if kept is None else {**event, "content": {"type": "html", **kept}}
+            canvas = None if show is None else await show(page, "canvas.html", "text/html")
+            return {**event} if canvas is None else {**event, "content": {"type": "html", **canvas}}
         case _:
             return {**event}
 

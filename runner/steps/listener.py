@@ -114,7 +114,7 @@ def widened(params: Mapping[str, Any]) -> dict[str, Any]:
 def log_message(params: Mapping[str, Any], levels: Collection[str]) -> dict[str, Any] | None:
     """Return a message of the log with nothing but what MCP has in it, or None for one that nobody asked for.
 
-    Who sends it may send anything: a client's library gives its user a traceback for a logger that is no
+    A tool may send anything: a client's library gives its user a traceback for a logger that is not
     text, or for a message without `data`, and loses one that nests deeper than it reads.
 
     Args:
@@ -191,7 +191,7 @@ class CallListener:
             self.change(str(method), None)
             await self.client.notify(str(method), {})
         elif method == _UPDATED:
-            # Not for the caller: for whoever has subscribed to the resource.
+            # Not for the caller: for the subscribers to the resource.
             self.change(_UPDATED, params.get("uri"))
         elif method == PUBLISHED:
             self.change(str(params.get("method")), params.get("uri"))

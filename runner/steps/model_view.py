@@ -44,14 +44,14 @@ def own_structured(own: Any, schema: Mapping[str, Any] | None) -> Any:
     """Return a tool's own structured content as a model may read it; None if nothing such fits its schema."""
     known = schema or {}
     is_wrapped = bool(known.get("x-fastmcp-wrap-result")) and mapping_of(own).keys() == {"result"}
-    said = own["result"] if is_wrapped else own
-    if not _is_envelope(said):
+    inner = own["result"] if is_wrapped else own
+    if not _is_envelope(inner):
         return own
 
     def outside(value: Mapping[str, Any]) -> Mapping[str, Any]:
         return {"result": value} if is_wrapped else value
 
-    short = fitting(_masked(said), lambda value: satisfies(outside(value), known, was=own))
+    short = fitting(_masked(inner), lambda value: satisfies(outside(value), known, was=own))
     return None if short is None else outside(short)
 
 
@@ -62,11 +62,11 @@ def legible(text: str, *, own: bool) -> str:
         text: The text, with references in place of the files that were accepted.
         own: Whether it stands for the result. Files of any other text were not accepted: their bytes go.
     """
-    said = parsed(text)
-    if not _is_envelope(said):
+    value = parsed(text)
+    if not _is_envelope(value):
         return text
-    view = briefed(said) if own else without(model_view(said), "returned_file_contents")
-    return text if view == said else compact_json(view)
+    view = briefed(value) if own else without(model_view(value), "returned_file_contents")
+    return text if view == value else compact_json(view)
 
 
 def compact_json(value: object) -> str:
@@ -74,8 +74,8 @@ def compact_json(value: object) -> str:
     return _ENCODER.encode(value)
 
 
-def _is_envelope(said: object) -> bool:
-    return isinstance(said, dict) and ("results" in said or "artifacts" in said)
+def _is_envelope(value: object) -> bool:
+    return isinstance(value, dict) and ("results" in value or "artifacts" in value)
 
 
 def _masked(own: Mapping[str, Any]) -> dict[str, Any]:

@@ -109,7 +109,7 @@ class Completed:
 
 
 class Service(Protocol):
-    """What serves calls: a toolset of our own files, or a proxy's upstreams."""
+    """A server of calls: a toolset of our own files, or a proxy's upstreams."""
 
     @property
     def settings(self) -> Settings:
@@ -141,7 +141,7 @@ class Service(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallFiles:
-    """Where a call finds its files, and where it leaves them.
+    """The places a call reads its files from and writes them to.
 
     Attributes:
         files: My Files of its user.

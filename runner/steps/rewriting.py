@@ -86,12 +86,12 @@ class Rewriting:
 
     @classmethod
     def of(
-        cls, given: Mapping[str, Any], *, spec: ToolSpec, username: str, file_delivery: FileDelivery
+        cls, arguments: Mapping[str, Any], *, spec: ToolSpec, username: str, file_delivery: FileDelivery
     ) -> "Rewriting":
         """Begin with the arguments as the caller gave them.
 
         Args:
-            given: The arguments.
+            arguments: The arguments.
             spec: The tool.
             username: Who calls; overwrites whatever the caller said.
             file_delivery: How files named by `filename` and `filenames` are handed over.
@@ -100,7 +100,7 @@ class Rewriting:
             CallError: They name too many files.
         """
         # A client may send any number of arguments: none is looked at but those that somebody knows.
-        own = dict(given)
+        own = dict(arguments)
         for key in own.keys() & {*_HELPERS, spec.identity}:
             if not spec.declares(key):
                 del own[key]
@@ -132,8 +132,8 @@ class Rewriting:
         for key in _FILE_KEYS:
             if key in arguments:
                 places = paths if key in self._path_keys else links
-                said = (item for item in _items(arguments[key]) if isinstance(item, str))
-                unknown |= dict.fromkeys(item for item in said if item not in places)
+                texts = (item for item in _items(arguments[key]) if isinstance(item, str))
+                unknown |= dict.fromkeys(item for item in texts if item not in places)
                 arguments[key] = _replaced(arguments[key], places)
         return Inputs(
             arguments=arguments,

@@ -30,8 +30,8 @@ def as_text(processed: Processed) -> str:
     ]
     lines += [f"not delivered: {refusal.name}: {refusal.error.message}" for refusal in processed.errors]
     for entry in processed.generated:
-        said = "kept in My Files" if entry["kept"] else f"not kept: {entry['reason']}"
-        lines.append(f"{entry['name']}  ({human_size(entry['size'])}, not returned by the tool; {said})")
+        outcome = "kept in My Files" if entry["kept"] else f"not kept: {entry['reason']}"
+        lines.append(f"{entry['name']}  ({human_size(entry['size'])}, not returned by the tool; {outcome})")
     return "\n".join(lines)
 
 

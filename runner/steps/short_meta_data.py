@@ -60,8 +60,8 @@ def fitting(value: Mapping[str, Any], fits: Callable[[Mapping[str, Any]], bool])
         return {**value}
     flagged = brief(value)
     bare = {key: item for key, item in flagged.items() if key != _FLAG}
-    kept = {**value, **{key: little(value[key]) for key in large}}
-    for made in (flagged, bare, kept):
+    reduced = {**value, **{key: little(value[key]) for key in large}}
+    for made in (flagged, bare, reduced):
         if fits(made):
             return made
     made = {**value}

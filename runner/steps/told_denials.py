@@ -4,12 +4,12 @@ from runner.settings.lendable import flag_for
 from runner.toolset.toolset import Toolset
 from sandbox.outcome import Denial
 
-__all__ = ["plain_denial", "told_denial"]
+__all__ = ["denial_facts", "plain_denial"]
 
 _NOT_OF_FILES = ("run", "connect", "lookup")
 
 
-def told_denial(denial: Denial, toolset: Toolset) -> dict[str, str]:
+def denial_facts(denial: Denial, toolset: Toolset) -> dict[str, str]:
     """Return a denial as results and reports have it, with the option that would allow it, if one would."""
     facts = plain_denial(denial)
     is_of_files = denial.operation not in _NOT_OF_FILES and not denial.operation.startswith("socket.")

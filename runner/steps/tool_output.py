@@ -1,4 +1,4 @@
-"""Output of tools for whoever operates them: lines of the log, and of the page where tools are developed.
+"""Output of tools for their operators: lines of the log, and of the page where tools are developed.
 
 A tool can print without end, and each record of the log takes time from everybody. So what is logged of a
 call is bounded: the end of what it printed, and the exceptions that it raised.
@@ -40,9 +40,9 @@ class LiveOutput:
         while True:
             await asyncio.sleep(_LOOK_S)
             printed, total_bytes = self._lease.printed_since(self._sent_bytes)
-            lines, line_break, begun = printed.rpartition(b"\n")
+            lines, line_break, rest = printed.rpartition(b"\n")
             if line_break:
-                self._sent_bytes = total_bytes - len(begun)
+                self._sent_bytes = total_bytes - len(rest)
                 # The end of the call waits for what is being sent.
                 self._sending = asyncio.ensure_future(self._send(lines))
                 await asyncio.shield(self._sending)

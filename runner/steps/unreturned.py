@@ -51,12 +51,12 @@ def left_of(
     if home is None or changes is None:
         return None
     mode = spec.generated or toolset.settings.generated
-    given = toolset.secrets.of(spec.name, request.user.name)
-    found = [] if mode == "ignore" else _nameable(changes.found, given)
+    secrets = toolset.secrets.of(spec.name, request.user.name)
+    found = [] if mode == "ignore" else _nameable(changes.found, secrets)
 
     def of(normalised: Normalised) -> list[ChangedFile]:
         if not is_last:
-            during = [] if mode == "ignore" else _nameable(changes.found_since_begin, given)
+            during = [] if mode == "ignore" else _nameable(changes.found_since_begin, secrets)
             toolset.handed_over.add(home.segment, not_returned(during, normalised, home, put=puts.kept))
             return []
         seen = {change.file for change in found}
@@ -71,9 +71,9 @@ def left_of(
     )
 
 
-def _nameable(found: Sequence[ChangedFile], given: CallSecrets) -> list[ChangedFile]:
+def _nameable(found: Sequence[ChangedFile], secrets: CallSecrets) -> list[ChangedFile]:
     """Return what may be told of: no file that has a secret for its name."""
-    return [change for change in found if given.masked_text(change.file) == change.file]
+    return [change for change in found if secrets.masked_text(change.file) == change.file]
 
 
 async def left_by_others(
@@ -86,8 +86,8 @@ async def left_by_others(
     await lease.at_rest()
     rules = replace(_rules(toolset, request, spec, home, lease), as_seen=True)
     processed = await keep_generated(Processed(value={}), others, rules)
-    said: Mapping[str, Any] | None = processed.value.get("meta_data")
-    return said
+    meta_data: Mapping[str, Any] | None = processed.value.get("meta_data")
+    return meta_data
 
 
 def _rules(toolset: Toolset, request: Request, spec: ToolSpec, home: HomeLease, lease: Lease) -> Generated:

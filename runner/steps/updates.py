@@ -52,13 +52,13 @@ def read_update(progress: float, total: float | None, message: str | None) -> Up
     if payload is None:
         words = None if message is None else legible(message, MESSAGE_MAX_CHARS)
         return Update(words, (_tool_progress(progress, total, words),))
-    said = payload.get("progress_message")
-    words = legible(said, MESSAGE_MAX_CHARS) if isinstance(said, str) else None
+    text = payload.get("progress_message")
+    words = legible(text, MESSAGE_MAX_CHARS) if isinstance(text, str) else None
     shown = _shown(payload)
     # Files speak for themselves; everything else is at least a sign of progress.
     silent = words is None and payload.get("type") == "artifacts"
-    told = () if silent else (_tool_progress(progress, total, words),)
-    return Update(words, (*shown, *told))
+    messages = () if silent else (_tool_progress(progress, total, words),)
+    return Update(words, (*shown, *messages))
 
 
 def _payload(message: str | None) -> Mapping[str, Any] | None:
@@ -88,8 +88,8 @@ def _progress_artifacts(payload: Mapping[str, Any]) -> Mapping[str, Any]:
     The call still runs and could change what a path names while it is read; so a file without content
     is announced by its name.
     """
-    given = payload.get("artifacts")
-    entries = [entry for entry in given if isinstance(entry, Mapping)] if isinstance(given, list) else []
+    listed = payload.get("artifacts")
+    entries = [entry for entry in listed if isinstance(entry, Mapping)] if isinstance(listed, list) else []
     artifacts = [item for entry in entries if (item := _file_so_far(entry)) is not None]
     event: dict[str, Any] = {"type": "progress_artifacts", "artifacts": artifacts}
     if isinstance(payload.get("display"), Mapping):
@@ -104,8 +104,8 @@ def _file_so_far(entry: Mapping[str, Any]) -> dict[str, Any] | None:
     name = entry.get("name")
     if not isinstance(name, str):
         return None
-    kept = {key: value for key, value in entry.items() if key not in _PLACES and value is not None}
-    return kept | {"name": safe_name(name)}
+    facts = {key: value for key, value in entry.items() if key not in _PLACES and value is not None}
+    return facts | {"name": safe_name(name)}
 
 
 def _tool_progress(progress: float, total: float | None, message: str | None) -> Mapping[str, Any]:

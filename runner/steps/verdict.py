@@ -121,7 +121,7 @@ def judge(
         case Ending.OVER_LIMIT | Ending.BROKE_PROTOCOL if outcome.reached is not None:
             raise _over(outcome.reached, limits, outcome.memory_peak_bytes)
         case Ending.BROKE_PROTOCOL:
-            raise invalid_result("frame", outcome.fault or "the worker sent something that is no frame")
+            raise invalid_result("frame", outcome.fault or "the worker sent something other than a frame")
         case Ending.CRASHED | Ending.OVER_LIMIT:
             raise _crash(outcome, limits)
         case Ending.ANSWERED:
@@ -187,11 +187,11 @@ def _is_of_the_protocol(answer: Mapping[str, Any], raised: Mapping[str, Any], er
     FastMCP itself answers with a result that is an error; so this is what middleware of the author's wants
     clients to get, such as `ErrorHandlingMiddleware`. Where we know better why it failed, that is told.
     """
-    told = answer.get("error")
+    failure = answer.get("error")
     return (
-        isinstance(told, dict)
-        and told.get("code") != 0
-        and told.get("message") not in _OF_THE_SDK
+        isinstance(failure, dict)
+        and failure.get("code") != 0
+        and failure.get("message") not in _OF_THE_SDK
         and raised.get("kind") in _SAID
         and error.code is Code.E_TOOL
     )
@@ -199,11 +199,11 @@ def _is_of_the_protocol(answer: Mapping[str, Any], raised: Mapping[str, Any], er
 
 def _masked(error: CallError, raised: Mapping[str, Any], result: object) -> CallError:
     """Return an error with no more than the tool's server tells of it, where that masks what tools raise."""
-    told = raised.get("told")
-    if not isinstance(told, str) or error.code not in _OF_TOOLS:
+    message = raised.get("told")
+    if not isinstance(message, str) or error.code not in _OF_TOOLS:
         return error
     masked = CallError(
-        error.code, legible(told), details={"message": legible(told)}, retryable=error.retryable
+        error.code, legible(message), details={"message": legible(message)}, retryable=error.retryable
     )
     masked.answer = result if isinstance(result, dict) else None
     withheld = {key: value for key, value in error.details.items() if key not in ("message", "suggestion")}
@@ -215,8 +215,8 @@ def _is_authors(result: Mapping[str, Any], error: CallError) -> bool:
     """Return whether an answer has an author's words, not FastMCP's for a known exception."""
     content = result.get("content")
     first = content[0] if isinstance(content, list) and content else None
-    said = first.get("text") if isinstance(first, dict) else None
-    return error.code is Code.E_TOOL or (isinstance(said, str) and not said.startswith(_WRAPPED))
+    text = first.get("text") if isinstance(first, dict) else None
+    return error.code is Code.E_TOOL or (isinstance(text, str) and not text.startswith(_WRAPPED))
 
 
 def _error(
@@ -239,7 +239,7 @@ def _error(
 
 
 def _written(error: dict[str, Any]) -> dict[str, Any]:
-    """Return an error of JSON-RPC without data that cannot be written again, whoever made it."""
+    """Return a JSON-RPC error without data that cannot be written again."""
     try:
         return dict(jsonable(error))
     except NotJsonError as reason:
@@ -257,7 +257,7 @@ def _raised(raised: Mapping[str, Any], unknown: Sequence[str], where: _Where) ->
     if kind == "not found":
         return tool_not_found(str(raised.get("tool") or message), [])
     if type_name == "FileNotFoundError" and filename in unknown:
-        # Which names of the user are like it, whoever can ask the store adds.
+        # Similar names of the user are added by callers with access to the store.
         return file_not_found(str(filename), [])
     if type_name == "FileNotFoundError" and message.startswith(_NO_TEMPORARY) and where.home is None:
         return no_temporary_folder()
@@ -301,8 +301,8 @@ def _denied(denied: Mapping[str, Any], denials: Sequence[Denial], where: _Where)
         own = path.startswith(("AF_UNIX SOCK_STREAM", "AF_UNIX SOCK_SEQPACKET"))
         return socket_denied(path, flag=ALLOW_SOCKETS if own else None)
     # The kernel denies the socket, before any address is named; the guard, or the gate, has heard it.
-    heard = [item.path for item in denials if item.operation.startswith(("socket.", "connect")) and item.path]
-    return network_denied(*_place(path or (heard[-1] if heard else "")))
+    paths = [item.path for item in denials if item.operation.startswith(("socket.", "connect")) and item.path]
+    return network_denied(*_place(path or (paths[-1] if paths else "")))
 
 
 def _place(text: str) -> tuple[str | None, int | None]:
@@ -314,8 +314,8 @@ def _place(text: str) -> tuple[str | None, int | None]:
 
 
 def _arguments(faults: object) -> CallError:
-    told = faults[:_MOST_FAULTS] if isinstance(faults, list) else []
-    listed = [fault for fault in told if isinstance(fault, Mapping)]
+    reported = faults[:_MOST_FAULTS] if isinstance(faults, list) else []
+    listed = [fault for fault in reported if isinstance(fault, Mapping)]
     sentences = [f"{fault.get('argument') or 'arguments'}: {fault.get('problem')}" for fault in listed]
     first = str(listed[0].get("argument")) if len(listed) == 1 else None
     return invalid_argument("; ".join(sentences) or "The arguments do not fit the tool", argument=first)

@@ -1,7 +1,7 @@
 """Taking connections from a listening socket, also while there are no descriptors for them.
 
 asyncio's own loop tries again for each place in the backlog, thousands of times a second, and logs each. Here
-whoever wants to connect waits in the kernel meanwhile, and the log has one line now and then, with a count.
+new connections wait in the kernel meanwhile, and the log has an occasional line with a count.
 TLS handshakes that fail are logged the same way.
 
 Source: accept(2), "ERRORS"; asyncio.selector_events, `_accept_connection`.
@@ -40,7 +40,7 @@ _NOT_PROVED = "a TLS handshake failed: connect with TLS and a client certificate
 
 @dataclass(slots=True, eq=False)
 class _Warning:
-    """A warning that is written now and then, with how often it was due since."""
+    """A rate-limited warning, with how often it was due since."""
 
     message: str
     _due: NowAndThen = field(init=False, default_factory=NowAndThen)
@@ -109,8 +109,8 @@ class Acceptor:
             self._begin(connection, str(address[0]))
 
     def _has_room(self) -> bool:
-        kept = min(descriptors.limit() // _KEPT_FREE, _MOST_KEPT)
-        return descriptors.left() > kept or self.make_room()
+        spare = min(descriptors.limit() // _KEPT_FREE, _MOST_KEPT)
+        return descriptors.left() > spare or self.make_room()
 
     def _begin(self, connection: socket.socket, address: str) -> None:
         connection.setblocking(False)  # noqa: FBT003 - the standard library's signature
@@ -129,8 +129,8 @@ class Acceptor:
                 ssl_shutdown_timeout=_GOODBYE_S if context else None,
             )
         except (ssl.SSLError, ConnectionAbortedError) as error:
-            said = getattr(error, "verify_message", None) or getattr(error, "reason", None) or str(error)
-            self._unproved.tell(address=address, problem=said)
+            reason = getattr(error, "verify_message", None) or getattr(error, "reason", None) or str(error)
+            self._unproved.tell(address=address, problem=reason)
         except OSError as error:
             # Probes that only look for a listener close at once.
             log.debug("connection ended early", extra={"problem": str(error)})

@@ -1,7 +1,7 @@
 """Locks on open files and folders, by flock: seen by every process, and gone with the one that holds them.
 
 A lock belongs to the open file, so a child between fork and exec may hold a copy of it for a moment. It is
-therefore given up aloud, and not only closed. Whoever waited for the lock of a file that is removed in the
+therefore released explicitly, and not only closed. A waiter for the lock of a file that is removed in the
 end must ask whether it still has its name: `is_linked`.
 
 Source: flock(2).

@@ -44,7 +44,7 @@ _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", 
 # These print requests, with their arguments, at level DEBUG.
 _CHATTY = ("asyncio", "fastmcp", "httpcore2", "httpx2", "mcp", "sse_starlette", "uvicorn", "watchfiles")
 _OWN = ("runner", "sandbox")
-# They log what remote servers say that is no message, each with a traceback of itself.
+# They log invalid messages of remote servers, each with a traceback.
 _OF_REMOTES = ("mcp.client.sse", "mcp.client.streamable_http")
 # What it says of connections, requests and its own end.
 _WEB_SERVER = "uvicorn.error"
@@ -141,7 +141,7 @@ def _redacted(found: "re.Match[str]") -> str:
 def _add_call_id(record: logging.LogRecord) -> bool:
     call = _call.get()
     record.call_id = None if call is None else call.id
-    # Whoever reads at level DEBUG wants every record of that level.
+    # A reader at level DEBUG wants every record of that level.
     return call is None or record.levelno < logging.INFO or call.admits(str(record.msg))
 
 

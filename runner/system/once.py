@@ -1,4 +1,4 @@
-"""Something that is made when it is first asked for, and kept; made anew where that failed."""
+"""A value that is made on first use and cached; made again after a failure."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine

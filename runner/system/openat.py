@@ -59,7 +59,7 @@ def open_folder(dir_fd: int, name: str) -> int:
     A folder of ours that lacks the permissions for it gets them.
 
     Raises:
-        OSError: `ENOTDIR` or `ELOOP` if it is no folder, `EXDEV` if something is mounted on it.
+        OSError: `ENOTDIR` or `ELOOP` if it is not a folder, `EXDEV` if something is mounted on it.
     """
     handle = openat2(dir_fd, name, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW, resolve=CONFINED)
     try:
@@ -72,7 +72,7 @@ def reopen_folder(handle: int) -> int:
     """Open the folder of a descriptor for listing and changing, as `open_folder`; return a new descriptor.
 
     Raises:
-        OSError: `ENOTDIR` if it is no folder, `EACCES` or `EPERM` if it is not ours.
+        OSError: `ENOTDIR` if it is not a folder, `EACCES` or `EPERM` if it is not ours.
     """
     mode = os.fstat(handle).st_mode
     if stat.S_ISDIR(mode) and mode & stat.S_IRWXU != stat.S_IRWXU:

@@ -1,6 +1,6 @@
 """Folders that we make in the folder of homes, and how they are held: by a lock on the folder itself.
 
-Whoever has to do with such a folder holds it by `flock` on an open descriptor of it. So every runner sees
+A process that uses such a folder holds it by `flock` on an open descriptor of it. So every runner sees
 that it is in use, whichever state folder it has, and the kernel lets go when the runner dies, however it
 dies. What tidies temporary folders by age, such as systemd-tmpfiles, keeps off a folder that is held, too.
 
@@ -96,7 +96,7 @@ def made_folder(homes_fd: int, prefix: str = _UNFINISHED) -> tuple[str, int]:
     for _attempt in range(_ATTEMPTS):
         name = f"{prefix}{secrets.token_hex(8)}"
         os.mkdir(name, 0o700, dir_fd=homes_fd)
-        # Until it is held, whoever sweeps takes it for one that was left.
+        # Until it is locked, a sweep takes it for an orphan.
         with contextlib.suppress(FileNotFoundError):
             fd = os.open(name, _FOLDER, dir_fd=homes_fd)
             if locks.try_lock(fd) and is_at(homes_fd, name, fd):
@@ -122,7 +122,7 @@ def folders_in(homes_fd: int, ids: Container[int]) -> Iterator[tuple[str, int]]:
     own = os.geteuid()
     with os.scandir(homes_fd) as entries:
         for entry in entries:
-            # Something that is gone meanwhile is nobody's.
+            # Something that is gone meanwhile has no owner.
             with contextlib.suppress(OSError):
                 if entry.is_dir(follow_symlinks=False):
                     owner = entry.stat(follow_symlinks=False).st_uid
@@ -142,7 +142,7 @@ def held(homes_fd: int, name: str) -> Iterator[int]:
     """Hold a folder exclusively.
 
     Raises:
-        OSError: It is none, something is mounted on it, or somebody holds it.
+        OSError: It is not a folder, is a mount point, or is locked.
     """
     fd = openat2(homes_fd, name, _FOLDER, resolve=CONFINED)
     try:

@@ -107,6 +107,6 @@ def _read(setting: str, path: Path, most_bytes: int, mode_wanted: str) -> tuple[
         raise UsageError(f"{setting} {path} may not be read by this user; {cure}") from error
     except OSError as error:
         if error.errno == errno.EFBIG:
-            said = f"has more than {most_bytes} bytes; is it the file that was meant?"
-            raise UsageError(f"{setting} {path} {said}") from error
+            problem = f"has more than {most_bytes} bytes; is it the file that was meant?"
+            raise UsageError(f"{setting} {path} {problem}") from error
         raise UsageError(f"{setting} {path} cannot be read: {error.strerror}") from error

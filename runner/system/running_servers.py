@@ -1,8 +1,8 @@
 """The servers that run with a state folder: each has a file there, locked for as long as it runs.
 
-So a command finds them, tells them by a signal to read their configuration anew, and reads what came of it.
+So a command finds them, signals them to reload their configuration, and reads the result.
 
-Source: flock(2); pid_namespaces(7): a number of another container's is nobody's here.
+Source: flock(2); pid_namespaces(7): a pid of another container means nothing here.
 """
 
 import contextlib
@@ -48,7 +48,7 @@ class RunningServer:
             what: What it serves, for people.
         """
         path = state / _FOLDER / f"{os.getpid()}-{secrets.token_hex(4)}.json"
-        said = {"pid": os.getpid(), "pids": _pids(), "serves": what, "reloads": 0}
+        note = {"pid": os.getpid(), "pids": _pids(), "serves": what, "reloads": 0}
         with contextlib.ExitStack() as held:
             fd = -1
             try:
@@ -61,18 +61,18 @@ class RunningServer:
             except OSError as error:
                 _untold(error)
             server = cls(fd)
-            server._write(said)
+            server._write(note)
             yield server
 
     def reloaded(self, outcome: Mapping[str, Any]) -> None:
         """Return the outcome of a reload."""
         self._write({**self._said, "reloads": self._said["reloads"] + 1, "outcome": dict(outcome)})
 
-    def _write(self, said: dict[str, Any]) -> None:
-        self._said = said
+    def _write(self, note: dict[str, Any]) -> None:
+        self._said = note
         if self._fd < 0:
             return
-        content = json.dumps(said).encode()
+        content = json.dumps(note).encode()
         try:
             # In place, since the lock is that of the file: who reads half of it reads it again.
             os.ftruncate(self._fd, 0)
@@ -90,7 +90,7 @@ class Running:
         pid: Its process id.
         is_near: Whether that number means it here, too.
         serves: What it serves.
-        reloads: How often it has read its configuration anew.
+        reloads: How often it has reloaded its configuration.
         outcome: What came of it the last time.
     """
 
@@ -114,7 +114,7 @@ def running_in(state: Path) -> list[Running]:
 
 @contextmanager
 def one_at_a_time(state: Path, *, patience_s: float) -> Iterator[None]:
-    """Wait for whoever has the servers of a state folder read their configuration anew at this moment.
+    """Wait for a command that is reloading the servers of a state folder at this moment.
 
     A server counts how often it has done so, and not for whom: two that ask at once would both be told what
     came of the first. Who cannot be waited for, since the folder cannot be written or the time is over, is
@@ -153,10 +153,8 @@ def _removed(path: Path) -> None:
 
 
 def _untold(error: OSError) -> None:
-    log.warning(
-        "`runner reload` does not find this server, or learns nothing of it; SIGHUP reloads it",
-        extra={"problem": error.strerror, "folder": _FOLDER},
-    )
+    # `runner reload` cannot find this server then; SIGHUP still reloads it.
+    log.warning("server note not written", extra={"problem": error.strerror, "folder": _FOLDER})
 
 
 def _is_left(fd: int) -> bool:
@@ -164,14 +162,14 @@ def _is_left(fd: int) -> bool:
     return locks.try_lock(fd, shared=True)
 
 
-def _of(path: Path, said: Mapping[str, Any]) -> Running:
+def _of(path: Path, note: Mapping[str, Any]) -> Running:
     return Running(
         path=path,
-        pid=int(said["pid"]),
-        is_near=said["pids"] == _pids(),
-        serves=str(said["serves"]),
-        reloads=int(said["reloads"]),
-        outcome=said.get("outcome", {}),
+        pid=int(note["pid"]),
+        is_near=note["pids"] == _pids(),
+        serves=str(note["serves"]),
+        reloads=int(note["reloads"]),
+        outcome=note.get("outcome", {}),
     )
 
 

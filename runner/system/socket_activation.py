@@ -1,4 +1,4 @@
-"""A listening socket that whoever starts the server has opened before, as systemd does by a socket unit.
+"""A listening socket opened by the parent that starts the server, as systemd does for a socket unit.
 
 Between two lives of the server it stays open, so who connects meanwhile waits and is not refused.
 
@@ -49,7 +49,7 @@ def inherited_listener(
     try:
         listener.set_inheritable(False)
         _check(listener, host, port)
-        # It is one that listens already, or whoever bound it leaves that to us.
+        # It listens already, or its parent leaves that to us.
         listener.listen(BACKLOG)
     except OSError as error:
         listener.close()

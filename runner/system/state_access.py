@@ -87,7 +87,7 @@ def _below(folder: Path) -> Iterator[Denied]:
         return
     with os.scandir(folder) as entries:
         for entry in sorted(entries, key=lambda entry: entry.name):
-            # What was set apart is nobody's any more; links are notes, or the operator's.
+            # Quarantined files have no user any more; links are notes, or the operator's.
             if APART in entry.name or entry.is_symlink():
                 continue
             if entry.is_dir():
@@ -134,7 +134,7 @@ def _denied(path: Path) -> Denied | None:
     except PermissionError:
         return _shut(path)
     except OSError:
-        # Not there, or no file: whoever reads it says so.
+        # Missing, or not a file: its reader reports that.
         return None
     is_folder = stat.S_ISDIR(found.st_mode)
     if not (is_folder or stat.S_ISREG(found.st_mode)):

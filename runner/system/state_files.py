@@ -41,7 +41,7 @@ _log = logging.getLogger(__name__)
 
 # All that is read at once is small; what is larger was not written by us.
 _MAX_BYTES = 64 * 1024 * 1024
-# A link, a folder, a pipe or socket that nobody serves, a device: whatever it is, it is no file of ours.
+# A link, a folder, a pipe or socket that nobody serves, a device: whatever it is, it is not a file of ours.
 _NOT_OURS = frozenset({errno.ELOOP, errno.EISDIR, errno.ENXIO, errno.ENODEV})
 _CLOSED_TO_OTHERS = 0o600
 
@@ -51,7 +51,7 @@ class Damaged(ValueError):
 
 
 def open_regular(path: Path, flags: int = os.O_RDONLY) -> int:
-    """Open a file without following a link, or waiting for whoever is at the other end of a pipe.
+    """Open a file without following a link, or waiting for the other end of a pipe.
 
     Raises:
         Damaged: Something else than a file has its name.
@@ -62,11 +62,11 @@ def open_regular(path: Path, flags: int = os.O_RDONLY) -> int:
         fd = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, _CLOSED_TO_OTHERS)
     except OSError as error:
         if error.errno in _NOT_OURS:
-            raise Damaged("it is no file") from error
+            raise Damaged("it is not a file") from error
         raise
     if not stat.S_ISREG(os.fstat(fd).st_mode):
         os.close(fd)
-        raise Damaged("it is no file")
+        raise Damaged("it is not a file")
     return fd
 
 
@@ -74,7 +74,7 @@ def read_whole(path: Path) -> bytes:
     """Return all of a small file.
 
     Raises:
-        Damaged: It is no file, is larger than any of ours, or the disk has lost it.
+        Damaged: It is not a file, is larger than any of ours, or the disk has lost it.
         FileNotFoundError: There is none.
         OSError: It cannot be read.
     """
@@ -122,7 +122,7 @@ def sync_folder(folder: Path) -> None:
 def set_apart(path: Path, why: str) -> None:
     """Give what cannot be used a name beside its place, and tell the operator. Its content stays as it is.
 
-    Whoever calls holds what keeps others from doing the same at once: they would set apart its successor.
+    The caller holds a lock that keeps others from doing so at once: they would set apart its successor.
 
     Args:
         path: What it is.
@@ -147,7 +147,7 @@ def apart_in(state: Path) -> list[Path]:
 def make_folder(state: Path, *names: str) -> None:
     """Make the state folder, or a folder below it; what else has a name there is set apart.
 
-    What stands in the place of the state folder, and links, are the operator's: they stay as they are.
+    Anything else at the path of the state folder, and links, are the operator's: they stay as they are.
 
     Args:
         state: The state folder.
@@ -168,14 +168,14 @@ def make_folder(state: Path, *names: str) -> None:
 
 
 def _make_way(folder: Path) -> None:
-    """Set apart what has the name of a folder and is none."""
+    """Set apart an entry that has the name of a folder but is not one."""
     if folder.is_symlink():
         # The disk that it leads to may come back.
         raise FileNotFoundError(errno.ENOENT, f"{folder.name} is a link that leads to no folder")
     with holding(folder.parent):
-        # Whoever was faster has done it.
+        # Another process was faster and has done it.
         if folder.exists() and not folder.is_dir():
-            set_apart(folder, "it is no folder")
+            set_apart(folder, "it is not a folder")
 
 
 def open_lock(path: Path) -> int:
@@ -188,10 +188,10 @@ def open_lock(path: Path) -> int:
     with contextlib.suppress(Damaged):
         return open_regular(path, flags)
     with holding(path.parent):
-        # Whoever was faster has set it apart.
+        # Another process was faster and has set it apart.
         with contextlib.suppress(Damaged):
             return open_regular(path, flags)
-        set_apart(path, "it is no file")
+        set_apart(path, "it is not a file")
         return open_regular(path, flags)
 
 

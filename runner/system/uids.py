@@ -3,7 +3,7 @@
 The id follows from the user's name where that is free, so that two runners with a state folder each give
 the same user the same id, and two users hardly ever. What was given is recorded, and no id is given twice.
 
-Processes that are no user's yet have an id too. They become the first user's, whoever that is, and the
+Processes without a user yet have an id too. They become the first user's, and the
 kernel counts the processes of an id over the whole machine: so each pool holds one of its own while it lasts.
 
 The record has a copy beside it, and both are on disk before an id is used: a power cut costs neither. Homes
@@ -63,8 +63,8 @@ class Uids:
         if self.lender is not None:
             return self.lender
         digest = hashlib.sha256(segment.encode()).digest()
-        with self._record() as given:
-            return self._given(given, segment, first=int.from_bytes(digest[:8]))
+        with self._record() as ids:
+            return self._given(ids, segment, first=int.from_bytes(digest[:8]))
 
     def given(self) -> dict[str, int]:
         """Return the ids that are recorded, by the segments of the users' homes."""
@@ -72,7 +72,7 @@ class Uids:
 
     @contextmanager
     def of_nobody(self) -> Iterator[int]:
-        """Hold an id that is no user's, and that nobody else holds who shares the state folder.
+        """Hold an id without a user, which no other process with this state folder holds.
 
         It may be held again later on, so there are never more than were held at one time. Where the state
         folder is another one the id is too, but for chance: no name is there that it could follow from.
@@ -83,10 +83,10 @@ class Uids:
         if self.lender is not None:
             yield self.lender
             return
-        with self._record() as given:
+        with self._record() as ids:
             number, held = self._hold_first()
             try:
-                uid = self._given(given, f"{_NOBODY}{number}", first=secrets.randbits(64))
+                uid = self._given(ids, f"{_NOBODY}{number}", first=secrets.randbits(64))
             except BaseException:
                 os.close(held)
                 raise
@@ -95,24 +95,24 @@ class Uids:
         finally:
             os.close(held)
 
-    def _given(self, given: dict[str, int], name: str, *, first: int) -> int:
+    def _given(self, ids: dict[str, int], name: str, *, first: int) -> int:
         """Return the id recorded for a name, or record one: the first that is free, from `first` on."""
-        known = given.get(name)
+        known = ids.get(name)
         if known is not None and known in self.among:
             return known
-        in_use = self._learn(given)
-        if name not in given or given[name] not in self.among:
-            given[name] = self._free(first, in_use)
-        self._write(given)
-        return given[name]
+        in_use = self._learn(ids)
+        if name not in ids or ids[name] not in self.among:
+            ids[name] = self._free(first, in_use)
+        self._write(ids)
+        return ids[name]
 
-    def _learn(self, given: dict[str, int]) -> set[int]:
+    def _learn(self, ids: dict[str, int]) -> set[int]:
         """Record the owners of homes that are there for whom no id is recorded; return all ids in use."""
-        in_use = set(given.values())
+        in_use = set(ids.values())
         for name, uid in self._owners():
             # Of two homes with one id, which only a mistake can make, the first keeps it.
-            if name not in given and uid not in in_use:
-                given[name] = uid
+            if name not in ids and uid not in in_use:
+                ids[name] = uid
             in_use.add(uid)
         return in_use
 
@@ -123,12 +123,12 @@ class Uids:
             found = sorted(folders_in(homes_fd, self.among))
         return [(name, uid) for name, uid in found if uid in self.among and not name.startswith(HIDDEN)]
 
-    def _write(self, given: dict[str, int]) -> None:
+    def _write(self, ids: dict[str, int]) -> None:
         """Write record and copy, one after the other: whatever happens, one of them is whole."""
         for path in (self._path, self._copy):
             # What is damaged is set apart before it is replaced.
             _read(path)
-            write_whole(path, json.dumps(given).encode())
+            write_whole(path, json.dumps(ids).encode())
 
     def _free(self, first: int, taken: set[int]) -> int:
         known = {entry.pw_uid for entry in pwd.getpwall()} | {entry.gr_gid for entry in grp.getgrall()}
@@ -159,12 +159,12 @@ class Uids:
     def _read(self) -> dict[str, int]:
         """Return what is recorded; where the record is lost or damaged, what its copy says."""
         for path in (self._path, self._copy):
-            given = _read(path)
-            if given is not None:
+            ids = _read(path)
+            if ids is not None:
                 if path != self._path:
-                    _log.warning("user ids restored from copy", extra={"users": len(given)})
-                    self._write(given)
-                return given
+                    _log.warning("user ids restored from copy", extra={"users": len(ids)})
+                    self._write(ids)
+                return ids
         # The homes tell the rest, whenever an id is given.
         return {}
 
@@ -195,7 +195,7 @@ def _read(path: Path) -> dict[str, int] | None:
     except Damaged as damage:
         set_apart(path, str(damage))
     except (ValueError, AttributeError, TypeError, RecursionError):
-        set_apart(path, "it is no record of user ids")
+        set_apart(path, "it is not a record of user ids")
     return None
 
 

@@ -30,7 +30,7 @@ class Admission:
     Attributes:
         max_calls: Calls running at once.
         max_calls_per_user: Calls of one user running at once.
-        max_queue: Calls waiting at once. For the next one, the latest of whoever has most waiting is
+        max_queue: Calls waiting at once. For the next one, the latest of the user with most waiting is
             refused; where that is the caller, the next one is.
     """
 
@@ -106,7 +106,7 @@ class Admission:
             raise
 
     def leave(self, user: str, places: Sequence[PlaceDemand] = ()) -> None:
-        """Give a place back, to whoever's turn it is."""
+        """Give a place back to the next user in turn."""
         self._begin(self._queue.leave(user, places))
 
     def _begin(self, calls: Iterable["_Waiting"]) -> None:

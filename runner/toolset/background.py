@@ -25,8 +25,6 @@ def warn_of_refused_jobs(settings: Settings, tools: Mapping[str, ToolSpec]) -> N
     """Log which tools stand still between calls although their authors ask for more."""
     refused = refused_jobs(settings, tools)
     if refused:
-        log.warning(
-            "tools ask to go on between calls (background) and stand still there: "
-            "allow it with background_jobs = true, which worker_reuse = call rules out",
-            extra={"tools": list(refused)},
-        )
+        # With `worker_reuse = call` no setting allows them.
+        advice = "set background_jobs = true, with worker_reuse = user"
+        log.warning("background jobs not allowed", extra={"tools": list(refused), "advice": advice})

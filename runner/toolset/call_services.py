@@ -155,7 +155,7 @@ class CallServices(ABC):
             yield
 
     async def _sweep(self) -> None:
-        """End what nobody has used for long, now and then."""
+        """End unused services at intervals."""
         while True:
             await asyncio.sleep(min(_SWEEP_S, self.settings.session_idle_s / 2))
             await self._end_idle()

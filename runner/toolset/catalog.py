@@ -76,7 +76,7 @@ class ToolSpec:
             identity: Name of the parameter that is filled in with who calls.
 
         Raises:
-            AttributeError: It is no tool; only a hostile tool file can cause that. So are the others.
+            AttributeError: It is not a tool; only a hostile tool file can cause that. So are the others.
             KeyError: The same.
             TypeError: The same.
             ValueError: The same.
@@ -202,8 +202,12 @@ def _wish(meta: Any, name: str) -> Any:
 
 
 def _schemes(meta: Any) -> tuple[Mapping[str, Any], ...]:
-    given = meta.get(SCHEMES_META) if isinstance(meta, Mapping) else None
-    return tuple(scheme for scheme in given if isinstance(scheme, Mapping)) if isinstance(given, list) else ()
+    schemes = meta.get(SCHEMES_META) if isinstance(meta, Mapping) else None
+    return (
+        tuple(scheme for scheme in schemes if isinstance(scheme, Mapping))
+        if isinstance(schemes, list)
+        else ()
+    )
 
 
 def _mapping(value: object) -> Mapping[str, Any] | None:

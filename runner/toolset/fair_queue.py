@@ -2,7 +2,7 @@
 
 Each user has a queue of their own. A clock that counts calls instead of seconds says whose turn it is: a
 call's turn comes one after that of the same user's call before, and no earlier than the clock stands when
-it begins to wait. So whoever has a thousand calls waiting is one turn away from whoever has one.
+it begins to wait. So a user with a thousand calls waiting is one turn away from a user with one.
 
 A call may have to have a place of several kinds at once, such as one of its tool: then those of its user
 that need none of that kind overtake it, and among users the turns stay.
@@ -21,7 +21,7 @@ __all__ = ["FairQueue", "Full", "PlaceDemand"]
 
 T = TypeVar("T")
 
-# Users who neither run nor wait are forgotten now and then.
+# Users who neither run nor wait are forgotten at intervals.
 _FORGET_ABOVE = 1000
 
 
@@ -91,7 +91,7 @@ class FairQueue(Generic[T]):
     def wait(self, user: str, call: T, places: Sequence[PlaceDemand] = ()) -> T | None:
         """Let a call wait; return one that has to go for it, if one has.
 
-        Where the queue of all is full, whoever has most waiting gives up their latest for a user with fewer.
+        Where the queue of all is full, the user with most waiting loses their latest for a user with fewer.
 
         Raises:
             Full: It cannot wait.

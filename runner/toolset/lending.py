@@ -141,7 +141,7 @@ def _secret(one: _Named, shown: str, settings: Settings) -> str | None:
         return f"{shown} {why}; name another folder, or one in it that does not hold this"
     homes = _real(settings.homes)
     if within(homes, one.path):
-        return f"{shown} holds the homes of all users ({homes}); name a folder in it that is no home"
+        return f"{shown} holds the homes of all users ({homes}); name a folder in it that is not a home"
     for home in map(_real, Homes.of(settings).made()):
         if within(one.path, home):
             return f"{shown} lies in {home}, which is the home of a user of this runner; name another folder"
@@ -180,7 +180,7 @@ def _own_places() -> Iterator[Path]:
 def _owner(found: Sequence[_Named]) -> tuple[int, int] | None:
     """Return the user and group id that tools must have to work there, where their users' own will not do.
 
-    Only root can give them one. Whoever else starts the runner lends what is his own.
+    Only root can give them one. Any other user who starts the runner lends what is theirs.
     """
     if os.geteuid() != 0:
         return None

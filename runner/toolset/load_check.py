@@ -1,7 +1,7 @@
 """Check that the tool files load: tried in case of doubt, and again until they do.
 
 That one user's workers cannot be had proves nothing of the others'. So a pool is made that is bound to
-nobody, as the one that gave the catalog was; whoever asks whether calls work hears what became of the last.
+nobody, as the one that gave the catalog was; a readiness check gets the result of the last.
 """
 
 import asyncio
@@ -65,14 +65,14 @@ class LoadCheck:
             return self._failed(error)
         try:
             await user_pool.pool.ready()
-            kept = self.keep(user_pool)
+            held = self.keep(user_pool)
         except SandboxError as error:
             await user_pool.close()
             return self._failed(error)
         except BaseException:
             await user_pool.close()
             raise
-        if not kept:
+        if not held:
             await user_pool.close()
         self.fault = None
         return True

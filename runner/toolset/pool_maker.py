@@ -179,12 +179,12 @@ class PoolMaker:
         """
         cost = _OF_POOL + _OF_WORKER * max(1, self.settings.idle_workers)
         limit = descriptors.limit()
-        kept = min(limit // _KEPT_FREE, _MOST_KEPT)
+        most = min(limit // _KEPT_FREE, _MOST_KEPT)
         deadline = time.monotonic() + _WAIT_S
         if not await asyncio.to_thread(has_memory_to_spare):
-            # As many users stay as there is memory for; whoever comes back has processes made anew.
+            # As many users stay as there is memory for; a user who returns gets new processes.
             self.give_up_one(for_what="memory")
-        while descriptors.left() - self._promised < kept + cost:
+        while descriptors.left() - self._promised < most + cost:
             if self.give_up_one():
                 # Its descriptors are closed at once, but for a lock that a thread closes.
                 continue

@@ -115,7 +115,7 @@ class SessionState:
 
         Raises:
             StateRefused: It is above 1 MiB, the user's state above 16 MiB, what says which components are
-                visible above 256 KiB, or the time is no number.
+                visible above 256 KiB, or the time is not a number.
         """
         expires_at = _expiry(key, ttl_s)
         text = _text(key, value)
@@ -160,8 +160,8 @@ class SessionState:
         """Replace all values of a user."""
         now = time.monotonic()
         mine = self._users[user] = _OfUser()
-        for name, kept in entries.items():
-            mine.place(name, _Entry(kept.text, None if kept.left_s is None else now + kept.left_s))
+        for name, entry in entries.items():
+            mine.place(name, _Entry(entry.text, None if entry.left_s is None else now + entry.left_s))
 
     def visibility(self, user: str) -> dict[str, Any]:
         """Return the user's values that say what is visible, by `full_key`."""

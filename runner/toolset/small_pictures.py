@@ -1,6 +1,6 @@
 """Smaller versions of pictures that do not fit into a message, made in confined processes.
 
-Whoever decodes a picture of a tool can be taken over by it. So no picture is decoded in the host: a process
+A tool's picture can take over the process that decodes it. So no picture is decoded in the host: a process
 with the user's id and the limits of the tool, without a home and a network, reads it from its standard input.
 
 Source: decision 36.

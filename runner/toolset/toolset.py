@@ -308,7 +308,7 @@ class Toolset(CallServices):
         user_pool.key = key
         user_pool.calls += 1
         if not user_pool.is_ready:
-            # Counted before: whoever waits for workers must not lose the user pool meanwhile.
+            # Counted before: a call that waits for workers must not lose the user pool meanwhile.
             try:
                 with self._doubting():
                     await user_pool.ready()
@@ -332,7 +332,7 @@ class Toolset(CallServices):
             self._in_background(old.retire())
             return fresh
 
-        # For all who come now; whoever goes away does not take it from the others.
+        # For all present waiters; one that is cancelled does not take it from the others.
         return await asyncio.shield(self._start(key, made()))
 
     def prepare(self, settings: Settings) -> Callable[[], Sequence[str]]:
@@ -349,7 +349,7 @@ class Toolset(CallServices):
             self.rebound(settings)
             self._effective = self._effective_of(self.settings)
             if not same_limits(before, self.settings):
-                # Each user's processes are made anew with the next call.
+                # Each user gets new processes with the next call.
                 self._pool_maker.rebound(self.settings)
                 warn_of_memory(self.settings, self.memory_guard.memory)
                 if self.waiting_elsewhere is not None:
@@ -360,7 +360,7 @@ class Toolset(CallServices):
         return take
 
     async def reload(self) -> None:
-        """Load the tool files anew. Calls under way end in what they began with.
+        """Reload the tool files. Calls in flight end in the files they started with.
 
         Raises:
             LoadError: A tool file is at fault; what was loaded before stays in use.
@@ -490,7 +490,7 @@ class Toolset(CallServices):
         return {**known, **self.observers.faults(), **further}
 
     async def gauges(self) -> Gauges:
-        """Return what there is now, for whoever watches the server."""
+        """Return the current state, for monitoring."""
         running, waiting = self.admission.counts
         elsewhere = 0 if self.waiting_elsewhere is None else self.waiting_elsewhere()
         pools = [pool for pool in self._made_pools() if pool.pool.alive]
@@ -512,7 +512,7 @@ class Toolset(CallServices):
     def _start(self, key: PoolKey, made: Coroutine[None, None, UserPool]) -> "asyncio.Task[UserPool]":
         """Make a user pool for all callers that request this key."""
         task = self._user_pools[key] = asyncio.create_task(made)
-        # Whoever waits for the user pool hears the failure; if nobody does, nobody needs to.
+        # The waiters for the user pool get the error; without waiters, nobody needs it.
         task.add_done_callback(lambda done: done.cancelled() or done.exception())
         return task
 
@@ -587,7 +587,7 @@ class Toolset(CallServices):
         self.upkeep = replace(self.upkeep, library=self.library, is_alone=False)
 
     async def end_session(self, session: str) -> None:
-        """End a session, of whoever spoke in it: its jobs end; its files go, where files do not persist."""
+        """End a session of any user: its jobs end; its files go, where files do not persist."""
         for user_pool in self._made_pools():
             user_pool.pool.end_jobs(session)
         if self.session_ended is not None:

@@ -104,7 +104,7 @@ class UserPool:
         home: The lease of the home, or None where the pool is bound to nobody.
         user: Whose home it is, or None.
         links: Makes the links that its workers can fetch, or None where they can fetch none.
-        key: What it is for; whoever has it decides.
+        key: Its purpose, as the holder defines it.
         stack: Lets go of the home.
     """
 
@@ -176,7 +176,7 @@ class UserPool:
         log.warning("workers keep previous limits", extra={"problem": str(error)})
 
     async def _begin_other(self) -> None:
-        """Put other workers in the place of those that there are; where none can be had, these stay."""
+        """Replace the existing workers; where no others can be had, these stay."""
         try:
             other = await self.begin()
         except NO_WORKERS as error:
@@ -198,7 +198,7 @@ class UserPool:
             return
         if self._beginning is None or self._beginning.done():
             self._beginning = asyncio.create_task(self._begin_anew())
-            # Whoever waits hears the failure; if nobody does, nobody needs to.
+            # The waiters get the error; without waiters, nobody needs it.
             self._beginning.add_done_callback(lambda done: done.cancelled() or done.exception())
         # Shielded: a caller that goes away must not take the workers from the others who wait for them.
         await asyncio.shield(self._beginning)

@@ -83,9 +83,9 @@ class _UsersFile(BaseModel):
         if self.defaults.port is not None:
             raise ValueError("defaults.port would be one port for all; set a range: ports = '8100-8199'")
         seen: dict[int, str] = {}
-        for name, given in self.users.items():
-            if given.port is not None and seen.setdefault(given.port, name) != name:
-                raise ValueError(f"users.{name}.port {given.port} is already that of {seen[given.port]!r}")
+        for name, user in self.users.items():
+            if user.port is not None and seen.setdefault(user.port, name) != name:
+                raise ValueError(f"users.{name}.port {user.port} is already that of {seen[user.port]!r}")
         return self
 
 
@@ -156,7 +156,7 @@ def _ports(file: _UsersFile, before: Mapping[str, int]) -> dict[str, int]:
     """Return the port of each user: the one in the file, the one from before, or the first free one."""
     first, last = map(int, (file.ports or "1-0").split("-"))
     pool = range(first, min(last, 65535) + 1)
-    found = {name: given.port for name, given in file.users.items() if given.port is not None}
+    found = {name: user.port for name, user in file.users.items() if user.port is not None}
     asking = [name for name in file.users if name not in found]
     for name in asking:
         if before.get(name) in pool and before[name] not in found.values():

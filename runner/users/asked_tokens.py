@@ -1,6 +1,6 @@
 """Bearer tokens whose issuer is asked about each of them (token introspection).
 
-FastMCP's verifier asks. What it hears is noted here, so that it can be said when nobody's token can be
+FastMCP's verifier asks. The answer is noted here, so that it is known when no token can be
 checked: it tells its caller of a token that does not count and of an issuer that is away in the same way.
 
 Source: RFC 7662, 2.1 and 2.2 (of a token that does not exist the answer is `"active": false`, with 200).
@@ -65,7 +65,11 @@ async def _fault_in(answer: httpx2.Response) -> str | None:
         return f"status {answer.status_code}"
     await answer.aread()
     try:
-        said = answer.json()
+        answer_body = answer.json()
     except ValueError:
-        said = None
-    return None if isinstance(said, dict) and "active" in said else "its answer is none about a token"
+        answer_body = None
+    return (
+        None
+        if isinstance(answer_body, dict) and "active" in answer_body
+        else "its answer is not about a token"
+    )

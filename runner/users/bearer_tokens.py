@@ -1,9 +1,9 @@
 """Bearer tokens that are JSON web tokens, and when they count: not for ever, and not before their time.
 
 FastMCP's verifier checks key, algorithm, issuer and audience, and an end if there is one. A token without an
-end would let whoever once saw it in for ever, so it is refused; so is one that counts only later.
+end would admit anybody who once saw it for ever, so it is refused; so is one that counts only later.
 
-Keys that an issuer publishes are fetched anew after a while even where all are known, so that one that the
+Keys that an issuer publishes are fetched again after a while even where all are known, so that one that the
 issuer has withdrawn lets nobody in. A token with a key that is not known has them fetched as well, yet not
 more often than the operator says: a stranger can name as many keys as he likes.
 
@@ -76,8 +76,8 @@ class TimedVerifier(JWTVerifier):
 
     async def fault(self) -> str | None:
         """Return the reason why no token can be checked now; None if one can."""
-        said = await self._keys.fault(self.jwks_uri) if self.jwks_uri else None
-        return said and f"the keys of the issuer cannot be fetched from {self._keys_from}: {said}"
+        fault = await self._keys.fault(self.jwks_uri) if self.jwks_uri else None
+        return fault and f"the keys of the issuer cannot be fetched from {self._keys_from}: {fault}"
 
     def _checking(self) -> JWTVerifier:
         """Return FastMCP's verifier with keys that are not too old."""
@@ -104,11 +104,11 @@ def fault_in_times(claims: Mapping[str, object], *, now: float) -> str | None:
     if end is None:
         return "it has no exp, so it would count for ever; have the issuer give its tokens an end"
     if not _is_time(end):
-        return "its exp is no number of seconds"
+        return "its exp is not a number of seconds"
     if float(str(end)) <= now:
         return "its exp is over"
     if begin is not None and not _is_time(begin):
-        return "its nbf is no number of seconds"
+        return "its nbf is not a number of seconds"
     if begin is not None and float(str(begin)) > now + LEEWAY_S:
         return "its nbf lies ahead; if it was made just now, set the clocks of issuer and server"
     return None

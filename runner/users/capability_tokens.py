@@ -141,8 +141,8 @@ class Tokens:
         """
         self._secrets()  # makes the file, which must not happen under the lock
         with holding(self._path.parent):
-            kept = list(self._read().items())[: KEYS_KEPT - 1]
-            self._write(dict([_new_secret(), *kept]))
+            newest = list(self._read().items())[: KEYS_KEPT - 1]
+            self._write(dict([_new_secret(), *newest]))
 
     def revoke(self, users: Iterable[str], *, prefix: str = "", now: float) -> None:
         """Revoke tokens of users.
@@ -167,8 +167,8 @@ class Tokens:
                     prefixes = {**prefixes, prefix: int(now * 1000)}
                 else:
                     before_ms = int(now * 1000)
-                said = {"user": user, "before_ms": before_ms, "prefixes": prefixes}
-                write_whole(folder / _note_of(user), json.dumps(said).encode())
+                note = {"user": user, "before_ms": before_ms, "prefixes": prefixes}
+                write_whole(folder / _note_of(user), json.dumps(note).encode())
 
     def _is_revoked(self, token: str, user: str, made_ms: int) -> bool:
         before_ms, prefixes = self._revoked(user)
@@ -179,9 +179,9 @@ class Tokens:
     def _revoked(self, user: str) -> tuple[int, dict[str, int]]:
         """Return until when tokens of a user were revoked, in ms since the epoch, and by which beginnings."""
         try:
-            said = json.loads(read_whole(self._path.parent / _REVOKED / _note_of(user)))
-            return int(said["before_ms"]), {
-                str(prefix): int(until) for prefix, until in said["prefixes"].items()
+            note = json.loads(read_whole(self._path.parent / _REVOKED / _note_of(user)))
+            return int(note["before_ms"]), {
+                str(prefix): int(until) for prefix, until in note["prefixes"].items()
             }
         except FileNotFoundError:
             return _NEVER, {}
@@ -240,7 +240,7 @@ class Tokens:
         with holding(self._path.parent):
             found: Mapping[str, bytes] = {}
             try:
-                # Whoever was faster has made them.
+                # Another process was faster and has made them.
                 return self._read()
             except FileNotFoundError:
                 if self._copied():
@@ -249,8 +249,8 @@ class Tokens:
                 # First, since without the file itself a copy counts no more.
                 found = self._copied()
                 set_apart(self._path, str(damage))
-                kept = "links and sessions stay valid" if found else "links and sessions have ended"
-                _log.error("link keys damaged", extra={"consequence": kept})
+                consequence = "links and sessions stay valid" if found else "links and sessions have ended"
+                _log.error("link keys damaged", extra={"consequence": consequence})
             self._write(found or dict([_new_secret()]))
             return self._read()
 
@@ -348,9 +348,9 @@ def _note_of(user: str) -> str:
 
 def _claims(claims: str, refused: TokenError) -> tuple[str, str, int, str, int]:
     try:
-        said = json.loads(base64.urlsafe_b64decode(claims + "=" * (-len(claims) % 4)))
+        payload = json.loads(base64.urlsafe_b64decode(claims + "=" * (-len(claims) % 4)))
         # Those of earlier versions are shorter.
-        name, user, expires, number, made_ms = [*said, "", 0] if len(said) == 3 else [*said, 0][:5]
+        name, user, expires, number, made_ms = [*payload, "", 0] if len(payload) == 3 else [*payload, 0][:5]
     except (ValueError, TypeError, RecursionError) as error:
         raise refused from error
     numbers, texts = (expires, made_ms), (name, user, number)

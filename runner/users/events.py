@@ -1,4 +1,4 @@
-"""Events for the users' interfaces, from whoever makes them to whoever listens, within this process.
+"""Events for the users' interfaces, from publishers to subscribers within this process.
 
 An event is a small JSON object with a `type`. It belongs to a user, and mostly to a session; nobody else
 hears it. Nothing waits for a listener: one that does not keep up loses the oldest events and is told how
@@ -27,7 +27,7 @@ MISSED = "events_missed"
 """The event that events were lost on their way; `count` says how many."""
 
 LISTENERS_PER_USER = 32
-"""How many may listen to one user; whoever lets one listen asks `Events.listeners` first."""
+"""The most subscribers of one user; check `Events.listeners` before adding one."""
 
 _MAX_EVENTS = 1000
 _MAX_BYTES = 16 * 1024 * 1024

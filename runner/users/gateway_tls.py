@@ -1,7 +1,7 @@
 """TLS with a gateway in front: this server's certificate, and those by which a gateway proves itself.
 
 A connection is taken from a client only that has a certificate of an authority in `auth.gateway_ca`. An
-authority signs for others, too. So who may say for whom it calls is whoever's certificate carries one of
+authority signs for others, too. So a caller may act for users only if its certificate carries one of
 `auth.gateway_names` as subjectAltName: DNS names and URIs, each compared as it is. Its subject says nothing.
 
 Certificates are renewed on disk. Each new connection is made with the files as they are then, or with the
@@ -139,7 +139,7 @@ def _made(auth: Auth, now: datetime) -> tuple[ssl.SSLContext, tuple[str, ...]]:
     own = _certificates("auth.gateway_certificate", certificate)[0]
     authorities = _certificates("auth.gateway_ca", ca)
     context = _context(certificate, key, ca)
-    told = [
+    names = [
         (f"auth.gateway_certificate {certificate}", own, "gateways will not connect"),
         *(
             (f"auth.gateway_ca {ca}: {one.subject.rfc4514_string()}", one, "nobody it signed for gets in")
@@ -148,7 +148,7 @@ def _made(auth: Auth, now: datetime) -> tuple[ssl.SSLContext, tuple[str, ...]]:
     ]
     return context, tuple(
         f"{what} {when}; {outcome} until it is renewed"
-        for what, one, outcome in told
+        for what, one, outcome in names
         if (when := _when(one, now))
     )
 
@@ -162,7 +162,7 @@ def _context(certificate: Path, key: Path, ca: Path) -> ssl.SSLContext:
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.verify_mode = ssl.CERT_REQUIRED
-    # As Python 3.13 has it by default: to the letter of RFC 5280, and an authority below another one may be
+    # As Python 3.13 has it by default: strictly RFC 5280, and an authority below another one may be
     # named alone.
     context.verify_flags |= ssl.VERIFY_X509_STRICT | ssl.VERIFY_X509_PARTIAL_CHAIN
     context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_TICKET
@@ -171,7 +171,7 @@ def _context(certificate: Path, key: Path, ca: Path) -> ssl.SSLContext:
     try:
         context.load_cert_chain(certificate, key, password="")
     except ssl.SSLError as error:
-        said = (
+        message = (
             f"auth.gateway_key {key} is not the key of the first certificate in auth.gateway_certificate "
             f"{certificate}; give the two that belong together"
             if error.reason == "KEY_VALUES_MISMATCH"
@@ -179,7 +179,7 @@ def _context(certificate: Path, key: Path, ca: Path) -> ssl.SSLContext:
             f"({_reason(error)}); give a chain that begins with this server's certificate, and its key, in "
             "PEM form"
         )
-        raise UsageError(said) from error
+        raise UsageError(message) from error
     except OSError as error:
         raise UsageError(
             f"auth.gateway_certificate {certificate} cannot be read: {error.strerror}"
@@ -189,7 +189,7 @@ def _context(certificate: Path, key: Path, ca: Path) -> ssl.SSLContext:
     except OSError as error:
         raise UsageError(f"auth.gateway_ca {ca} cannot be used: {_reason(error)}") from error
     if context.cert_store_stats()["crl"]:
-        # Whoever puts a list of revoked certificates beside an authority means it.
+        # A list of revoked certificates beside an authority has to be honoured.
         context.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF
     return context
 

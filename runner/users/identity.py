@@ -177,20 +177,18 @@ def unused_auth(settings: ServerSettings, of_file: Mapping[str, Any] | None) -> 
     if of_file is None or settings.auth.kind != "none":
         return None
     kind = str(of_file.get("kind"))
-    said = f"the file lets in who has a token that its {kind} accepts, and here no token is asked for"
+    why = f"the file lets in who has a token that its {kind} accepts, and here no token is asked for"
     if _jwt_of(of_file) is not None:
-        return f'{said}; to check the same tokens here, set auth.kind = "file" (RUNNER_AUTH__KIND=file)'
+        return f'{why}; to check the same tokens here, set auth.kind = "file" (RUNNER_AUTH__KIND=file)'
     if kind == "StaticTokenVerifier":
-        return f'{said}; to take the same tokens here, set auth.kind = "static" and auth.tokens_file'
-    return (
-        f'{said}: logins run in front of calls, where no file does; check its tokens with auth.kind = "jwt"'
-    )
+        return f'{why}; to take the same tokens here, set auth.kind = "static" and auth.tokens_file'
+    return f'{why}: logins run in front of calls, where no file does; check its tokens with auth.kind = "jwt"'
 
 
 def _as_file_says(settings: ServerSettings, of_file: Mapping[str, Any] | None) -> "TokenVerifier":
-    told = _jwt_of(of_file)
-    if told is None:
-        what = "has none" if of_file is None else f"has {of_file.get('kind')}, which is none of these"
+    jwt = _jwt_of(of_file)
+    if jwt is None:
+        what = "has none" if of_file is None else f"has {of_file.get('kind')}, which is not one of these"
         raise UsageError(
             'auth.kind is "file", which takes a JWTVerifier with one issuer and one audience from the file; '
             f'this file {what}: set auth.kind to "jwt" or "static", and say whose tokens count'
@@ -199,22 +197,22 @@ def _as_file_says(settings: ServerSettings, of_file: Mapping[str, Any] | None) -
 
     try:
         name_of = partial(_name_in, names=settings.identity_claim)
-        return TimedVerifier(name_of=name_of, keys_from="the jwks_uri of the tool file's auth", **told)
+        return TimedVerifier(name_of=name_of, keys_from="the jwks_uri of the tool file's auth", **jwt)
     except (TypeError, ValueError) as error:
         raise UsageError(f"the auth of the tool file cannot be used: {error}") from error
 
 
 def _jwt_of(of_file: Mapping[str, Any] | None) -> dict[str, Any] | None:
     """Return how a file has JSON web tokens checked, if that is what we do as well."""
-    told = None if of_file is None else of_file.get("jwt")
-    if not isinstance(told, Mapping):
+    jwt = None if of_file is None else of_file.get("jwt")
+    if not isinstance(jwt, Mapping):
         return None
-    texts = {name: told.get(name) for name in ("jwks_uri", "public_key", "algorithm", "issuer", "audience")}
+    texts = {name: jwt.get(name) for name in ("jwks_uri", "public_key", "algorithm", "issuer", "audience")}
     keys = [texts[name] for name in ("jwks_uri", "public_key") if texts[name]]
     is_whole = len(keys) == 1 and all(isinstance(texts[name], str) for name in ("issuer", "audience"))
     if not is_whole or str(texts["algorithm"]).startswith("HS") or not _is_key_address(texts["jwks_uri"]):
         return None
-    scopes = told.get("required_scopes")
+    scopes = jwt.get("required_scopes")
     return {**texts, "required_scopes": list(map(str, scopes)) if isinstance(scopes, list) else None}
 
 
@@ -264,7 +262,7 @@ def _name_in(claims: Mapping[str, Any], names: tuple[str, ...]) -> str | None:
     try:
         return _claimed(claims, names)
     except IdentityError:
-        # Whoever serves the request says so.
+        # The handler of the request reports it.
         return None
 
 

@@ -1,6 +1,6 @@
 """The keys that an issuer publishes: fetched within bounds, and used for a while where they cannot be.
 
-FastMCP's verifier asks for them. What is no set of keys, or larger than any, counts as not fetched: then
+FastMCP's verifier asks for them. A response that is not a key set, or too large, counts as not fetched: then
 what was fetched last counts on, for an hour at most, so that an issuer that is away for a moment locks nobody
 out. A set that was fetched counts as it is: a key that is no longer in it is refused.
 
@@ -21,7 +21,7 @@ __all__ = ["KEPT_S", "MOST_BYTES", "IssuerKeys"]
 log = logging.getLogger(__name__)
 
 KEPT_S = 3600.0
-"""For how long keys count that could not be fetched anew, in seconds."""
+"""Lifetime of keys that could not be fetched again, in seconds."""
 
 MOST_BYTES = 256 * 1024
 """Size of the largest set of keys that is read."""
@@ -85,7 +85,7 @@ async def _fetched(address: str) -> bytes:
 
     Raises:
         httpx2.HTTPError: There is no answer, or none with status 200. A redirection is not followed.
-        ValueError: The answer is no set of keys.
+        ValueError: The answer is not a set of keys.
         TimeoutError: It does not come.
     """
     content = bytearray()
@@ -100,7 +100,7 @@ async def _fetched(address: str) -> bytes:
                 content += piece
                 if len(content) > MOST_BYTES:
                     raise ValueError(f"more than {MOST_BYTES} bytes")
-    said: Any = json.loads(content)
-    if not isinstance(said, dict) or not isinstance(said.get("keys"), list):
+    document: Any = json.loads(content)
+    if not isinstance(document, dict) or not isinstance(document.get("keys"), list):
         raise ValueError("no JSON Web Key Set")  # noqa: TRY004 - of a text, not a type
     return bytes(content)

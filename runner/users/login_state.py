@@ -90,13 +90,13 @@ class LoginState(KeyByKey):
 
     def _read(self, path: Path) -> tuple[dict[str, Any] | None, float | None]:
         try:
-            said = json.loads(read_whole(path))
-            end, value = said["end"], said["value"]
+            note = json.loads(read_whole(path))
+            end, value = note["end"], note["value"]
             left = None if end is None else float(end) - self._clock()
         except FileNotFoundError:
             return None, None
         except (Damaged, ValueError, LookupError, TypeError) as error:
-            # Whoever it was for logs in once more.
+            # Its user logs in once more.
             log.warning("login entry damaged", extra={"problem": str(error)})
             return None, None
         if left is not None and left <= 0:
@@ -106,11 +106,11 @@ class LoginState(KeyByKey):
             os.utime(path)
         return (value, left) if isinstance(value, dict) else (None, None)
 
-    def _write(self, path: Path, said: Mapping[str, Any]) -> None:
+    def _write(self, path: Path, note: Mapping[str, Any]) -> None:
         make_folder(self._state, _FOLDER, path.parent.name)
         if not path.exists():
             self._make_room(path.parent)
-        write_whole(path, json.dumps(said).encode())
+        write_whole(path, json.dumps(note).encode())
 
     def _make_room(self, folder: Path) -> None:
         with os.scandir(folder) as found:

@@ -5,7 +5,7 @@ ending that every name must have keeps names apart, since all lose the same.
 
 Refused are characters that nobody sees, two spaces in a row, a spelling that Unicode has a usual form for,
 and Latin, Greek, Cyrillic and their like mixed in one name, which only looks like another's. What is written
-in one such script throughout is another user than whom it looks like; whoever tells users apart by looking
+in one such script throughout is another user than it looks; a person who tells users apart by looking
 sets `identity_pattern`.
 
 Source: RFC 8265; RFC 8264, section 12.6; RFC 8266, section 2.3; Unicode UTS 39, sections 4 and 5; UAX 15;

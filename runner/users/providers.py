@@ -7,7 +7,7 @@
 
 3. `gateway`: no token counts; `runner.http.gateway` says who calls.
 
-Who a user is, is what the provider says of its own token, each time anew.
+The provider's own token determines the user, and is checked each time.
 
 Source: RFC 9728; RFC 8707; RFC 9700, 2.1 and 4.1; MCP specification 2025-11-25, "Authorization".
 """
@@ -38,7 +38,7 @@ from runner.users.token_checks import tokens_fault
 
 __all__ = ["of"]
 
-# To the letter: clients compare it with what the server calls itself, which may have no slash at its end.
+# Exactly: clients compare it with what the server calls itself, which may have no slash at its end.
 _URL = TypeAdapter(Annotated[AnyHttpUrl, UrlConstraints(preserve_empty_path=True)])
 
 _MOST_SECRET_BYTES = 64 * 1024
@@ -250,8 +250,8 @@ def _jwt(settings: ServerSettings, name_of: NameOf, audience: str) -> TimedVerif
 
 def _scopes(settings: ServerSettings) -> list[str]:
     """Return the scopes that clients are told of."""
-    asked = settings.auth.login_scopes if settings.auth.kind != "jwt" else ()
-    return list(dict.fromkeys([*asked, *settings.auth.required_scopes]))
+    scopes = settings.auth.login_scopes if settings.auth.kind != "jwt" else ()
+    return list(dict.fromkeys([*scopes, *settings.auth.required_scopes]))
 
 
 def _secret(settings: ServerSettings) -> str:
@@ -263,7 +263,7 @@ def _secret(settings: ServerSettings) -> str:
     try:
         text = raw.decode().strip()
     except UnicodeDecodeError:
-        raise UsageError(f"auth.client_secret_file {path} is no UTF-8 text") from None
+        raise UsageError(f"auth.client_secret_file {path} is not UTF-8 text") from None
     if not text:
         raise UsageError(f"auth.client_secret_file {path} is empty; write the client's secret into it")
     return text

@@ -14,7 +14,7 @@ class NeedsOthers(Protocol):
 
 
 async def tokens_fault(provider: object) -> str | None:
-    """Return the reason why nobody's token can be checked now; None if they can, or need nobody else for it.
+    """Return why tokens cannot be checked now; None if they can, or if checks need no other server.
 
     Args:
         provider: What checks tokens for FastMCP, or None.

@@ -22,5 +22,5 @@ def auth_required(
         scopes: The scopes that a token needs.
         resource_metadata: Where the protected resource describes itself.
     """
-    asked = challenge(description, scopes=scopes, resource_metadata=resource_metadata)
-    return ToolResult(content=description, meta={CHALLENGE_META: [asked]}, is_error=True)
+    header = challenge(description, scopes=scopes, resource_metadata=resource_metadata)
+    return ToolResult(content=description, meta={CHALLENGE_META: [header]}, is_error=True)

@@ -42,7 +42,7 @@ class Csp:
         frames: What it may show in frames.
 
     Raises:
-        ValueError: A domain is none.
+        ValueError: A domain is malformed.
     """
 
     connect: tuple[str, ...] = ()

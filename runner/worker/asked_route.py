@@ -26,18 +26,18 @@ def described_routes(routes: Sequence[BaseRoute]) -> list[dict[str, object]]:
 
 
 async def answer_route(
-    routes: Sequence[BaseRoute], asked: Mapping[str, Any], lifespan_state: Any
+    routes: Sequence[BaseRoute], request: Mapping[str, Any], lifespan_state: Any
 ) -> dict[str, object]:
     """Answer one request as a whole; what streams is gathered.
 
     Args:
         routes: The author's.
-        asked: Method, path, query, headers and body of the request.
+        request: Method, path, query, headers and body of the request.
         lifespan_state: What the server's lifespan made.
     """
     sent: list[Message] = []
     body: list[Message] = [
-        {"type": "http.request", "body": pybase64.b64decode(asked["body"]), "more_body": False}
+        {"type": "http.request", "body": pybase64.b64decode(request["body"]), "more_body": False}
     ]
 
     async def receive() -> Message:
@@ -49,18 +49,18 @@ async def answer_route(
     async def send(message: Message) -> None:
         sent.append(message)
 
-    path = str(asked["path"])
+    path = str(request["path"])
     scope: dict[str, Any] = {
         "type": "http",
         "asgi": {"version": "3.0"},
         "http_version": "1.1",
         "scheme": "http",
-        "method": str(asked["method"]),
+        "method": str(request["method"]),
         "path": path,
         "raw_path": path.encode(),
         "root_path": "",
-        "query_string": str(asked["query"]).encode("latin-1", "replace"),
-        "headers": [(name.encode("latin-1"), value.encode("latin-1")) for name, value in asked["headers"]],
+        "query_string": str(request["query"]).encode("latin-1", "replace"),
+        "headers": [(name.encode("latin-1"), value.encode("latin-1")) for name, value in request["headers"]],
         "server": ("localhost", 80),
         "client": None,
         "state": dict(lifespan_state) if isinstance(lifespan_state, Mapping) else {},

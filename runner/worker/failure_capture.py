@@ -84,7 +84,7 @@ class FailureCapture(Middleware):
                 # Its message describes each fault, and a client can send a million.
                 raise ToolError(f"{faulty.error_count()} faults in the arguments") from None
             raise
-        except BaseException as error:  # noqa: BLE001 - told to whoever waits, instead of ending the worker
+        except BaseException as error:  # noqa: BLE001 - raised to the waiter, instead of ending the worker
             raise self._left(error, tool) from None
         used = least_bytes(result) if isinstance(result, ToolResult) else 0
         scope = current()
@@ -113,20 +113,20 @@ class FailureCapture(Middleware):
             raised["told"] = str(error)[:SENT_MAX_CHARS]
 
     def _left(self, error: BaseException, tool: str | None) -> ToolError:
-        """Remember what is no error to Python, which nobody in the framework catches; return one for it."""
-        said = _left_by(error)
-        scope, told = current(), "Error calling tool" if tool is None else f"Error calling tool {tool!r}"
-        raised = {**_describe(error, self._folder), "message": said}
+        """Record a BaseException, which the framework does not catch; return an error for it."""
+        reason = _left_by(error)
+        scope, prefix = current(), "Error calling tool" if tool is None else f"Error calling tool {tool!r}"
+        raised = {**_describe(error, self._folder), "message": reason}
         if scope is not None:
             scope.raised = raised
         if not self.masks:
-            return ToolError(f"{told}: {said}")
-        raised["told"] = told
-        return ToolError(told)
+            return ToolError(f"{prefix}: {reason}")
+        raised["told"] = prefix
+        return ToolError(prefix)
 
 
 def _left_by(error: BaseException) -> str:
-    """Return a sentence for what is no error to Python, and so passes all that catches errors."""
+    """Return a sentence for a BaseException, which `except Exception` does not catch."""
     if isinstance(error, SystemExit):
         shown = "" if error.code is None else repr(error.code)[:SENT_MAX_CHARS]
         return f"the tool called exit({shown}), which ends a program: return a value, or raise an error"

@@ -21,33 +21,33 @@ _WRAPPED = "result"
 
 def folded(result: dict[str, Any]) -> tuple[dict[str, Any], bool]:
     """Return a result without a long first text that is its structured one, and whether there was one."""
-    said, content = _structured(result), result.get("content")
-    if said is None or len(said) < _LONG_CHARS or not isinstance(content, list) or not content:
+    text, content = _structured(result), result.get("content")
+    if text is None or len(text) < _LONG_CHARS or not isinstance(content, list) or not content:
         return result, False
     first, *others = content
-    if not isinstance(first, dict) or first.get("text") != said:
+    if not isinstance(first, dict) or first.get("text") != text:
         return result, False
     return {**result, "content": [{**first, "text": ""}, *others]}, True
 
 
 def unfolded(result: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return a result with the text that `folded` left out; whatever else it is, it stays."""
-    said, content = _structured(result), result.get("content")
-    if said is None or not isinstance(content, list) or not content or not isinstance(content[0], dict):
+    text, content = _structured(result), result.get("content")
+    if text is None or not isinstance(content, list) or not content or not isinstance(content[0], dict):
         return result
-    return {**result, "content": [{**content[0], "text": said}, *content[1:]]}
+    return {**result, "content": [{**content[0], "text": text}, *content[1:]]}
 
 
 def least_bytes(result: ToolResult) -> int:
     """Return how long a result is at least, by its texts."""
     wrapped = (result.structured_content or {}).get(_WRAPPED)
-    said = wrapped if isinstance(wrapped, str) else None
+    text = wrapped if isinstance(wrapped, str) else None
     texts = [block.text for block in result.content if isinstance(block, TextContent)]
-    others = texts[1:] if texts and texts[0] == said else texts
-    return sum(map(len, others)) + (0 if said is None else len(said))
+    others = texts[1:] if texts and texts[0] == text else texts
+    return sum(map(len, others)) + (0 if text is None else len(text))
 
 
 def _structured(result: Mapping[str, Any]) -> str | None:
     structured = result.get("structuredContent")
-    said = structured.get(_WRAPPED) if isinstance(structured, dict) else None
-    return said if isinstance(said, str) else None
+    text = structured.get(_WRAPPED) if isinstance(structured, dict) else None
+    return text if isinstance(text, str) else None

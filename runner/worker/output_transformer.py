@@ -70,18 +70,18 @@ class ToolTransformer(Middleware):
             made = await made if inspect.isawaitable(made) else made
             return result if made is None else _result(result, wire, made)
         except Exception as error:  # noqa: BLE001 - the author's code; its failure must not lose the result
-            said = f"{NAME} failed, the result stays as it is: {type(error).__name__}: {error}"
-            await _warn(context, said[:SENT_MAX_CHARS])
+            text = f"{NAME} failed, the result stays as it is: {type(error).__name__}: {error}"
+            await _warn(context, text[:SENT_MAX_CHARS])
             return result
 
 
-async def _warn(context: MiddlewareContext[Any], said: str) -> None:
+async def _warn(context: MiddlewareContext[Any], text: str) -> None:
     if context.fastmcp_context is None:
         return
     with warnings.catch_warnings():
         # Messages to clients are to go from the protocol some day; until then they are how one hears.
         warnings.simplefilter("ignore", MCPDeprecationWarning)
-        await context.fastmcp_context.warning(said)
+        await context.fastmcp_context.warning(text)
 
 
 def _result(was: ToolResult, wire: dict[str, Any], made: Any) -> ToolResult:

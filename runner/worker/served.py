@@ -251,14 +251,14 @@ def _about(low: Server[Any]) -> dict[str, Any]:
 
 
 def _wire(value: Any) -> dict[str, Any]:
-    told: dict[str, Any] = value.model_dump(by_alias=True, mode="json", exclude_none=True)
-    return told
+    description: dict[str, Any] = value.model_dump(by_alias=True, mode="json", exclude_none=True)
+    return description
 
 
 def _told(auth: dict[str, Any] | None) -> dict[str, Any] | None:
-    """Return what is said of a file's auth as JSON; what is none is left out."""
-    told: dict[str, Any] | None = json.loads(json.dumps(auth, default=str))
-    return told
+    """Return the description of a file's auth as JSON, without empty members."""
+    description: dict[str, Any] | None = json.loads(json.dumps(auth, default=str))
+    return description
 
 
 async def _unheard(_method: str, _params: object) -> None:

@@ -331,10 +331,10 @@ def _allowing(error: BaseException, folder: Path) -> str:
 def _missing_variables(error: BaseException, path: Path, where: str) -> str:
     """Return the option for variables that a file asks for and names in its error, or exits without."""
     with contextlib.suppress(OSError, UnicodeDecodeError):
-        asked = dict.fromkeys(_ASKED.findall(path.read_text()))
-        missing = [name for name in asked if name not in os.environ]
-        said = f"{where} {error}"
-        named = [name for name in missing if name in said] or (
+        names = dict.fromkeys(_ASKED.findall(path.read_text()))
+        missing = [name for name in names if name not in os.environ]
+        message = f"{where} {error}"
+        named = [name for name in missing if name in message] or (
             missing if isinstance(error, SystemExit) else []
         )
         if named:
@@ -348,10 +348,10 @@ def _lending(error: OSError, folder: Path) -> str:
     named = error.filename
     if isinstance(named, str) and not named.startswith("/"):
         own = Path(os.path.normpath(folder / named))
-        told = "a relative path does not lead from the folder in which the runner was started"
+        hint = "a relative path does not lead from the folder in which the runner was started"
         if within(own, folder):
-            return f"; {told}: write Path(__file__).parent / {named!r}"
-        return f"; {told}: write it as an absolute path, which --allow-read={own.parent} lends to be read"
+            return f"; {hint}: write Path(__file__).parent / {named!r}"
+        return f"; {hint}: write it as an absolute path, which --allow-read={own.parent} lends to be read"
     if not isinstance(named, str):
         return ""
     if within(Path(named), folder):
@@ -371,12 +371,14 @@ def _is_of_environ(error: KeyError) -> bool:
 def _missing(error: ModuleNotFoundError, entry: EntryPoint) -> str:
     """Return the missing module, with a library's own advice and, for an old SDK, the remedy."""
     if str(error) == f"No module named {error.name!r}":
-        told = "" if entry.config is None else f"; see `environment` in {entry.config.name}"
-        return f"needs the module {error.name!r}, which is not installed here{told}"
-    said = f"needs the module {error.name!r}: {error}"
+        hint = "" if entry.config is None else f"; see `environment` in {entry.config.name}"
+        return f"needs the module {error.name!r}, which is not installed here{hint}"
+    message = f"needs the module {error.name!r}: {error}"
     if (error.name or "").startswith("mcp."):
         made = f"python -m venv {_OLD_SDK} && {_OLD_SDK}/bin/pip install 'mcp<2'"
         line = _run_by_itself(entry, f"{_OLD_SDK}/bin/python")
-        said = f"{said.rstrip('.')}. Serve it from an environment with that version, and what else it needs: "
-        said += f"{made}, then {line}"
-    return said
+        message = (
+            f"{message.rstrip('.')}. Serve it from an environment with that version, and what else it needs: "
+        )
+        message += f"{made}, then {line}"
+    return message

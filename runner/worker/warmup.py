@@ -98,8 +98,8 @@ def _fault(warmup: _Warmup) -> str | None:
     _, status = os.waitpid(child, 0)
     # Not read to its end: a process that the warm-up left behind would keep that from coming.
     os.set_blocking(reader, False)
-    with open(reader, "rb", buffering=0) as told:
-        reason = (told.read(_REASON_BYTES) or b"").decode(errors="replace")
+    with open(reader, "rb", buffering=0) as pipe:
+        reason = (pipe.read(_REASON_BYTES) or b"").decode(errors="replace")
     if os.WIFSIGNALED(status):
         if os.WTERMSIG(status) == signal.SIGALRM:
             return f"it took longer than {_LONGEST_S} seconds"

@@ -181,7 +181,7 @@ class Judge:
 
 
 def name_of(path: object) -> str | None:
-    """Return a path as text, or None for descriptors and for what is no path."""
+    """Return a path as text, or None for descriptors and other values."""
     if isinstance(path, os.PathLike):
         path = os.fspath(path)
     return os.fsdecode(path) if isinstance(path, str | bytes) else None
@@ -200,7 +200,7 @@ def wanted_by(act: Act | None) -> str:
 
 
 def _sentence(verdict: PathVerdict, rules: PathRules) -> str:
-    """Return what the tool is told; its caller is told in words that begin alike, whoever serves the tool."""
+    """Return the text for the tool; its start is the one that callers get from every executor."""
     places = [str(path) for path in (rules.home, *rules.lent) if path is not None]
     if places:
         allowed = f"allowed is {', '.join(f'{place}/' for place in places)}"

@@ -1,7 +1,7 @@
 """The path in an error that names it in words only: libraries in C and Rust, SQLite, programs that were run.
 
-Decides only. What an error says is believed as far as the path goes, and only for the explanation: whoever
-makes up such an error gets the explanation of it, and nothing else.
+Decides only. What an error says is believed as far as the path goes, and only for the explanation: a tool
+that makes up such an error gets the explanation of it, and nothing else.
 
 Source: strerror(3); the messages of pyarrow, polars, SQLite, coreutils and dash.
 """
@@ -34,9 +34,9 @@ _AT_END = re.compile(r": (/.+)$")
 _BARE = re.compile(r"(?<![\w/.-])/[^\s:;,'\"]+")
 
 
-def wants_socket(said: str) -> bool:
+def wants_socket(text: str) -> bool:
     """Return whether a text tells of a UNIX socket that could not be made or listened at."""
-    return _SOCKET.search(said[-_MOST_CHARS:]) is not None
+    return _SOCKET.search(text[-_MOST_CHARS:]) is not None
 
 
 def named_paths(error: BaseException) -> Iterator[str]:

@@ -19,7 +19,7 @@ RUN = "run"
 
 
 def may_run(program: str, rules: PathRules) -> bool:
-    """Return whether the rules let a program be run; what is no program at all, the kernel says."""
+    """Return whether the rules let a program be run; the kernel rejects files that are not programs."""
     if rules.programs and not rules.run:
         return True
     found = program if "/" in program else shutil.which(program)

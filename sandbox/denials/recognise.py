@@ -33,7 +33,7 @@ def explain(error: BaseException, rules: PathRules, *, databases: Sequence[str] 
         databases: Databases that were opened and may not be written, the last opened last.
     """
     resolved, chain = rules.resolved(), list(behind(error))
-    # What wraps the denial of a connection may name the path of an address, which is none of a file.
+    # What wraps the denial of a connection may name the path of an address, which is not that of a file.
     is_network = any(denied_network(found, resolved) is not None for found in chain)
     for found in chain:
         if not isinstance(found, GuardDenied):
@@ -63,9 +63,9 @@ def _denial(
 ) -> Denial | None:
     if isinstance(error, OSError) and error.filename is not None:
         return _denied_by_name(error, rules)
-    said = _first_outside(named_paths(error), rules) if worded else None
-    if said is not None:
-        return said
+    path = _first_outside(named_paths(error), rules) if worded else None
+    if path is not None:
+        return path
     if isinstance(error, sqlite3.Error):
         return _of_path(databases[-1]) if databases and _code(error) == _READONLY_DATABASE else None
     return _printable(denied_network(error, rules))

@@ -72,7 +72,7 @@ def exceeded(look: Look, limits: Limits) -> Reached | None:
     """Return the first limit that a look finds exceeded."""
     used = {"call_processes": look.tasks, "call_memory_bytes": look.memory_bytes}
     if look.cpu_s > limits.cpu_s + _CPU_GRACE_S:
-        # The kernel ends whoever has not raised its own limit, and says so first.
+        # The kernel kills a process that has not raised its own limit, after a signal.
         return Reached(limit="cpu_s", value=limits.cpu_s, used=int(look.cpu_s))
     return _first_exceeded(used, limits)
 
@@ -83,7 +83,7 @@ def overfull(usage: HomeUsage, limits: Limits, *, lost_bytes: int = 0) -> Reache
     Args:
         usage: What it holds.
         limits: The limits.
-        lost_bytes: What the disk has lost since the call began, to whomever: what is hidden is part of it.
+        lost_bytes: What the disk has lost since the call began, to any process: hidden files are part of it.
     """
     held = max(usage.bytes, lost_bytes) if usage.hides else usage.bytes
     return _first_exceeded({"home_bytes": held, "home_entries": usage.entries}, limits)
@@ -131,7 +131,7 @@ def behind_death(
     if status == "signal SIGXFSZ":
         return Reached(limit="file_bytes", value=limits.file_bytes)
     if status == "signal SIGXCPU" or (status == "signal SIGKILL" and burnt >= limits.cpu_s):
-        # The first comes at the limit, the second a second later, to whoever ignores the first.
+        # The first signal comes at the limit, the second a second later, if the first is ignored.
         return Reached(limit="cpu_s", value=limits.cpu_s, used=max(burnt, limits.cpu_s))
     if status == "signal SIGKILL" and oom_killed:
         return Reached(limit="total_memory_bytes", value=limits.total_memory_bytes)
@@ -255,7 +255,7 @@ class CallWatch:
             return sum(
                 process.cpu_s - self.cpu_before_s for process in processes if process.pid == self.worker
             )
-        # Whoever has ended and was waited for counts with who waited.
+        # The usage of a reaped child counts with its parent.
         used_s = sum(process.cpu_s + process.waited_cpu_s for process in processes)
         if self._all_before_s is None:
             self._all_before_s = used_s

@@ -1,6 +1,6 @@
 """Closes what a worker or zygote gave away, where nobody waits for it.
 
-Whoever closes the last descriptor of something has it taken down in its own time, and what is given may be
+The process that closes the last descriptor pays for its teardown, and what is given may be
 anything: a deleted file of a million extents, or with gigabytes that are not written yet, takes seconds. So
 does a socket in whose queue such a descriptor lies. The event loop serves everybody and has no such seconds.
 

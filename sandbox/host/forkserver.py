@@ -99,7 +99,7 @@ class Forkserver:
         """Start a forkserver that offers `program`, a module with a `PROGRAM`.
 
         It is still importing when this returns. Zygotes can be ordered at once; that it could not
-        start is told to whoever waits for one, and its own words are on standard error.
+        start is raised to the waiters, and its own output is on standard error.
 
         Args:
             program: Name of the module.
@@ -330,7 +330,7 @@ class Forkserver:
 
     def _frame(self, kind: FrameKind, value: object) -> None:
         if not isinstance(value, dict):
-            raise FrameError("a control frame that is no object")
+            raise FrameError("a control frame that is not an object")
         if kind is FrameKind.ENDED:
             self._zygote_ended(int(value["pid"]), int(value["status"]))
             return
@@ -391,7 +391,7 @@ class Forkserver:
         self.lost()
 
     def _let_go(self, error: ForkserverDied) -> None:
-        """Close what leads to it, and disappoint whoever waits for something from it."""
+        """Close the connections to it, and fail all waiters."""
         if self._gone.done():
             return
         self._gone.set_result(None)

@@ -5,7 +5,7 @@ goes over a mount, one folder is open at a time, and the walk ends at a number o
 
 Two kinds of files without a name cannot be measured by anybody: one whose only descriptor is under way in a
 socket, and one that is mapped in part and open nowhere. That there are any can be seen. Then the home is
-taken to hold what its disk has lost (`HomeDisk`), whoever took it.
+taken to hold what its disk has lost (`HomeDisk`), whatever the cause.
 
 Source: openat2(2), stat(2) on st_blocks, statvfs(3), proc_pid_fd(5), proc_pid_maps(5), proc_pid_fdinfo(5);
 unix_show_fdinfo() in the kernel's net/unix/af_unix.c on scm_fds.
@@ -229,7 +229,7 @@ def _count_open(folder: str, descriptors: list[str], device: int, usage: HomeUsa
 def _descriptors(pid: int) -> tuple[str, list[str]]:
     """Return where a process shows what it has open, and what; the filter gives its threads one table."""
     for folder in threads_of(pid):
-        # A thread that has ended is nobody's any more, so that only root may ask what it has.
+        # A thread that has ended has no owner any more, so that only root may read its descriptors.
         with contextlib.suppress(OSError):
             descriptors = os.listdir(f"{folder}/fd")
             if descriptors:

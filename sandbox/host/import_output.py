@@ -22,7 +22,7 @@ class ImportOutput:
     """Reads it in the running loop, from now on.
 
     Args:
-        pipe: Where it comes from; set not to block, and closed by whoever owns it once this is closed.
+        pipe: Where it comes from; set not to block, and closed by its owner once this is closed.
     """
 
     def __init__(self, pipe: int) -> None:
@@ -43,7 +43,7 @@ class ImportOutput:
         self._lines_left -= len(lines)
         if self._is_full():
             facts = {"most_lines": MOST_LINES, "most_bytes": MOST_BYTES}
-            log.info("more that a tool file printed during import is dropped", extra=facts)
+            log.info("import output dropped", extra=facts)
 
     def _is_full(self) -> bool:
         return self._bytes_left < 0 or self._lines_left < 0

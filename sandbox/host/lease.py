@@ -105,7 +105,7 @@ class Lease:
     _alarm: asyncio.TimerHandle | None = field(init=False, default=None)
     _resting: asyncio.TimerHandle | None = field(init=False, default=None)
     _look_at: float = field(init=False, default=0.0)
-    _begun: bool = field(init=False, default=True)
+    _has_started: bool = field(init=False, default=True)
     _is_behind: bool = field(init=False, default=False)
     _is_dead: bool = field(init=False, default=False)
     _sender: "asyncio.Task[None] | None" = field(init=False, default=None)
@@ -183,7 +183,7 @@ class Lease:
             ending=ending,
             answer=self._answer if ending is Ending.ANSWERED else None,
             answer_bytes=self._answer_bytes if ending is Ending.ANSWERED else 0,
-            begun=self._begun or ending is not Ending.CRASHED,
+            begun=self._has_started or ending is not Ending.CRASHED,
             status=self._status,
             cause=self._cause() if ending is Ending.CRASHED else None,
             fault=self._fault,
@@ -217,10 +217,10 @@ class Lease:
         refused = dict.fromkeys(self.zygote.refused(self.worker))
         if not refused:
             return tuple(self._denials)
-        told = {denial.path for denial in self._denials}
+        reported = {denial.path for denial in self._denials}
         # The host hears the name alone; the worker knows for which port it was.
-        told |= {path.rpartition(":")[0] for path in told}
-        return (*self._denials, *(denial for denial in refused if denial.path not in told))
+        reported |= {path.rpartition(":")[0] for path in reported}
+        return (*self._denials, *(denial for denial in refused if denial.path not in reported))
 
     def exceeds(self, reached: Reached) -> None:
         """End the call for a limit that somebody else has seen exceeded."""
@@ -257,7 +257,7 @@ class Lease:
         return left_others
 
     def _disorder(self) -> str:
-        # Answered by whoever, who is still at it: such a worker would let its next call wait for ever.
+        # An answer while the call still runs: such a worker would let its next call wait for ever.
         return "not ready" if self._answer is not None and not self._is_ready else "disorder"
 
     def _is_orderly(self, ending: Ending | None) -> bool:
@@ -283,7 +283,7 @@ class Lease:
 
     async def at_rest(self) -> None:
         """Wait until no process of the call executes an instruction: stopped, or not alive."""
-        if self._stays and not self.worker.told_to_stop:
+        if self._stays and not self.worker.stop_sent:
             await self._stop()
         elif not self._stays and self._reaping is not None:
             await asyncio.shield(self._reaping)
@@ -300,7 +300,7 @@ class Lease:
         with contextlib.suppress(OSError):
             stop_process(self.worker.pidfd)
             # Said before it is so: who does not wait for that must have it continued all the same.
-            self.worker.told_to_stop = True
+            self.worker.stop_sent = True
             others = self._beside if has_others else tuple
             return await wait_until_stopped(self.worker.pid, timeout_s=_STOP_S, others=others)
         return False
@@ -362,7 +362,7 @@ class Lease:
             # Also for arguments that are not JSON: a client may send NaN, or nest them too deeply.
             # Of what is refused because its worker has ended, the kernel has taken nothing. All else a worker
             # may have read: one that only looks at its call, and leaves it unread, would have it run twice.
-            self._begun = not isinstance(error, ConnectionError)
+            self._has_started = not isinstance(error, ConnectionError)
             self._give_up(error)
             return
         if left:
@@ -445,7 +445,7 @@ class Lease:
                 return Ending.TOTAL_TIMEOUT
             if rung is Rung.IDLE_END:
                 return Ending.IDLE_TIMEOUT
-            self._told().offer(rung)
+            self._listener_relay().offer(rung)
         return None
 
     def _hear(self) -> None:
@@ -554,7 +554,7 @@ class Lease:
 
     def _frame(self, kind: FrameKind, value: object, size: int) -> None:
         if not isinstance(value, dict):
-            raise FrameError("a frame that is no object")
+            raise FrameError("a frame that is not an object")
         match kind:
             case FrameKind.ANSWER:
                 self._answer, self._answer_bytes = value, size
@@ -563,22 +563,22 @@ class Lease:
                 self._is_ready = True
             case FrameKind.NOTIFY:
                 self._ladder.progress(time.monotonic())
-                self._told().offer(value, size)
+                self._listener_relay().offer(value, size)
             case FrameKind.REQUEST:
-                self._told().ask(value, size)
+                self._listener_relay().ask(value, size)
             case FrameKind.DENIED:
                 self._deny(value)
             case _:
                 raise FrameError(f"a worker may not send a {kind.name} frame")
 
     def _own_answer(self, value: Mapping[str, object]) -> Mapping[str, object]:
-        """Return the answer in a frame. One of a call before, whose end somebody has forged, is none."""
+        """Return the answer in a frame; not that of an earlier call whose end was forged."""
         answer = value.get("answer")
         if value.get("number") != self._number or not isinstance(answer, dict):
             raise FrameError("an answer to another call")
         return answer
 
-    def _told(self) -> ListenerRelay:
+    def _listener_relay(self) -> ListenerRelay:
         """Return the way to the listener. Most calls have nothing to tell, and it costs them time."""
         if self._relay is None:
             self._relay = ListenerRelay(

@@ -181,7 +181,7 @@ class ListenerRelay:
 
     async def _reply(self, value: Mapping[str, object]) -> None:
         waits = self.listener.waits_for_client(value)
-        frame = await (self._asked_client(value) if waits else self._served(value))
+        frame = await (self._ask_client(value) if waits else self._served(value))
         try:
             # One after the other: two that overlap would mix their bytes.
             async with self._replying:
@@ -195,7 +195,7 @@ class ListenerRelay:
             await self.share.rest()
             return await self.share.measured(_reply_to(value, self.listener))
 
-    async def _asked_client(self, value: Mapping[str, object]) -> bytes:
+    async def _ask_client(self, value: Mapping[str, object]) -> bytes:
         """Send a request to a person or client; meanwhile others are answered and silence does not count."""
         self.ladder.pause(time.monotonic())
         try:
@@ -210,8 +210,8 @@ class ListenerRelay:
 
 async def _reply_to(value: Mapping[str, object], listener: Listener) -> bytes:
     """Return the frame that answers a request of a worker."""
-    asked = value.get("id")
-    number = asked if isinstance(asked, int | str) else None
+    question_id = value.get("id")
+    number = question_id if isinstance(question_id, int | str) else None
     answer = await listener.request(value)
     try:
         return encode(FrameKind.REPLY, {"id": number, **answer})

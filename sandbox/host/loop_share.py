@@ -1,7 +1,7 @@
 """Share of the host's event loop for the workers of one user, or for one connection.
 
 A worker decides what its host has to do: a frame of a hundred bytes may ask for a value of a megabyte. So the
-time that its frames take is counted, and whoever has taken more than a burst rests for a multiple of it.
+time that its frames take is counted, and a worker above its burst rests for a multiple of it.
 Time is what a clock on the wall shows while the loop does nothing else: on a machine with too much to do
 others wait for all of it.
 
@@ -51,21 +51,21 @@ class LoopShare(TokenBucket):
 
     @coroutine
     def _steps(self, steps: Generator[object, object, T]) -> Generator[object, object, T]:
-        heard: object = None
+        answer: object = None
         raised: BaseException | None = None
         while True:
             began = time.monotonic()
             try:
-                waits_for = steps.send(heard) if raised is None else steps.throw(raised)
+                waits_for = steps.send(answer) if raised is None else steps.throw(raised)
             except StopIteration as end:
                 result: T = end.value
                 return result
             finally:
                 now = time.monotonic()
                 self.spend(now - began, now=now)
-            heard = raised = None
+            answer = raised = None
             try:
-                heard = yield waits_for
+                answer = yield waits_for
             except BaseException as error:  # noqa: BLE001 - a cancellation too is for what is awaited
                 raised = error
 
@@ -79,7 +79,7 @@ class LoopTurn:
         self._share = share
         self._began = time.monotonic()
         self._waits_since: float | None = None
-        # It comes to this only once whoever works now has to wait.
+        # It gets here only once the present worker has to wait.
         self._waits = asyncio.get_running_loop().call_soon(self._wait)
 
     def _wait(self) -> None:

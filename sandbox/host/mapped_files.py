@@ -88,18 +88,18 @@ def shared_files(pid: int, device: int) -> list[MappedFile]:
         with contextlib.suppress(FileNotFoundError, ProcessLookupError, PermissionError):
             maps = os.open(f"{folder}/maps", os.O_RDONLY | os.O_CLOEXEC)
             try:
-                return _asked(maps, device)
+                return _queried(maps, device)
             except ProcessLookupError:
                 raise
             except OSError:
-                # Before Linux 6.11, in a kernel that is none, for a path too long for us, or for very many.
+                # Before Linux 6.11, in an emulated kernel, for a path too long for us, or for very many.
                 break
             finally:
                 os.close(maps)
     return [found for found in mapped_files(pid, device) if not found.private]
 
 
-def _asked(maps: int, device: int) -> list[MappedFile]:
+def _queried(maps: int, device: int) -> list[MappedFile]:
     """Read one mapping after the other from the kernel.
 
     Raises:
@@ -110,11 +110,11 @@ def _asked(maps: int, device: int) -> list[MappedFile]:
     kind = _VMA_SHARED | _FILE_BACKED_VMA | _COVERING_OR_NEXT_VMA
     address = 0
     for _ in range(_MOST_ASKED):
-        asked = _QUERY.pack(
+        query = _QUERY.pack(
             _QUERY.size, kind, address, 0, 0, 0, 0, 0, 0, 0, 0, _NAME_BYTES, 0, ctypes.addressof(name), 0
         )
         try:
-            answer = fcntl.ioctl(maps, _PROCMAP_QUERY, asked)
+            answer = fcntl.ioctl(maps, _PROCMAP_QUERY, query)
         except OSError as error:
             if error.errno == _NONE_FURTHER:
                 return found

@@ -161,8 +161,8 @@ def _sizes(holders: Iterable[Holder]) -> dict[Holder, int]:
 def _bytes_of(holder: Holder) -> int:
     """Return the memory of a call beyond what its zygote gave to each of its processes."""
     origin = read_process(holder.zygote_pid)
-    given = 0 if origin is None else origin.private_bytes
+    baseline = 0 if origin is None else origin.private_bytes
     processes = [read_process(pid) for pid in processes_of(holder.worker.pid, holder.zygote_pid)]
     known = [process for process in processes if process is not None]
-    private = sum(max(0, process.private_bytes - given) for process in known)
+    private = sum(max(0, process.private_bytes - baseline) for process in known)
     return private + max((process.shared_bytes for process in known), default=0)

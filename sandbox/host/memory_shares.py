@@ -5,7 +5,7 @@ the one number that adds up: workers are forked, and have most of their pages in
 the forkserver. The kernel takes a millisecond to tell it, and a server has processes by the thousand. So a
 process is looked at once, and then where its time or its memory has changed since, or minutes later: most
 stand still.
-And a look at all of them takes a bounded time; whoever has waited longest comes first.
+And a look at all of them takes a bounded time; the longest waiting comes first.
 
 Source: proc_pid_smaps(5) on smaps_rollup.
 """

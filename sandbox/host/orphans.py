@@ -57,7 +57,7 @@ def _members(sessions: Mapping[int, int | None]) -> Iterator[_Process]:
     """Yield what lives of these sessions, and reap what has ended and is ours."""
     everybody = [found for name in os.listdir("/proc") if name.isdecimal() and (found := _process(int(name)))]
     leaders = {process.pid: process.started for process in everybody}
-    # The kernel gives a number away again once nobody's session bears it any more.
+    # The kernel reuses a number once no session has it any more.
     past = {pid for pid, began in sessions.items() if began is not None and leaders.get(pid, began) != began}
     for process in everybody:
         if process.session in sessions and process.session not in past:

@@ -45,7 +45,7 @@ class KeptOutput:
     most_bytes: int
     has_ended: bool = field(init=False, default=False)
     total_bytes: int = field(init=False, default=0)
-    _kept: bytearray = field(init=False, default_factory=bytearray)
+    _tail: bytearray = field(init=False, default_factory=bytearray)
 
     def read(self) -> bool:
         """Take in some of what was printed; say whether there may be more at once."""
@@ -59,8 +59,8 @@ class KeptOutput:
     def keep(self, part: bytes) -> None:
         """Keep what was read from the pipe."""
         self.total_bytes += len(part)
-        self._kept += part
-        del self._kept[: -self.most_bytes]
+        self._tail += part
+        del self._tail[: -self.most_bytes]
 
     def read_all(self) -> None:
         """Take in what was printed by now."""
@@ -70,9 +70,9 @@ class KeptOutput:
 
     def since(self, mark: int) -> tuple[bytes, int]:
         """Return what is kept of the output after its first `mark` bytes, and how much has come in all."""
-        new = min(self.total_bytes - mark, len(self._kept))
-        return bytes(self._kept[len(self._kept) - new :]), self.total_bytes
+        new = min(self.total_bytes - mark, len(self._tail))
+        return bytes(self._tail[len(self._tail) - new :]), self.total_bytes
 
     def text(self) -> str:
         """Return what is kept; what is not UTF-8 is replaced."""
-        return self._kept.decode(errors="replace")
+        return self._tail.decode(errors="replace")

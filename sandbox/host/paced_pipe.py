@@ -1,6 +1,6 @@
 """A pipe into which others write as much as they like: read a piece at a time, with a pause after each.
 
-So whoever writes without end takes a hundred turns of the loop a second and no more, and waits at its own
+So an endless writer takes at most a hundred turns of the loop a second, and waits at its own
 end. Yet it gets rid of 6.4 MB a second, so that none is held up that only says much.
 
 Source: pipe(7).
@@ -20,7 +20,7 @@ class PacedPipe:
     """Reads a pipe in the running loop, from now on.
 
     Args:
-        pipe: Where it comes from; set not to block, and closed by whoever owns it, once this is closed.
+        pipe: Where it comes from; set not to block, and closed by its owner once this is closed.
         take: Takes a piece.
         end: Called once the pipe has ended, if anybody wants to know.
     """

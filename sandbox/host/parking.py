@@ -103,7 +103,7 @@ class Parking:
             shared: Whether it is to serve several calls at once.
         """
         # What goes on in a worker, its user's next call wants to meet; and one that a call has changed.
-        waiting = sorted(self._idle, key=_first_asked)
+        waiting = sorted(self._idle, key=_asking_order)
         for worker in reversed(waiting):
             # What was narrowed for another tool cannot be widened again.
             is_other = fresh or worker.is_shared != shared
@@ -154,7 +154,7 @@ class Parking:
         """Let a worker go on, within the limits of a call; return why it may not, if so."""
         reason = self._inspect(worker)
         if reason is None and worker.renewal is not None:
-            reason = _told(worker, worker.renewal)
+            reason = _renewed(worker, worker.renewal)
         if reason is None:
             try:
                 job = self._jobs[worker] = begin(worker)
@@ -162,7 +162,7 @@ class Parking:
                 resume_process(worker.pidfd)
             except OSError:
                 return "ended"
-            worker.told_to_stop = worker.has_stopped = False
+            worker.stop_sent = worker.has_stopped = False
         return reason
 
     def _why_over(self, worker: Worker) -> str | None:
@@ -188,8 +188,8 @@ class Parking:
         if reason is None:
             # What was printed after the answer belongs to no call.
             drop_output(worker.output)
-            if worker.told_to_stop:
-                worker.told_to_stop = worker.has_stopped = False
+            if worker.stop_sent:
+                worker.stop_sent = worker.has_stopped = False
                 try:
                     resume_process(worker.pidfd)
                 except OSError:
@@ -223,13 +223,13 @@ class Parking:
 
     def _bring_to_rest(self, worker: Worker, now: float) -> str | None:
         waited_s = now - worker.idle_since
-        if not worker.told_to_stop and waited_s >= _AWAKE_S / 2:
+        if not worker.stop_sent and waited_s >= _AWAKE_S / 2:
             try:
                 stop_process(worker.pidfd)
             except OSError:
                 return "ended"
-            worker.told_to_stop = True
-        if worker.told_to_stop and is_stopped(worker.pid):
+            worker.stop_sent = True
+        if worker.stop_sent and is_stopped(worker.pid):
             worker.has_stopped = True
             return self._inspect(worker) or self._why_unwelcome(worker)
         if not worker.is_running():
@@ -313,15 +313,15 @@ class Parking:
 
 def _is_stopping(worker: Worker, now: float) -> bool:
     """Return whether a worker has been told to stop so shortly that it may do so at any moment."""
-    return worker.told_to_stop and now - worker.idle_since < _STOPPED_S
+    return worker.stop_sent and now - worker.idle_since < _STOPPED_S
 
 
-def _first_asked(worker: Worker) -> tuple[bool, bool]:
+def _asking_order(worker: Worker) -> tuple[bool, bool]:
     """Return what sorts workers by who is asked last; those of one kind stay in their order."""
     return worker.is_apart, worker.goes_on
 
 
-def _told(worker: Worker, used: Mapping[str, object]) -> str | None:
+def _renewed(worker: Worker, used: Mapping[str, object]) -> str | None:
     """Renew the limits inside a worker; return the reason to retire it, if it does not respond."""
     try:
         left = worker.connection.send_now(encode(FrameKind.RENEW, used))

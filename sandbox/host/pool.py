@@ -76,7 +76,7 @@ class Pool:
     zygote: Zygote
     forks: bool
     reuse: Reuse = field(default_factory=Reuse)
-    _kept: list[Zygote] = field(init=False, default_factory=list)
+    _parked: list[Zygote] = field(init=False, default_factory=list)
     _oneshots: "deque[asyncio.Task[Zygote]]" = field(init=False, default_factory=deque)
     _resting: asyncio.TimerHandle | None = field(init=False, default=None)
     _calming: asyncio.TimerHandle | None = field(init=False, default=None)
@@ -157,8 +157,8 @@ class Pool:
             self.zygote.order(self.idle_workers.size - self.zygote.idle)
             return
         # Each has imported the whole program for itself: too much to keep more of them for a while.
-        kept = sum(zygote.at_hand for zygote in self._kept)
-        while len(self._oneshots) + kept < max(1, self.idle_workers.least):
+        parked = sum(zygote.at_hand for zygote in self._parked)
+        while len(self._oneshots) + parked < max(1, self.idle_workers.least):
             self._oneshots.append(asyncio.create_task(self._oneshot()))
 
     def refill_later(self) -> None:
@@ -247,13 +247,13 @@ class Pool:
     async def _take_oneshot(
         self, limits: Limits, *, fresh: bool, shared: bool = False
     ) -> tuple[Zygote, Worker]:
-        self._kept = [zygote for zygote in self._kept if zygote.alive]
-        for zygote in () if fresh else reversed(self._kept):
+        self._parked = [zygote for zygote in self._parked if zygote.alive]
+        for zygote in () if fresh else reversed(self._parked):
             worker = zygote.take_parked(limits, fresh=False, shared=shared)
             if worker is not None:
                 # The one used last is the first to be asked.
-                self._kept.remove(zygote)
-                self._kept.append(zygote)
+                self._parked.remove(zygote)
+                self._parked.append(zygote)
                 return zygote, worker
         zygote = await (self._stocked() or self._oneshot())
         try:
@@ -263,7 +263,7 @@ class Pool:
             zygote.close()
             raise
         if not fresh:
-            self._kept.append(zygote)
+            self._parked.append(zygote)
         return zygote, worker
 
     def _note_demand(self) -> None:
@@ -280,14 +280,14 @@ class Pool:
         if self.forks:
             self.zygote.dismiss(self.zygote.idle - most)
             return
-        waiting = [zygote for zygote in self._kept if zygote.at_hand and not zygote.jobs()]
+        waiting = [zygote for zygote in self._parked if zygote.at_hand and not zygote.jobs()]
         for zygote in waiting[: max(0, len(waiting) - most)]:
-            self._kept.remove(zygote)
+            self._parked.remove(zygote)
             zygote.close()
 
     @property
     def _waiting(self) -> int:
-        return self.zygote.idle if self.forks else sum(zygote.at_hand for zygote in self._kept)
+        return self.zygote.idle if self.forks else sum(zygote.at_hand for zygote in self._parked)
 
     def _calm_later(self) -> None:
         is_more = self.idle_workers.is_raised or self._waiting > max(1, self.idle_workers.size)
@@ -305,11 +305,11 @@ class Pool:
     @property
     def has_jobs(self) -> bool:
         """True if anything goes on in a worker between calls."""
-        return any(zygote.jobs() for zygote in (self.zygote, *self._kept))
+        return any(zygote.jobs() for zygote in (self.zygote, *self._parked))
 
     def end_jobs(self, session: str) -> None:
         """End the workers in which only calls of one session have begun what goes on."""
-        for zygote in (self.zygote, *self._kept):
+        for zygote in (self.zygote, *self._parked):
             zygote.end_jobs(session)
 
     def _stocked(self) -> "asyncio.Task[Zygote] | None":
@@ -334,7 +334,7 @@ class Pool:
     async def _finish(self) -> None:
         stocked = [task.result() for task in self._oneshots if task.done() and _succeeded(task)]
         try:
-            await asyncio.gather(*(zygote.finish() for zygote in (self.zygote, *self._kept, *stocked)))
+            await asyncio.gather(*(zygote.finish() for zygote in (self.zygote, *self._parked, *stocked)))
         finally:
             self.close()
 
@@ -342,7 +342,7 @@ class Pool:
         """Kill every zygote and worker of this pool."""
         self._closed = True
         self.zygote.close()
-        for zygote in self._kept:
+        for zygote in self._parked:
             zygote.close()
         for oneshot in self._oneshots:
             oneshot.add_done_callback(_close_unused)

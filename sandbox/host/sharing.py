@@ -163,11 +163,11 @@ class Sharing:
 
     def _go_on(self) -> None:
         """Let a worker go on that was stopped, if a call runs and no outputs are read."""
-        if self._resting or self.is_dead or not (self._running and self.worker.told_to_stop):
+        if self._resting or self.is_dead or not (self._running and self.worker.stop_sent):
             return
         with contextlib.suppress(OSError):
             resume_process(self.worker.pidfd)
-            self.worker.told_to_stop = False
+            self.worker.stop_sent = False
         for one in tuple(self._running):
             one.resumed()
 

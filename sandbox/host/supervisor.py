@@ -27,7 +27,7 @@ _FIRST_PAUSE_S = 0.1
 _LONGEST_PAUSE_S = 10.0
 # Who has lived so long has not ended for the reason for which the one before did.
 _STEADY_S = 30.0
-# With so many ends in a row, whoever comes does not wait for the next try.
+# After so many exits in a row, a new call does not wait for the next try.
 _TOO_MANY = 3
 _PROBE_S = 1.5
 _TRIES = 3

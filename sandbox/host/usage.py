@@ -170,8 +170,8 @@ def memory_of(processes: Iterable[Process], *, interesting_bytes: int, zygote: i
         return sum(share_of(process.pid) for process in known)
     except PermissionError:
         origin = read_process(zygote)
-        given = 0 if origin is None else origin.private_bytes
-        private = sum(max(0, process.private_bytes - given) for process in known)
+        baseline = 0 if origin is None else origin.private_bytes
+        private = sum(max(0, process.private_bytes - baseline) for process in known)
         return private + max(process.shared_bytes for process in known)
 
 
@@ -243,7 +243,7 @@ def share_of(pid: int) -> int:
         except (FileNotFoundError, ProcessLookupError):
             continue
         except PermissionError as error:
-            # A thread that has ended is nobody's any more; only if every one refuses, nothing is known.
+            # A thread that has ended has no owner any more; only if every one refuses, nothing is known.
             refused = error
     if refused is not None:
         raise refused

@@ -40,7 +40,7 @@ class Worker:
         first_called: When its first call began, in seconds of the monotonic clock.
         idle_since: When it was parked last.
         calls: How many calls it has been given.
-        told_to_stop: Whether it has been told to stop.
+        stop_sent: Whether it has been told to stop.
         looked_at: When it was last found fit for another call, in seconds of the monotonic clock.
         has_stopped: Whether all its threads were seen to have stopped, and it was found fit for another call.
         was_long: Whether its last call ran long enough to be watched.
@@ -62,7 +62,7 @@ class Worker:
     first_called: float = 0.0
     idle_since: float = field(default_factory=time.monotonic)
     calls: int = 0
-    told_to_stop: bool = False
+    stop_sent: bool = False
     looked_at: float = float("-inf")
     has_stopped: bool = False
     was_long: bool = False
@@ -124,11 +124,11 @@ def maker_of(connection: int) -> int:
         OSError: The descriptor is something else.
     """
     if not stat.S_ISSOCK(os.fstat(connection).st_mode):
-        raise OSError(errno.ENOTSOCK, "its connection is no socket")
+        raise OSError(errno.ENOTSOCK, "its connection is not a socket")
     with socket.socket(fileno=os.dup(connection)) as pair:
         domain, kind = (pair.getsockopt(socket.SOL_SOCKET, of) for of in (socket.SO_DOMAIN, socket.SO_TYPE))
         if (domain, kind) != (socket.AF_UNIX, socket.SOCK_STREAM):
-            raise OSError(errno.EPROTOTYPE, "its connection is no pair of UNIX stream sockets")
+            raise OSError(errno.EPROTOTYPE, "its connection is not a pair of UNIX stream sockets")
         credentials = pair.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
     pid: int = _CREDENTIALS.unpack(credentials)[0]
     return pid
@@ -141,7 +141,7 @@ def own_end(pipe: int) -> int:
         OSError: The descriptor is something else.
     """
     if not stat.S_ISFIFO(os.fstat(pipe).st_mode):
-        raise OSError(errno.EINVAL, "its output is no pipe")
+        raise OSError(errno.EINVAL, "its output is not a pipe")
     return os.open(f"/proc/self/fd/{pipe}", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
 
 

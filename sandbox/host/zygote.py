@@ -100,7 +100,7 @@ class Zygote:
         closer: Closes what it and its workers gave us.
         reuse: How long its workers stay with their user.
         retired: How many workers were retired, by reason.
-        tally: The same of all zygotes that there were, for whoever counts them.
+        tally: The counts of all zygotes so far, for metrics.
         loop_share: What its workers have taken of the event loop.
         oom_kills: Processes killed in its control group for lack of memory, when it was last asked.
         loss: Why it ended, where that was not a fault of its own.
@@ -345,7 +345,7 @@ class Zygote:
         """Let a worker undo what its program has set up; kill it if that takes too long."""
         with contextlib.suppress(OSError):
             worker.connection.end_sending()
-            if worker.told_to_stop:
+            if worker.stop_sent:
                 resume_process(worker.pidfd)
             await self.reaped(worker.pid, _FINISH_S)
         worker.kill()
@@ -424,7 +424,7 @@ class Zygote:
         Args:
             error: Told to everybody who waits for it, and to the calls in its workers.
         """
-        # Whoever ends what a forkserver leaves behind ends it too: its number may be another's by now.
+        # The cleanup after a forkserver kills it too: its pid may be another's by now.
         self._reaped_itself = True
         self.loss = self.loss or error
         self._close(error)
@@ -472,7 +472,7 @@ class Zygote:
 
     def _control_readable(self) -> None:
         try:
-            data = self._said()
+            data = self._next_message()
             if data is None:
                 return
             if not data:
@@ -485,7 +485,7 @@ class Zygote:
             log.warning("zygote broke the frame protocol", extra={"pid": self.pid, "fault": str(error)})
             self.close()
 
-    def _said(self) -> bytes | None:
+    def _next_message(self) -> bytes | None:
         try:
             return self.control.receive_now(1 << 18)
         except OSError:
@@ -493,7 +493,7 @@ class Zygote:
 
     def _control_frame(self, kind: FrameKind, value: object) -> None:
         if not isinstance(value, dict):
-            raise FrameError("a control frame that is no object")
+            raise FrameError("a control frame that is not an object")
         if kind is FrameKind.ENDED:
             self._note_end(int(value["pid"]), int(value["status"]))
         elif kind is FrameKind.LOADED and not self._loaded.done():
@@ -584,7 +584,7 @@ class Zygote:
     def _check_worker(self, pid: int) -> None:
         mine = pid == self.pid if self.once else ProcessStat.of(pid).parent == self.pid
         if not mine or os.getpgid(pid) != pid:
-            raise ProcessLookupError(f"process {pid} is no worker of zygote {self.pid}")
+            raise ProcessLookupError(f"process {pid} is not a worker of zygote {self.pid}")
 
     def _note_end(self, number: int, status: int) -> None:
         """Take note that a worker has ended, by the number that the zygote knows it by."""
@@ -603,7 +603,7 @@ class Zygote:
     def _deliver(self, worker: Worker | SandboxError) -> None:
         """Hand what became of one order to who waits first, or keep it."""
         self._ordered -= 1
-        # A failure may be nobody's: who had ordered it has got another worker, and whoever waits gets one of
+        # A failure may have no waiter: its caller has got another worker, and each waiter gets one of
         # those that are still to come.
         is_awaited = isinstance(worker, Worker) or self._ordered < len(self._waiters)
         while is_awaited and self._waiters:

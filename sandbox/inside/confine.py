@@ -165,7 +165,7 @@ class WorkerLayers:
         )
 
     def renew_limits(self, limits: Limits, *, cpu_s: float, data_bytes: float) -> None:
-        """Count processor time and memory anew for one more call.
+        """Restart the counts of CPU time and memory for one more call.
 
         Args:
             limits: The limits of the call.
@@ -236,8 +236,8 @@ def confine_zygote(
     """
     _check(policy, home_fd, without)
     wanted = _ALL - without
-    kept = {*keep} if home_fd is None else {*keep, home_fd}
-    _take("descriptors", wanted, lambda: descriptors.apply(kept))
+    excepted = {*keep} if home_fd is None else {*keep, home_fd}
+    _take("descriptors", wanted, lambda: descriptors.apply(excepted))
     _take("environment", wanted, lambda: environment.apply(policy.environment))
     _take("cgroup", wanted, lambda: cgroup.apply(cgroups))
     _take("rlimits", _ALL, lambda: oom.offer(oom.CONFINED))

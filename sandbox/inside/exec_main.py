@@ -1,6 +1,6 @@
 """Run one command confined, its standard streams those of this process, until it or the host ends.
 
-For programs that are no Python of ours, such as a server that speaks over its standard streams. This
+For programs that are not our Python, such as a server on its standard streams. This
 process stays outside: it reads the policy, forks, and waits. The child puts the layers of a zygote and of a
 worker in place, and only then becomes the command. Whatever the command started is killed with it.
 
@@ -65,7 +65,7 @@ def main() -> None:
 
         # After the fork: who forks has one thread.
         exec_gate.serve_in_a_thread(ours, policy)
-    # The streams are the child's alone: whoever reads them must see their end when it ends.
+    # The streams are the child's alone: their reader must see end of file when it exits.
     null = os.open(os.devnull, os.O_RDWR)
     os.dup2(null, 0)
     os.dup2(null, 1)

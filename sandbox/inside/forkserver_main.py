@@ -153,7 +153,7 @@ class _Forkserver:
 
     def _answer(self, kind: FrameKind, value: object, descriptors: list[int]) -> None:
         if not isinstance(value, Mapping):
-            raise TypeError(f"the host sent an order that is no object: {value!r}")
+            raise TypeError(f"the host sent an order that is not an object: {value!r}")
         if kind is FrameKind.PING:
             send(self.control, FrameKind.PING, value)
             return

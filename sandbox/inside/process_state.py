@@ -46,12 +46,12 @@ class KernelLimits:
         self.begin()
 
     def begin(self) -> None:
-        """Note what is given anew to each call; the others are as they were put back."""
+        """Record what each call gets afresh; the rest stays as it was restored."""
         self._hard = [resource.getrlimit(which)[1] for which in _RENEWED]
 
     def restore(self) -> bool:
         """Put back what can be; say whether all are as they were. A hard limit cannot be raised again."""
-        # A tool may have put anything in the place of the functions; its answer counts all the same.
+        # A tool may have replaced the functions; its answer counts all the same.
         with contextlib.suppress(Exception):
             for which, pair in zip(_LIMITS, self._pairs, strict=True):
                 if resource.getrlimit(which) != pair:

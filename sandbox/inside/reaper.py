@@ -21,7 +21,7 @@ class Reaper:
         os.set_blocking(self._write_fd, False)
         signal.set_wakeup_fd(self._write_fd, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda _number, _frame: None)
-        # Workers are stopped and continued all the time, which is nobody's business here.
+        # Workers are stopped and continued all the time, which does not matter here.
         ignore_stops_of_children()
 
     def reap(self, before: Callable[[int], None] = lambda _pid: None) -> Iterator[tuple[int, int]]:

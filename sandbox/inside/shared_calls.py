@@ -93,9 +93,9 @@ class SharedCalls:
         if not self._running and self._bounds is not None:
             is_ready = self.found.restore(goes_on=self._goes_on) and self._bounds.restore()
             if self.recorder is not None:
-                # What is denied between two calls is no call's, and a worker that speaks there is ended.
+                # A denial between two calls belongs to no call, and a worker that sends then is killed.
                 self.recorder.turn_to(_unheard)
-        # An answer that cannot be written is no answer: it ends this call, and not those beside it.
+        # An answer that cannot be written ends this call, and not those beside it.
         with contextlib.suppress(OSError, TypeError, ValueError):
             channel.answer(answer, ready_after=number if is_ready else None)
         # By a second name it would stay open in a child that the call has made.

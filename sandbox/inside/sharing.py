@@ -3,7 +3,7 @@
 `multiprocessing` keeps semaphores and shared memory in /dev/shm, one folder for all users of a machine. A
 worker may not write there; so its semaphores have no name (`sandbox.inside.semaphore`), and its shared memory
 lies in a folder of the home, from where it goes with the home. Both serve processes that are forked, as they
-are by default; an interpreter started anew knows nothing of it.
+are by default; a new interpreter does not have it.
 
 Where a filter refuses all times, `shutil.copy2` and `copytree` leave them out.
 
@@ -101,7 +101,7 @@ def _nothing(_name: str, _kind: str) -> None:
 
 
 def _refuse_manager(*_args: object, **_kwargs: object) -> None:
-    # Else its process would end on the listening, and whoever waits for it would hear of an end of file.
+    # Else its process would exit on the listening, and its waiter would get end of file.
     raise OSError(
         errno.ENOTSUP,
         "a manager listens on a socket, which this call may not: "

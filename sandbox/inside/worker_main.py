@@ -117,7 +117,7 @@ def _serve(birth: Birth, channel: Channel) -> None:
             channel.answer(value, ready_after=number if is_ready else None)
             channel = channel.renewed()
             if birth.recorder is not None:
-                # What is denied between two calls is no call's, and who speaks there is ended.
+                # A denial between two calls belongs to no call, and a worker that sends then is killed.
                 birth.recorder.turn_to(_unheard)
 
 
@@ -145,20 +145,20 @@ def _get_ready(birth: Birth, *, parent: int, warm: bool) -> Channel | None:
 
 
 def _announce_failure(parked: socket.socket, reason: str) -> None:
-    # The name of a file may hold what is no UTF-8.
+    # The name of a file may hold invalid UTF-8.
     parked.send(f"failed: {reason}".encode(errors="backslashreplace")[:60_000])
 
 
 def _numbered(value: object) -> tuple[int, object, bool]:
     """Return the number of a call, the call, and whether what it begins goes on after it."""
     if not isinstance(value, Mapping):
-        raise TypeError("the host sent a call that is no object")
+        raise TypeError("the host sent a call that is not an object")
     return int(value["number"]), value["call"], bool(value.get("goes_on"))
 
 
 def _limits(value: object) -> Limits:
     if not isinstance(value, Mapping):
-        raise TypeError(f"the host sent limits that are no object: {value!r}")
+        raise TypeError(f"the host sent limits that are not an object: {value!r}")
     return Limits(**value)
 
 

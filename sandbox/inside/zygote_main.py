@@ -79,26 +79,26 @@ def run_zygote(order: Order, program: Program, *, parent: int) -> None:
     control = socket.socket(fileno=order.control)
     parked = socket.socket(fileno=order.parked)
     _redirect(order.output)
-    said = _receive(control)
-    if said is None:
+    received = _receive(control)
+    if received is None:
         return
-    policy = said.policy
+    policy = received.policy
     # Resolved here, once for all workers and before any code of the author.
     rules = PathRules.of(policy).resolved()
     try:
         if order.fault is not None:
             raise order.fault
-        kept = {0, 1, 2, control.fileno(), parked.fileno(), order.forkserver}
+        descriptors = {0, 1, 2, control.fileno(), parked.fileno(), order.forkserver}
         without = frozenset(policy.without)
         layers = confine_zygote(
             policy,
             home_fd=order.home,
-            keep=kept,
+            keep=descriptors,
             parent=parent,
             without=without,
             cgroups=order.cgroups,
             own_users=order.own_users,
-            forks=not said.once,
+            forks=not received.once,
             hand_over=lambda gate: _hand_over(parked, gate),
         )
         # In a pid namespace the parent has no number, by which it could be seen to live.
@@ -110,17 +110,17 @@ def run_zygote(order: Order, program: Program, *, parent: int) -> None:
         return
     sharing.install(policy.home, sockets=policy.sockets, times=policy.namespaces or policy.has_own_id)
     try:
-        loaded = program.load(said.config)
+        loaded = program.load(received.config)
     except LoadError as error:
         send(control, FrameKind.FAILED, {"fault": "load", "message": str(error), "line": error.line})
         return
     send(control, FrameKind.LOADED, {"threads": layers.threads(), "hello": loaded})
-    if not said.once:
+    if not received.once:
         program.warm_up()
     # Once for all workers, and not before the load, which may do what a call may not.
     recorder = install_guard(rules) if policy.guard else None
     birth = Birth(program=program, layers=layers, rules=rules, recorder=recorder, parked=parked)
-    if said.once:
+    if received.once:
         run_worker(birth, parent=parent, warm=True)
     _serve(control, birth)
 
@@ -131,7 +131,7 @@ def _receive(control: socket.socket) -> _Said | None:
         return None
     value = frame[1]
     if not isinstance(value, Mapping):
-        raise TypeError(f"the host sent an order that is no object: {value!r}")
+        raise TypeError(f"the host sent an order that is not an object: {value!r}")
     policy = Policy.from_json(value["policy"])
     return _Said(policy=policy, config=value["config"], once=bool(value["once"]))
 
@@ -192,7 +192,7 @@ def _report_ends(control: socket.socket, reaper: Reaper, workers: set[int]) -> N
 
 def _fork_order(value: object) -> tuple[int, bool]:
     if not isinstance(value, dict):
-        raise TypeError(f"the host sent a fork order that is no object: {value!r}")
+        raise TypeError(f"the host sent a fork order that is not an object: {value!r}")
     return int(value["count"]), bool(value["warm"])
 
 

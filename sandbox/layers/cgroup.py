@@ -3,7 +3,7 @@
 A control group is made for each zygote below the one that this process is in, in version 1 and version 2
 alike, where the folder can be written. Version 2 gives a group controllers for its children only while
 it holds no process itself, so there a parent is used that systemd has delegated (`Delegate=yes` with
-`DelegateSubgroup=`). systemd leaves it to whoever got the parent to hand its controllers on to the groups
+`DelegateSubgroup=`). systemd leaves it to the owner of the parent to hand its controllers on to the groups
 below it. Where there is no such place, there is no sum: SECURITY.md says so.
 
 Source: cgroups(7); the kernel's cgroup-v1/memory.rst, cgroup-v1/pids.rst and cgroup-v2.rst; systemd's
@@ -105,7 +105,7 @@ def make(name: str, limits: Limits) -> tuple[Path, ...]:
 def apply(folders: Sequence[Path]) -> None:
     """Move this process into its control group."""
     for folder in folders:
-        # 0 is whoever writes: in a pid namespace our number out there is not known.
+        # 0 is the writing process: in a pid namespace our outer pid is not known.
         (folder / "cgroup.procs").write_text("0")
 
 

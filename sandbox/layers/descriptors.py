@@ -21,8 +21,8 @@ def apply(keep: Collection[int]) -> None:
 def gaps(keep: Collection[int]) -> Iterator[tuple[int, int]]:
     """Yield the ranges of descriptors, both ends included, that lie between those in `keep`."""
     first = 0
-    for kept in sorted(set(keep)):
-        if first < kept:
-            yield first, kept - 1
-        first = kept + 1
+    for fd in sorted(set(keep)):
+        if first < fd:
+            yield first, fd - 1
+        first = fd + 1
     yield first, _LAST

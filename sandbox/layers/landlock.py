@@ -201,7 +201,7 @@ def zygote_ruleset(policy: Policy, *, home: int | None, own: bool = False) -> in
     if home is not None:
         landlock_add_path_rule(ruleset, parent=home, access=_home(policy) & handled(abi))
     if policy.scratch is not None:
-        # Not through a link: whoever could put one there would choose what may be written.
+        # Not through a link: a process that could put one there would choose what may be written.
         scratch = os.open(policy.scratch, os.O_PATH | os.O_CLOEXEC | os.O_DIRECTORY | os.O_NOFOLLOW)
         landlock_add_path_rule(ruleset, parent=scratch, access=HOME & handled(abi))
         os.close(scratch)

@@ -126,26 +126,26 @@ def apply(policy: Policy, *, home: int | None) -> int | None:
 def view_of(policy: Policy) -> MountView:
     """Work out the view; looks at the file system and changes nothing."""
     # As it is named: what it leads to, were there a link on the way by now, is not what was granted.
-    kept = {*policy.read, *map(_real, policy.own_folders)}
+    visible = {*policy.read, *map(_real, policy.own_folders)}
     lent = {*policy.lent_read, *policy.lent_write}
     # Beneath what may be written nothing is mounted read-only over it, because it may be read as well.
-    kept = {path for path in kept if not _beneath(path, policy.lent_write)}
-    kept = {path for path in kept | lent if _is_there(path)}
-    asked = {_real(path) for path in (*map(Path, EMPTY), *policy.homes, *policy.hidden)}
+    visible = {path for path in visible if not _beneath(path, policy.lent_write)}
+    visible = {path for path in visible | lent if _is_there(path)}
+    covers = {_real(path) for path in (*map(Path, EMPTY), *policy.homes, *policy.hidden)}
     if policy.uid is not None:
-        asked |= {folder for path in kept for folder in _closed_above(path, policy.uid)}
-    covered = _topmost(path for path in asked if path.is_dir() and path not in kept)
-    shown = {path for path in kept if _beneath(path, covered)}
+        covers |= {folder for path in visible for folder in _closed_above(path, policy.uid)}
+    covered = _topmost(path for path in covers if path.is_dir() and path not in visible)
+    shown = {path for path in visible if _beneath(path, covered)}
     for path in policy.own_folders:
         # Mounted in its own place too, or it could not be told apart from the read-only rest.
         shown.add(_real(path))
-    shown |= kept & set(policy.lent_write)
+    shown |= visible & set(policy.lent_write)
     return MountView(
         covered=covered,
-        blanked=tuple(sorted(p for p in asked if p.is_file() and not _beneath(p, covered))),
+        blanked=tuple(sorted(p for p in covers if p.is_file() and not _beneath(p, covered))),
         kept=tuple(sorted(shown)),
         made=tuple(sorted(path for path in policy.list_only if _beneath(path, covered) and path.is_dir())),
-        links=tuple(sorted({*_links_beneath(policy, covered, kept), *_aliases(policy, covered)})),
+        links=tuple(sorted({*_links_beneath(policy, covered, visible), *_aliases(policy, covered)})),
     )
 
 
@@ -171,7 +171,7 @@ def _handles(paths: Iterable[Path]) -> Iterator[tuple[Path, int]]:
 def _opened(path: Path, *, below: int = AT_FDCWD) -> int | None:
     """Open a path without following a link; None where there is none, or a link is in the way.
 
-    Whoever may write in what is lent can have put a link in the way of what is lent below it.
+    A process that may write in a lent folder can put a link in the way of one lent below it.
     """
     try:
         return openat2(str(path), _HANDLE, directory=below, resolve=Resolve.NO_SYMLINKS)
@@ -273,11 +273,11 @@ def _entered(policy: Policy, outside: int) -> int:
     return inside
 
 
-def _links_beneath(policy: Policy, covered: tuple[Path, ...], kept: set[Path]) -> Iterator[tuple[Path, str]]:
+def _links_beneath(policy: Policy, covered: tuple[Path, ...], shown: set[Path]) -> Iterator[tuple[Path, str]]:
     named = (*policy.names, *policy.own_folders)
     beside = (link for folder in {path.parent for path in policy.names} for link in _links_in(folder))
     # As in a ConfigMap of Kubernetes: the files beside a tool file are links as it is itself.
-    named += tuple(link for link in beside if (real := _real(link)) in kept or _beneath(real, tuple(kept)))
+    named += tuple(link for link in beside if (real := _real(link)) in shown or _beneath(real, tuple(shown)))
     interpreter = (sys.executable, sys.prefix, sys.base_prefix, *filter(None, sys.path))
     for path in (*named, *map(Path, interpreter)):
         yield from (link for link in _links(path) if _beneath(link[0], covered))

@@ -61,29 +61,29 @@ def fork_first_process(*, own_users: bool = False) -> int:
     Raises:
         OSError: The namespace could not be made.
     """
-    answer, told = os.pipe()
+    answer, notify = os.pipe()
     go, let_go = os.pipe()
     between = os.fork()
     if between == 0:
         os.close(answer)
         os.close(let_go)
-        return _be_between(told, go, own_users=own_users)
-    os.close(told)
+        return _be_between(notify, go, own_users=own_users)
+    os.close(notify)
     os.close(go)
-    said = os.read(answer, 64)
+    received = os.read(answer, 64)
     os.close(answer)
     os.waitpid(between, 0)
     try:
-        if not said.isdigit():
-            number = int(said.removeprefix(b"-") or errno.ECHILD)
+        if not received.isdigit():
+            number = int(received.removeprefix(b"-") or errno.ECHILD)
             raise OSError(number, f"no pid namespace could be made: {os.strerror(number)}")
         os.write(let_go, b"1")
     finally:
         os.close(let_go)
-    return int(said)
+    return int(received)
 
 
-def _be_between(told: int, go: int, *, own_users: bool) -> int:
+def _be_between(notify: int, go: int, *, own_users: bool) -> int:
     """Make the namespace, fork its first process and end; returns in the first process only."""
     try:
         if own_users:
@@ -91,12 +91,12 @@ def _be_between(told: int, go: int, *, own_users: bool) -> int:
         unshare(CLONE_NEWPID)
         pid = os.fork()
     except OSError as error:
-        os.write(told, f"-{error.errno}".encode())
+        os.write(notify, f"-{error.errno}".encode())
         os._exit(1)
     if pid:
-        os.write(told, str(pid).encode())
+        os.write(notify, str(pid).encode())
         os._exit(0)
-    os.close(told)
+    os.close(notify)
     # Not before the process between has been reaped: its death must not be taken for that of the parent.
     if not os.read(go, 1):
         os._exit(0)

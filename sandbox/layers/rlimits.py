@@ -168,8 +168,8 @@ def renew(pid: int, limits: Limits, *, cpu_s: float, data_bytes: int) -> None:
         if pid:
             resource.prlimit(pid, which, (soft, hard))
         else:
-            kept = resource.getrlimit(which)[1]
-            resource.setrlimit(which, narrowed((soft, kept), kept))
+            hard_limit = resource.getrlimit(which)[1]
+            resource.setrlimit(which, narrowed((soft, hard_limit), hard_limit))
 
 
 def open_status() -> int:

@@ -24,7 +24,7 @@ Choices that are not obvious:
   can be read.
 - clone3 answers ENOSYS: its flags lie in memory, where no filter sees them. The C library falls
   back to clone, whose flags are in a register.
-- The threads of a process have one table of descriptors, so that whoever looks at one sees what all have
+- The threads of a process have one table of descriptors, so that a look at one shows what all have
   open: a thread with a table of its own (clone without CLONE_FILES, CLOSE_RANGE_UNSHARE) is not to be had.
 - timer_create answers ENOSYS: such a timer can send SIGCONT, and so continue a worker that has been
   stopped. alarm and setitimer have one signal each, and no program needs more.
@@ -39,7 +39,7 @@ Choices that are not obvious:
   in memory with each message. A filter cannot tell a UNIX socket from another, so TCP sockets can listen as
   well: a worker's own are in a network without a way in, and the host's are never handed out before they are
   connected.
-- SO_LINGER is refused: a socket that was given it lets whoever closes it last wait, and that may be the
+- SO_LINGER is refused: a socket with it blocks the process that closes it last, and that may be the
   host, to whom a worker can hand any descriptor. So are SO_PASSRIGHTS, by which the host keeps descriptors
   from being sent to it, and out-of-band data, whose descriptors no reader ever sees. A filter cannot see
   that a message carries descriptors, since what it carries is said in memory.
@@ -118,7 +118,7 @@ _IPV6_OPTIONS_DENIED = (20, 27, 42, 46)
 _SET_ID_BITS = 0o6000
 _PRIO_PROCESS = 0
 _MYSELF = 0
-# SCHED_OTHER, SCHED_BATCH, SCHED_IDLE: whoever has one of them goes before nobody.
+# SCHED_OTHER, SCHED_BATCH, SCHED_IDLE: none of them takes precedence over others.
 _ORDINARY_POLICIES = (0, 3, 5)
 # A descriptor's owner gets signals: FIOSETOWN and SIOCSPGRP here, F_SETOWN and F_SETOWN_EX below.
 _IOCTLS_DENIED = (

@@ -10,7 +10,7 @@ Decides only. Nothing here looks anything up or connects; `sandbox.network.egres
     :443                    that port of every address
     *                       every public address
 
-A name opens public addresses only: whoever answers for it could otherwise point it into the network
+A name opens public addresses only: its DNS server could otherwise point it into the network
 that this machine is part of. A private address is reached where it is named itself. Every address of this
 machine counts as private, also a globally routable one: `sandbox.network.own_addresses` finds those.
 
@@ -75,7 +75,7 @@ class Destination:
         """Read one destination.
 
         Raises:
-            ValueError: It is none; the message says what to write.
+            ValueError: It is not one; the message says what to write.
         """
         host, port = _split(text)
         if host == "" and port is None:
@@ -115,7 +115,7 @@ class Destinations:
         """Read destinations.
 
         Raises:
-            ValueError: One of them is none.
+            ValueError: One of them is malformed.
         """
         return cls(tuple(Destination.parse(text) for text in texts))
 

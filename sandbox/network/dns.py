@@ -28,7 +28,7 @@ _MOST_NAME = 255
 # A pointer to the name in the question, which stands just behind the header.
 _SAME_NAME = 0xC000 | _HEADER.size
 _MOST_ADDRESSES = 32
-# Whoever asks again asks us, so it may not remember for long.
+# A repeated query comes to us, so answers must not be cached for long.
 _TTL_S = 1
 
 
@@ -68,7 +68,7 @@ def read_question(message: bytes) -> Question:
     """Read a message.
 
     Raises:
-        ValueError: It is no question of this kind.
+        ValueError: It is not a question of this kind.
     """
     try:
         number, flags, questions, *_rest = _HEADER.unpack_from(message)
@@ -82,9 +82,9 @@ def read_question(message: bytes) -> Question:
     return Question(number, name, known, message[_HEADER.size : at + _ENDING.size])
 
 
-def answer(question: Question, said: ResponseCode, addresses: Sequence[str] = ()) -> bytes:
+def answer(question: Question, code: ResponseCode, addresses: Sequence[str] = ()) -> bytes:
     """Return the message that answers a question."""
-    flags = _RESPONSE | _RECURSION_DESIRED | _RECURSION_AVAILABLE | said
+    flags = _RESPONSE | _RECURSION_DESIRED | _RECURSION_AVAILABLE | code
     packed = [ipaddress.ip_address(address).packed for address in addresses[:_MOST_ADDRESSES]]
     records = [
         _RECORD.pack(_SAME_NAME, question.kind or 0, _INTERNET, _TTL_S, len(one)) + one for one in packed

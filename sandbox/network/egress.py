@@ -154,11 +154,11 @@ class Egress:
 
     def _names_of(self, address: str, group: int) -> set[str]:
         learned = self._learned.get(group)
-        asked = set() if learned is None else learned.names.get(address, set())
+        names = set() if learned is None else learned.names.get(address, set())
         if self._hosts is None:
             # A worker reads this file itself, and so does not ask.
             self._hosts = _names_by_address(_HOSTS, self.destinations)
-        return asked | self._hosts.get(address, set())
+        return names | self._hosts.get(address, set())
 
     async def _talk(self, ours: socket.socket, group: int) -> None:
         """Answer questions until the worker has no more."""
@@ -172,8 +172,8 @@ class Egress:
                 async with asyncio.timeout(_IDLE_S):
                     (length,) = LENGTH.unpack(await reader.readexactly(LENGTH.size))
                     message = await reader.readexactly(length)
-                said = await self._answer(read_question(message), group)
-                writer.write(LENGTH.pack(len(said)) + said)
+                reply = await self._answer(read_question(message), group)
+                writer.write(LENGTH.pack(len(reply)) + reply)
                 async with asyncio.timeout(_IDLE_S):
                     await writer.drain()
         except (asyncio.IncompleteReadError, OSError, TimeoutError, ValueError) as error:
@@ -194,11 +194,11 @@ class Egress:
         if question.kind is None:
             return answer(question, ResponseCode.FOUND)
         async with self._places:
-            said, addresses = await self._find(name, question.kind)
+            code, addresses = await self._find(name, question.kind)
         for address in addresses:
             if len(learned.names) < _MOST_KNOWN or address in learned.names:
                 learned.names.setdefault(address, set()).add(name)
-        return answer(question, said, addresses)
+        return answer(question, code, addresses)
 
     async def _find(self, name: str, kind: RecordType) -> tuple[ResponseCode, Sequence[str]]:
         try:
@@ -217,10 +217,10 @@ def addresses_of(name: str, kind: RecordType) -> list[str]:
     """Return the addresses of a name, as this machine finds them.
 
     Raises:
-        OSError: It has none, nobody answered, or it is no name.
+        OSError: It has none, nobody answered, or it is not a name.
     """
     if not is_name(name):
-        # Whoever asks: this is the last place before the C library.
+        # For all callers: this is the last place before the C library.
         raise OSError(errno.EINVAL, f"{name!r} is no name")
     # Who has no IPv6 of its own shall not be sent there and wait.
     flags = socket.AI_ADDRCONFIG if kind is RecordType.IPV6 else 0

@@ -2,7 +2,7 @@
 
 A worker may have TCP sockets, and connects none of them. Its `connect` stops in the kernel, which
 asks the gate; the gate reads the address from the waiting thread, and if it is one that the policy
-names, it connects a socket of its own to it and puts that one in the place of the worker's. What the
+names, it connects a socket of its own to it and replaces the worker's with that one. What the
 worker wrote at that address meanwhile does not matter: the copy that was judged is the one that is used.
 Which addresses these are, and which of them stand for the host itself, `EgressPolicy` knows.
 
@@ -60,7 +60,7 @@ _SOCKADDR_BYTES = 128
 _CONNECT_S = 10.0
 # A socket that does not block gets its connection at once where it is made at once, as on one machine.
 _AT_ONCE_S = 0.05
-# Whoever keeps knocking at a closed door is answered slowly, so that it costs the host nothing.
+# Repeated denied connects are answered slowly, so that they cost the host nothing.
 _PATIENT_REFUSALS = 100
 _REFUSAL_S = 0.05
 _MAX_OPEN = 64
@@ -114,7 +114,7 @@ class _Asked:
     Attributes:
         call: The call.
         group: Process group of who asks.
-        address: Where it wants to; None for what is no IP address.
+        address: Its destination; None if that is not an IP address.
         path: Where it wants to instead, for a UNIX socket with a name in the file system.
         joined: A connection with who listens there, where that is a process of its own.
         flags: Of the descriptor whose place the new socket takes, as the kernel lists them.
@@ -183,7 +183,7 @@ class Gate:
         self._line = _Line(
             self.listener,
             sockets=self.sockets,
-            hear=lambda asked: loop.call_soon_threadsafe(self._asked, asked),
+            hear=lambda request: loop.call_soon_threadsafe(self._asked, request),
         )
 
     def close(self) -> None:
@@ -207,12 +207,12 @@ class Gate:
             del self._turns[next(iter(self._turns))]
         self._turns[group] = time.monotonic()
 
-    def _asked(self, asked: _Asked) -> None:
+    def _asked(self, request: _Asked) -> None:
         if self._closed:
-            if asked.joined is not None:
-                asked.joined.close()
+            if request.joined is not None:
+                request.joined.close()
             return
-        answer = asyncio.create_task(self._answer(asked))
+        answer = asyncio.create_task(self._answer(request))
         self._answers.add(answer)
         answer.add_done_callback(self._answered)
 
@@ -221,31 +221,31 @@ class Gate:
         if not answer.cancelled() and answer.exception() is not None:
             log.error("the gate failed", exc_info=answer.exception())
 
-    async def _answer(self, asked: _Asked) -> None:
+    async def _answer(self, request: _Asked) -> None:
         try:
-            number, connected = await self._connect(asked)
+            number, connected = await self._connect(request)
         except OSError as error:
-            await self._knocked(asked, error)
-            self._line.answer(_Answer(asked, error.errno or errno.EIO))
+            await self._knocked(request, error)
+            self._line.answer(_Answer(request, error.errno or errno.EIO))
         else:
-            self._line.answer(_Answer(asked, number, connected))
+            self._line.answer(_Answer(request, number, connected))
 
-    async def _connect(self, asked: _Asked) -> tuple[int, socket.socket]:
+    async def _connect(self, request: _Asked) -> tuple[int, socket.socket]:
         """Connect for the one who asked; return what it is told, and the socket.
 
         Raises:
             OSError: It may not be connected there, or cannot be.
         """
-        address = asked.address
-        if asked.fault:
-            raise OSError(asked.fault, "it cannot be looked at")
-        if asked.joined is not None:
-            return 0, await self._paced(asked.joined, asked)
+        address = request.address
+        if request.fault:
+            raise OSError(request.fault, "it cannot be looked at")
+        if request.joined is not None:
+            return 0, await self._paced(request.joined, request)
         if address is None:
             raise PermissionError(errno.EACCES, "no IP address")
-        blocks = not asked.flags & os.O_NONBLOCK
-        ours = self.ways.own(address, asked.group)
-        if ours is None and not self.ways.allows(address, asked.group):
+        blocks = not request.flags & os.O_NONBLOCK
+        ours = self.ways.own(address, request.group)
+        if ours is None and not self.ways.allows(address, request.group):
             raise PermissionError(errno.EACCES, "not one of the addresses of the policy")
         number = 0
         try:
@@ -259,11 +259,11 @@ class Gate:
             raise
         return number, ours
 
-    async def _paced(self, joined: socket.socket, asked: _Asked) -> socket.socket:
+    async def _paced(self, joined: socket.socket, request: _Asked) -> socket.socket:
         wait_s = self._joins.spend(1, now=time.monotonic())
         try:
             await asyncio.sleep(wait_s)
-            joined.setblocking(not asked.flags & os.O_NONBLOCK)
+            joined.setblocking(not request.flags & os.O_NONBLOCK)
         except BaseException:
             joined.close()
             raise
@@ -284,24 +284,24 @@ class Gate:
             ours.bind((self._source, 0))
         return ours
 
-    async def _knocked(self, asked: _Asked, error: OSError) -> None:
-        if asked.group not in self._knocks and len(self._knocks) >= _MAX_GROUPS:
+    async def _knocked(self, request: _Asked, error: OSError) -> None:
+        if request.group not in self._knocks and len(self._knocks) >= _MAX_GROUPS:
             del self._knocks[next(iter(self._knocks))]
-        knocks = self._knocks.setdefault(asked.group, _Knocks())
+        knocks = self._knocks.setdefault(request.group, _Knocks())
         knocks.count += 1
         if knocks.count > _PATIENT_REFUSALS:
             await asyncio.sleep(_REFUSAL_S)
-        elif error.errno == errno.EACCES and asked.call.at >= self._turns.get(asked.group, 0.0):
-            knocks.refused.append(_shown(asked))
+        elif error.errno == errno.EACCES and request.call.at >= self._turns.get(request.group, 0.0):
+            knocks.refused.append(_shown(request))
             self.report(knocks.refused[-1])
 
 
-def _shown(asked: _Asked) -> str:
-    if asked.address is not None:
-        return written(*asked.address)
+def _shown(request: _Asked) -> str:
+    if request.address is not None:
+        return written(*request.address)
     # It is shown to people, and may hold any letter there is.
-    named = None if asked.path is None else asked.path.encode("unicode_escape", "replace").decode()
-    return "an address that is no IP address" if named is None else f"the socket {named}"
+    named = None if request.path is None else request.path.encode("unicode_escape", "replace").decode()
+    return "an address that is not an IP address" if named is None else f"the socket {named}"
 
 
 @dataclass(slots=True, eq=False)
@@ -394,16 +394,16 @@ class _Line:
         call = _Call(id_, thread, descriptor & 0xFFFF_FFFF, pointer, length & 0xFFFF_FFFF)
         self._open += 1
         try:
-            asked = self._look(call)
+            request = self._look(call)
         except OSError as error:
-            asked = _Asked(call, fault=error.errno or errno.EIO)
+            request = _Asked(call, fault=error.errno or errno.EIO)
         try:
-            self.hear(asked)
+            self.hear(request)
         except RuntimeError:
             # The loop is closed: nobody will answer.
             self._over = True
-            if asked.joined is not None:
-                asked.joined.close()
+            if request.joined is not None:
+                request.joined.close()
 
     def _look(self, call: _Call) -> _Asked:
         """Copy the address out of the thread that waits, and learn who it is.
@@ -424,19 +424,19 @@ class _Line:
             return _Asked(call, group, address_of(raw), flags=flags)
         return self._join(_Asked(call, group, path=path, flags=flags), path, self.sockets)
 
-    def _join(self, asked: _Asked, path: str, home: Path) -> _Asked:
+    def _join(self, request: _Asked, path: str, home: Path) -> _Asked:
         """Connect who asks with a process of its own, where one listens."""
         try:
-            joined = own_sockets.join(asked.call.thread, path, home=home)
+            joined = own_sockets.join(request.call.thread, path, home=home)
         except OSError as error:
-            return replace(asked, fault=error.errno or errno.EIO)
+            return replace(request, fault=error.errno or errno.EIO)
         try:
             # It was looked at by its number, which must still be the thread that asked.
-            fcntl.ioctl(self.listener, _ID_VALID, struct.pack("=Q", asked.call.id))
+            fcntl.ioctl(self.listener, _ID_VALID, struct.pack("=Q", request.call.id))
         except OSError:
             joined.close()
             raise
-        return replace(asked, joined=joined)
+        return replace(request, joined=joined)
 
     def _respond(self, answer: _Answer) -> None:
         self._open -= 1
@@ -449,7 +449,7 @@ class _Line:
             fcntl.ioctl(self.listener, _SEND, _RESPONSE.pack(call.id, 0, -number, 0))
 
     def _put(self, call: _Call, ours: socket.socket, flags: int) -> int:
-        """Put a socket in the place of the worker's; return 0 or an error number."""
+        """Replace the worker's socket; return 0 or an error number."""
         keep = os.O_CLOEXEC if flags & os.O_CLOEXEC else 0
         try:
             request = _ADDFD.pack(call.id, _ADD_IN_PLACE, ours.fileno(), call.descriptor, keep)

@@ -105,7 +105,7 @@ def _pid_namespace_of_peer(ours: socket.socket) -> tuple[int, int]:
     """Return the pid namespace of who began to listen where a socket was connected.
 
     Raises:
-        OSError: That process has ended; whoever has its socket now cannot be told.
+        OSError: That process has exited; the present owner of its socket is unknown.
     """
     held = ours.getsockopt(socket.SOL_SOCKET, _SO_PEERPIDFD)
     try:

@@ -183,8 +183,8 @@ def layers() -> tuple[LayerReport, ...]:
 def unreadable(paths: Sequence[Path], *, uid: int) -> str | None:
     """Return a sentence if a process of another user id, in no group, could not read one of the paths."""
     real = [Path(os.path.realpath(path)) for path in paths]
-    said = _say_in_child(lambda _answer: _read_as(real, uid))
-    return None if said.startswith("+") else said[1:]
+    report = _say_in_child(lambda _answer: _read_as(real, uid))
+    return None if report.startswith("+") else report[1:]
 
 
 def _read_as(paths: Sequence[Path], uid: int) -> str:
@@ -229,8 +229,8 @@ def _why_no_namespaces(uid: int) -> str:
                 return (
                     f"a folder cannot be given to the user id {own}: {error.strerror}; choose other user ids"
                 )
-        said = _say_in_child(lambda answer: _try_namespaces(top, own, answer))
-    return "" if said.startswith("+") else f"{said[1:]}; docs/isolation.md says what allows namespaces"
+        report = _say_in_child(lambda answer: _try_namespaces(top, own, answer))
+    return "" if report.startswith("+") else f"{report[1:]}; docs/isolation.md says what allows namespaces"
 
 
 def _try_namespaces(top: Path, uid: int | None, answer: int) -> str:
@@ -244,10 +244,10 @@ def _try_namespaces(top: Path, uid: int | None, answer: int) -> str:
         # It has answered itself; what is written after it is not read.
         return f"ended with {status}"
     try:
-        said = "+" + _look_around(top, uid, home, answer)
+        report = "+" + _look_around(top, uid, home, answer)
     except BaseException as error:  # noqa: BLE001 - whatever it was, it is the answer
-        said = f"-{in_words(error)}"
-    os.write(answer, said.encode()[:_MOST_BYTES])
+        report = f"-{in_words(error)}"
+    os.write(answer, report.encode()[:_MOST_BYTES])
     os._exit(0)
 
 
@@ -404,8 +404,8 @@ def _expect(act: Callable[[], object], number: int) -> None:
 
 
 def _reported(name: str, trial: Callable[[Path, int], str], top: Path) -> LayerReport:
-    said = _say_in_child(lambda answer: trial(top, answer))
-    return LayerReport(name=name, enforced=said.startswith("+"), detail=said[1:])
+    report = _say_in_child(lambda answer: trial(top, answer))
+    return LayerReport(name=name, enforced=report.startswith("+"), detail=report[1:])
 
 
 def _say_in_child(act: Callable[[int], str]) -> str:
@@ -414,21 +414,21 @@ def _say_in_child(act: Callable[[int], str]) -> str:
     pid = _fork()
     if pid == 0:
         try:
-            said = "+" + act(write)
+            report = "+" + act(write)
         except BaseException as error:  # noqa: BLE001 - whatever it was, it is the answer
-            said = f"-{in_words(error)}"
+            report = f"-{in_words(error)}"
         with contextlib.suppress(OSError):
-            os.write(write, said.encode()[:_MOST_BYTES])
+            os.write(write, report.encode()[:_MOST_BYTES])
         os._exit(0)
     os.close(write)
     try:
         ready = select.select([read], [], [], _BOUND_S)[0]
-        said = os.read(read, _MOST_BYTES).decode(errors="replace") if ready else ""
+        report = os.read(read, _MOST_BYTES).decode(errors="replace") if ready else ""
     finally:
         os.close(read)
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
-    return said or "-the child that tried it ended without an answer"
+    return report or "-the child that tried it ended without an answer"
 
 
 def _fork() -> int:

@@ -47,7 +47,7 @@ class Controls:
             output.open("wb") as file,
             self._started(attempt, theirs, file.fileno()) as (child, connection),
         ):
-            # Whoever the home belongs to, this one acts as who we are.
+            # This one acts as our own user, whatever user the home belongs to.
             made = replace(theirs, uid=os.geteuid())
             during, answer = child.converse(attempt, made, connection)
             if answer is not None:

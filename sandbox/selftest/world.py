@@ -176,8 +176,8 @@ def ground(ids: range | None = None) -> Iterator[Ground]:
         if ids is not None:
             for folder in (top, made["homes"], made["shared"]):
                 folder.chmod(0o755)
-        given = None if ids is None else itertools.cycle(reversed(ids))
-        yield Ground(**made, word=word, word_file=made["state"] / "word", ids=given)
+        ids_in_turn = None if ids is None else itertools.cycle(reversed(ids))
+        yield Ground(**made, word=word, word_file=made["state"] / "word", ids=ids_in_turn)
 
 
 @contextmanager

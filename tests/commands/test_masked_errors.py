@@ -67,7 +67,7 @@ async def test_log_has_errors_masked_for_clients(environment: dict[str, str], fo
     await said(OURS, FILE, environment, folder / "log")
 
     lines = (folder / "log").read_text().splitlines()
-    told = [line for line in lines if "a tool raised what its client is not told" in line]
+    told = [line for line in lines if "tool error withheld from client" in line]
     assert any("tool=fails" in line and SECRET in line and "masked.py, line" in line for line in told)
     assert any("tool=denied" in line and f"/nowhere/{SECRET}" in line for line in told)
     assert all("call_id=" in line for line in told)

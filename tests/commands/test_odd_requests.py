@@ -22,7 +22,7 @@ TARGETS: dict[str, list[str | Path]] = {
     "proxy": ["--", sys.executable, ROOT / "tests/programs/odd_server.py"],
 }
 LEFT = "client disconnected during request"
-NO_MESSAGE = "a line is no message"
+NO_MESSAGE = "invalid message line"
 # A member of params that has to be an object, and is none, in requests of every kind.
 ODD_META: list[tuple[str, dict[str, Any]]] = [
     ("tools/call", {"name": "echo", "arguments": {}}),

@@ -95,7 +95,7 @@ async def test_node_losing_redis_ends_calls_and_recovers(world: World) -> None:
         running = node.children()
         world.redis.signal(signal.SIGSTOP)
         stopped = time.monotonic()
-        await until(lambda: "is cut off" in node.said)
+        await until(lambda: "fleet node fenced" in node.said)
         fenced_s = time.monotonic() - stopped
         # All of its sandbox, while Redis is still silent.
         await until(lambda: not alive(running))
@@ -206,7 +206,7 @@ async def test_calls_of_a_host_that_dies_end_on_their_node(world: World) -> None
         # As if its process were gone: nothing renews what it holds.
         for task in host.engine.lasting:
             task.cancel()
-        await until(lambda: "not wanted any more" in node.said)
+        await until(lambda: "fleet call abandoned" in node.said)
         await until(lambda: not world.redis.client().zcard("toolcell:running:all:"))
         calling.cancel()
 

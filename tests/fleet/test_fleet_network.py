@@ -195,7 +195,7 @@ async def _under_load(
     at, calling_long = await victim(1, "long-cut")
     cut = nodes[at]
     net.cut(places[at])
-    await until(lambda: "is cut off" in cut.said)
+    await until(lambda: "fleet node fenced" in cut.said)
     await asyncio.gather(goes_on(), calling_long)
     net.mend(places[at])
     await until(lambda: cut.said.count("worker node ") == 2)

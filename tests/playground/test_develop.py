@@ -61,7 +61,7 @@ def test_changed_file_is_reloaded(start: Callable[..., Shown], tools: Path) -> N
         before = answer(ask(browser, "tools/call", {"name": "version", "arguments": {}}))
 
         tools.write_text(FIRST.replace("return 1", "return 2"))
-        assert shown.heard("growing.py changed: 3 tools loaded anew")
+        assert shown.heard("growing.py changed: 3 tools reloaded")
 
         after = answer(ask(browser, "tools/call", {"name": "version", "arguments": {}}))
 
@@ -84,7 +84,7 @@ def test_running_call_ends_in_the_file_it_started_in(start: Callable[..., Shown]
     assert shown.until(lambda: (home / "begun").exists())
 
     tools.write_text(FIRST.replace("version 1", "version 2"))
-    assert shown.heard("growing.py changed: 3 tools loaded anew")
+    assert shown.heard("growing.py changed: 3 tools reloaded")
     with shown.entered() as browser:
         gone = answer(ask(browser, "tools/call", {"name": "go", "arguments": {}}))
     call.join(timeout=25)

@@ -72,7 +72,7 @@ def test_temporary_file_shows_lifetime_and_how_to_regain_it(seen: Seen) -> None:
 
     gone = files.get_by_role("alert")
     expect(gone).to_contain_text("This file cannot be downloaded: it is no longer kept")
-    expect(gone).to_contain_text("Run the tool again to have it made anew")
+    expect(gone).to_contain_text("Run the tool again to create it again")
     seen.page.reload()
     files = seen.tab("Files")
     expect(files.locator("figcaption")).to_contain_text("expired")

@@ -30,13 +30,13 @@ async def is_waiting(task: "asyncio.Task[None]") -> bool:
 )
 async def test_call_waited_for_until_answered(over: JSONRPCResponse | JSONRPCError) -> None:
     unanswered = Unanswered()
-    unanswered.heard(asked(1))
-    unanswered.heard(asked(2))
+    unanswered.received(asked(1))
+    unanswered.received(asked(2))
     waiting = asyncio.create_task(unanswered.none(LONG_S))
-    unanswered.said(JSONRPCResponse(jsonrpc="2.0", id=2, result={}))
+    unanswered.sent(JSONRPCResponse(jsonrpc="2.0", id=2, result={}))
     waited = await is_waiting(waiting)
 
-    unanswered.said(over)
+    unanswered.sent(over)
 
     await asyncio.wait_for(waiting, 60)
     assert waited
@@ -44,12 +44,12 @@ async def test_call_waited_for_until_answered(over: JSONRPCResponse | JSONRPCErr
 
 async def test_cancelled_call_not_waited_for() -> None:
     unanswered = Unanswered()
-    unanswered.heard(asked("a"))
+    unanswered.received(asked("a"))
     waiting = asyncio.create_task(unanswered.none(LONG_S))
     waited = await is_waiting(waiting)
 
     params = {"requestId": "a"}
-    unanswered.heard(JSONRPCNotification(jsonrpc="2.0", method="notifications/cancelled", params=params))
+    unanswered.received(JSONRPCNotification(jsonrpc="2.0", method="notifications/cancelled", params=params))
 
     await asyncio.wait_for(waiting, 60)
     assert waited
@@ -57,9 +57,9 @@ async def test_cancelled_call_not_waited_for() -> None:
 
 async def test_unanswered_wait_ignores_subscriptions_and_times_out() -> None:
     unanswered = Unanswered()
-    unanswered.heard(asked(1, "subscriptions/listen"))
+    unanswered.received(asked(1, "subscriptions/listen"))
 
     await asyncio.wait_for(unanswered.none(LONG_S), 60)
 
-    unanswered.heard(asked(2))
+    unanswered.received(asked(2))
     await asyncio.wait_for(unanswered.none(0.01), 60)

@@ -6,7 +6,7 @@ import pytest
 
 from runner.proxy.contract import contract_of
 from runner.proxy.foreign_words import without_our_words
-from runner.proxy.remote_call import begun_task, task_said
+from runner.proxy.remote_call import created_task, task_message
 
 
 def test_identity_not_passed_to_unlisted_tool() -> None:
@@ -26,14 +26,14 @@ def test_started_task_has_no_result_and_no_metadata_of_ours() -> None:
         "_meta": {"toolcell/display": {"open": True}, "theirs": 1},
     }
 
-    assert begun_task(wire) == {"taskId": "1"}
-    assert task_said(wire) == {"task": {"taskId": "1"}, "_meta": {"theirs": 1}}
+    assert created_task(wire) == {"taskId": "1"}
+    assert task_message(wire) == {"task": {"taskId": "1"}, "_meta": {"theirs": 1}}
 
 
 @pytest.mark.parametrize("named", [{}, {"taskId": [1]}, {"taskId": 7}, {"taskId": None}])
 def test_task_without_id_is_no_task(named: dict[str, Any]) -> None:
-    assert begun_task({"task": named}) is None
-    assert begun_task({"resultType": "task", **named}) is None
+    assert created_task({"task": named}) is None
+    assert created_task({"resultType": "task", **named}) is None
 
 
 def test_message_without_meta_unchanged() -> None:

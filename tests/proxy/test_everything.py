@@ -455,8 +455,8 @@ async def working(app: Any) -> AsyncIterator[RemoteSession]:
         FastMCPTransport(app),
         mode="legacy",
         announced=Announced(capabilities=able),
-        asked=worker.asked,
-        told=worker.told,
+        on_question=worker.asked,
+        on_notification=worker.told,
         connect_s=30,
     )
     async with client:

@@ -5,14 +5,14 @@ from typing import Any
 import pytest
 from mcp.shared.exceptions import MCPError
 
-from runner.proxy.foreign_words import told_beside, told_error
+from runner.proxy.foreign_words import legible_error, legible_message
 
 MANY: list[Any] = [[[]] * 10_000, {f"{n}": 0 for n in range(10_000)}, [[[0] * 1000]] * 10]
 
 
 @pytest.mark.parametrize("value", MANY)
 def test_member_of_many_values_is_left_out(value: Any) -> None:
-    made = told_beside({"x": value, "few": [[1], {"a": 2}], "content": value}, "content")
+    made = legible_message({"x": value, "few": [[1], {"a": 2}], "content": value}, "content")
 
     assert made["x"].startswith("left out: ")
     assert made["few"] == [[1], {"a": 2}]
@@ -21,11 +21,11 @@ def test_member_of_many_values_is_left_out(value: Any) -> None:
 
 @pytest.mark.parametrize("value", MANY)
 def test_error_data_of_many_values_is_left_out(value: Any) -> None:
-    assert told_error(MCPError(code=1, message="no", data=value)).error.data.startswith("left out: ")
-    assert told_error(MCPError(code=1, message="no", data={"a": [1]})).error.data == {"a": [1]}
+    assert legible_error(MCPError(code=1, message="no", data=value)).error.data.startswith("left out: ")
+    assert legible_error(MCPError(code=1, message="no", data={"a": [1]})).error.data == {"a": [1]}
 
 
 def test_result_of_many_members_keeps_those_of_the_protocol() -> None:
-    made = told_beside({"content": [], "nextCursor": "c", **MANY[1]}, "content")
+    made = legible_message({"content": [], "nextCursor": "c", **MANY[1]}, "content")
 
     assert made == {"content": [], "nextCursor": "c"}

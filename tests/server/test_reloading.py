@@ -37,7 +37,7 @@ async def test_failed_reload_reported_and_next_one_works(tmp_path: Path, fault: 
         task = asyncio.create_task(reloads.run(server))
         outcomes = []
         for number in (1, 2):
-            reloads.asked.set()
+            reloads.requested.set()
             assert await becomes(partial(have_been, tmp_path, number))
             outcomes.append(running_in(tmp_path)[0].outcome)
         task.cancel()

@@ -2,7 +2,7 @@
 
 pydocket keeps the arguments of a task as a pickle, and loads it before any code of ours has seen it. Ours are
 one text, which a pickle holds without naming anything to import. So one that names something is refused:
-whoever can write to Redis can put garbage there, and still not run code on the machines that read it.
+an attacker who writes to Redis can put garbage there, but not run code on the machines that read it.
 
 Source: pickle, "Restricting Globals"; pydocket 0.27, `execution.py`, `strikelist.py`.
 """

@@ -1,7 +1,7 @@
 """Token verifiers of a server, changed after it was made.
 
 FastMCP takes it as an argument of the server, and a list of tokens as an argument of what checks them; that
-either may be given anew is not documented.
+either may be replaced is not documented.
 """
 
 from collections.abc import Callable

@@ -77,7 +77,7 @@ class _Login:
         client = self._client()
         await self.provider.register_client(client)
         secret = secrets.token_urlsafe(48)
-        asked = AuthorizationParams(
+        params = AuthorizationParams(
             state=_state(secret),
             scopes=self._scopes(),
             code_challenge=_challenge(secret),
@@ -86,7 +86,7 @@ class _Login:
             resource=resource_url(self.site.settings),
         )
         try:
-            address = await self.provider.authorize(client, asked)
+            address = await self.provider.authorize(client, params)
         except AuthorizeError as error:
             raise Refusal(
                 503, f"no login can be begun now: {error.error_description or error.error}"
@@ -106,7 +106,7 @@ class _Login:
             note_wrong(request, "login", "the Playground")
             raise Refusal(403, _NOT_BEGUN)
         if "error" in query:
-            # Its words are whoever's: the address says them.
+            # Anybody may have written the text: it comes from the address.
             raise Refusal(
                 403, "the login was refused, by you or by the provider; open this server's page again"
             )
@@ -115,9 +115,9 @@ class _Login:
             note_wrong(request, "login", "the Playground")
             raise Refusal(403, _NOT_BEGUN)
         user = named(self.site, token)
-        begun = await begin_session(self.site, user, token)
+        session = await begin_session(self.site, user, token)
         answer = RedirectResponse(_ENTERED, status_code=303, headers=SAFE_HEADERS)
-        begun.set_on(answer, request)
+        session.set_on(answer, request)
         answer.delete_cookie(
             self._cookie(request),
             secure=over_https(self.site.settings, request),
@@ -127,10 +127,10 @@ class _Login:
         log.info("logged in at the provider", extra={"user": user.name})
         return answer
 
-    async def _token(self, given: str, secret: str) -> AccessToken | None:
-        """Return what a code is worth, or None: it is none, not this browser's, or over."""
+    async def _token(self, code_text: str, secret: str) -> AccessToken | None:
+        """Return the grant of a code, or None: it is unknown, another browser's, or expired."""
         client = await self.provider.get_client(_CLIENT)
-        code = None if client is None else await self.provider.load_authorization_code(client, given)
+        code = None if client is None else await self.provider.load_authorization_code(client, code_text)
         if client is None or code is None or not self._is_for(code, secret):
             return None
         try:
@@ -141,7 +141,7 @@ class _Login:
         return await self.provider.verify_token(token.access_token)
 
     def _is_for(self, code: AuthorizationCode, secret: str) -> bool:
-        """Say whether a code was made for what this browser began: the SDK's own endpoint asks the same."""
+        """Return whether a code belongs to this browser's login. The SDK's endpoint checks the same."""
         return (
             hmac.compare_digest(code.code_challenge, _challenge(secret))
             and str(code.redirect_uri) == str(self._back())

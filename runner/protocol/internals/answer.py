@@ -23,7 +23,7 @@ from runner.worker.internals.exchange import RelayedExchange
 from runner.worker.internals.low_level import low_level
 from runner.worker.wire import RequestFacts
 
-__all__ = ["error_of", "error_reply", "is_told", "sealed_question"]
+__all__ = ["error_of", "error_reply", "is_refusal", "sealed_question"]
 
 log = logging.getLogger(__name__)
 
@@ -85,20 +85,20 @@ async def _ask_nobody(method: str, _params: Mapping[str, Any] | None) -> dict[st
 
 def error_reply(request_id: str | int, error: Exception) -> tuple[dict[str, Any], int]:
     """Return the JSON-RPC error that an exception becomes in the modern era, and its HTTP status."""
-    told = modern_error_data(error)
-    body = told.model_dump(mode="json", by_alias=True, exclude_none=True)
-    return {"jsonrpc": "2.0", "id": request_id, "error": body}, ERROR_CODE_HTTP_STATUS.get(told.code, 200)
+    data = modern_error_data(error)
+    body = data.model_dump(mode="json", by_alias=True, exclude_none=True)
+    return {"jsonrpc": "2.0", "id": request_id, "error": body}, ERROR_CODE_HTTP_STATUS.get(data.code, 200)
 
 
 def error_of(error: Exception, *, has_handshake: bool) -> ErrorData:
     """Return an exception in the words in which the SDK answers a request with it in each era."""
-    told = handler_exception_to_error_data(error)
-    if told is not None:
-        return told
+    data = handler_exception_to_error_data(error)
+    if data is not None:
+        return data
     log.error("tool call handler raised", exc_info=error)
     return ErrorData(code=_EXCEPTION, message=str(error)) if has_handshake else modern_error_data(error)
 
 
-def is_told(error: Exception) -> bool:
+def is_refusal(error: Exception) -> bool:
     """Return whether an exception is one that the SDK has words for: a refusal, not a fault."""
     return handler_exception_to_error_data(error) is not None

@@ -47,11 +47,11 @@ def connection_facts(
         can_ask: Whether the client can be asked something while it waits.
     """
     # A client of sessions says it once, in its handshake.
-    said = connection.client_params, connection.client_capabilities
-    kept = connection.state.get(_KEPT)
-    if kept is None or kept[0] != said:
-        kept = connection.state[_KEPT] = said, _said_of_itself(connection)
-    info, able = kept[1]
+    announced = connection.client_params, connection.client_capabilities
+    cached = connection.state.get(_KEPT)
+    if cached is None or cached[0] != announced:
+        cached = connection.state[_KEPT] = announced, _announced(connection)
+    info, able = cached[1]
     return RequestFacts(
         request_id=request_id,
         protocol=connection.protocol_version,
@@ -86,10 +86,10 @@ def direct_facts(
 @lru_cache(maxsize=64)
 def _identity(envelope: str) -> tuple[Mapping[str, Any] | None, Mapping[str, Any] | None]:
     """Return what a client says of itself as the SDK understands it; a client says the same each time."""
-    return _said_of_itself(Connection.from_envelope(LATEST_MODERN_VERSION, *json.loads(envelope)))
+    return _announced(Connection.from_envelope(LATEST_MODERN_VERSION, *json.loads(envelope)))
 
 
-def _said_of_itself(connection: Connection) -> tuple[Mapping[str, Any] | None, Mapping[str, Any] | None]:
+def _announced(connection: Connection) -> tuple[Mapping[str, Any] | None, Mapping[str, Any] | None]:
     """Return name and capabilities of a client as it has given them."""
     info = connection.client_params.client_info if connection.client_params else None
     able = connection.client_capabilities

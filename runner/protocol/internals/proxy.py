@@ -98,14 +98,14 @@ class _Messages:
             return JSONRPCError(jsonrpc="2.0", id=error.id, error=error.error)
         # With that code alone the SDK reads the data.
         if isinstance(message, JSONRPCError) and message.error.code != UNSUPPORTED_PROTOCOL_VERSION:
-            said = message.error
-            message.error = ErrorData(code=said.code, message=said.message, data=_Sent(said.data))
+            failure = message.error
+            message.error = ErrorData(code=failure.code, message=failure.message, data=_Sent(failure.data))
         return message
 
 
 def _of_pydantic(error: Unreadable) -> ValidationError:
     problem = PydanticCustomError("unreadable", "{problem}", {"problem": str(error)})
-    # Hidden: what came may be long, and is nobody's to read.
+    # Hidden: the input may be long, and nobody needs to read it.
     return ValidationError.from_exception_data("message", [{"type": problem, "input": None}], hide_input=True)
 
 

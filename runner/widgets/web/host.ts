@@ -311,7 +311,7 @@ export class WidgetHost {
     if (height === undefined) return;
     this.#height = height;
     if (this.#resizing) return;
-    // Each change lays the page out anew, so the last of several in a short time is enough.
+    // Each change triggers a new layout, so the last of several in a short time is enough.
     this.#resizing = true;
     this.#stretch();
     setTimeout(() => {

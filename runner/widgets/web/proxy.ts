@@ -15,7 +15,7 @@ const PING = "toolcell/ping";
 const PONG = "toolcell/pong";
 // A little more than the host takes, which says what it drops.
 const passing = new Budget(60, 120);
-// Dropping costs time too. Whoever is told nothing for so long has no right to more of it.
+// Dropping costs time too. A sender without an answer for so long has no right to more of it.
 const dropping = new Budget(1_000, 10_000);
 
 let inner: HTMLIFrameElement | undefined;

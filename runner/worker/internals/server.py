@@ -141,7 +141,7 @@ async def warm_type_adapters(server: FastMCP) -> None:
 def mend_returned_texts() -> None:
     """Let half of a surrogate pair in what a tool returns spoil one text, and not the whole result.
 
-    Names of files have such halves where they are no UTF-8 (PEP 383), and FastMCP cannot write them as JSON.
+    Names of files have such halves where they are not UTF-8 (PEP 383), and FastMCP cannot write them as JSON.
     What can be written is written as before; nothing is looked through.
     """
     convert = Tool.convert_result
@@ -259,11 +259,11 @@ def auth_of(auth: Any) -> dict[str, Any] | None:
     verifier = getattr(auth, "token_verifier", auth)
     # By name: where the file does not use it, the class is not imported, which takes long.
     is_jwt = any(cls.__name__ == "JWTVerifier" for cls in type(verifier).__mro__)
-    told = {name: getattr(verifier, name, None) for name in _OF_JWT} if is_jwt else {}
-    if str(told.get("algorithm", "")).startswith("HS"):
+    facts = {name: getattr(verifier, name, None) for name in _OF_JWT} if is_jwt else {}
+    if str(facts.get("algorithm", "")).startswith("HS"):
         # A secret, which is not to be told.
-        told = {}
-    return {"kind": type(auth).__name__, "jwt": told or None}
+        facts = {}
+    return {"kind": type(auth).__name__, "jwt": facts or None}
 
 
 async def task_tools(server: FastMCP) -> dict[str, int]:
@@ -284,8 +284,8 @@ def capabilities(server: FastMCP) -> dict[str, Any]:
     """Return the capabilities that the server announces."""
     low: Any = low_level(server)
     value = low.get_capabilities(low.notification_options, server.experimental_capabilities or None)
-    told: dict[str, Any] = value.model_dump(by_alias=True, mode="json", exclude_none=True)
-    return told
+    message: dict[str, Any] = value.model_dump(by_alias=True, mode="json", exclude_none=True)
+    return message
 
 
 async def serve_raw(
@@ -323,8 +323,8 @@ async def serve_raw(
     try:
         return await runner.on_request(exchange, method, params)
     except Exception as error:
-        told = _told(error, facts.protocol)
-        raise WireError(told.model_dump(by_alias=True, exclude_none=True)) from error
+        error_data = _told(error, facts.protocol)
+        raise WireError(error_data.model_dump(by_alias=True, exclude_none=True)) from error
     finally:
         # A scope in which nothing is closed takes a third of the way to an empty tool.
         if getattr(connection.exit_stack, "_exit_callbacks", True):

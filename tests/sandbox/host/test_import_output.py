@@ -18,7 +18,7 @@ from sandbox.host.import_output import MOST_BYTES, MOST_LINES, ImportOutput
 pytestmark = pytest.mark.anyio
 
 PRINTED = "tool file printed during import"
-DROPPED = "more that a tool file printed during import is dropped"
+DROPPED = "import output dropped"
 TOOL = """
 import os
 from fastmcp import FastMCP

@@ -88,7 +88,7 @@ def test_worker_stopping_at_once_is_parked_within_10_ms(clock: Clock, parked: Pa
 
     parked.park(worker)
     clock.run(0.0079)
-    assert not worker.told_to_stop
+    assert not worker.stop_sent
     clock.stops_after_s[1] = 0.0005
     clock.run(0.0021)
 

@@ -1,4 +1,4 @@
-/** What the runtime needs of a host, and the host that is none. */
+/** What the runtime needs of a host, and a host that does nothing. */
 
 import type { Methods } from "./types.ts";
 import { Unavailable } from "./types.ts";

@@ -11,7 +11,7 @@ import type { Dict } from "./types.ts";
 const MAX_CHARS = 16_384;
 const PARTS = ["modelContent", "privateContent", "imageIds"];
 
-/** Refuse a state that is no JSON, or too large to keep. */
+/** Refuse a state that is not JSON, or too large to keep. */
 export function checkState(state: unknown): string {
   const json = JSON.stringify(state ?? null) as string | undefined;
   if (json === undefined) throw new TypeError("widget state must be JSON");

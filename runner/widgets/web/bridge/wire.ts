@@ -68,7 +68,7 @@ export class Wire {
     this.#post({ jsonrpc: "2.0", id, error: { code, message } });
   }
 
-  /** Settle what an answer answers; return what is no answer; `undefined` for what is neither. */
+  /** Settle the request of an answer; return other messages; `undefined` for what is neither. */
   receive(data: unknown): Incoming | undefined {
     if (own(data, "jsonrpc") !== "2.0") return undefined;
     const id = own(data, "id");

@@ -4,7 +4,7 @@ export type Child = Node | string | number | null | undefined | false | readonly
 
 export interface Props {
   class?: string | undefined;
-  /** Finds the element again after the page was drawn anew, to give the focus back. */
+  /** Finds the element again after the page was redrawn, to restore the focus. */
   key?: string;
   onclick?: (event: MouseEvent) => void;
   oninput?: (event: Event) => void;

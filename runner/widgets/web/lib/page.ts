@@ -32,7 +32,7 @@ export interface Scene {
 }
 
 export interface Page {
-  /** Draw from the data; `null` is no data. Throws `BadData` for what cannot be shown. */
+  /** Draw from the data; `null` means no data. Throws `BadData` for what cannot be shown. */
   draw(output: unknown, scene: Scene): Child;
   /** Whether the page has something to show before the tool has answered. */
   needsNothing?: boolean;

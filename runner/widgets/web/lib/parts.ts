@@ -29,7 +29,7 @@ export function modeButton(scene: Scene): HTMLElement {
   return iconButton(wide ? "collapse" : "expand", wide ? "Back to the conversation" : "Open full screen", ask, { key: "mode", class: "button quiet round expands" });
 }
 
-/** A link that the host opens; a text where the address is none it may open. */
+/** A link that the host opens; a text where it may not open the address. */
 export function link(scene: Scene, address: unknown, label: Child, props: Props = {}): HTMLElement {
   const href = safeHref(address);
   if (href === undefined) return h("span", { dir: "auto", ...props }, label);

@@ -64,7 +64,7 @@ function entry(scene: Scene, result: Dict, place: number): HTMLElement {
   );
 }
 
-/** Where a link leads, as people read it; what it says where it is no link. */
+/** Where a link leads, as people read it; its text if it is not a link. */
 function whereabouts(url: unknown): HTMLElement | null {
   const href = safeHref(url);
   if (href === undefined) return words(url) === "" ? null : h("p", { class: "muted small" }, "No link: ", said(words(url, 120)));

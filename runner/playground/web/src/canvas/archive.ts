@@ -15,7 +15,7 @@ const MOST_BYTES = 100_000_000;
 const STEP_BYTES = 65_536;
 const STEPS_AT_ONCE = 64;
 
-/** Read an archive. Throws an Error where it is none. */
+/** Read an archive. Throws an Error where it is not one. */
 export async function opened(item: Item, signal: AbortSignal): Promise<Archive> {
   if (item.size > MOST_BYTES) throw new Error("it is too large to be shown here; download it");
   const data = new Uint8Array(await (await bytes(item.uri, undefined, signal)).arrayBuffer());

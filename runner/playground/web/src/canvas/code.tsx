@@ -56,7 +56,7 @@ interface Piece {
 
 export function Coloured({ text, language }: { text: string; language: string | null }): JSX.Element {
   const shown = plain(text);
-  // What is one endless line is no code that anyone reads by its colours.
+  // Nobody reads one endless line by its colours.
   const pieces = useMemo(() => (language === null || shown.length > MOST_COLOURED || hasLongLine(text) ? null : piecesOf(shown, language)), [shown, language]);
   return (
     <pre class="code" tabIndex={0}><code>{pieces === null ? <Folded text={text} /> : pieces.map((piece, index) => (piece.scope === null ? piece.text : <span key={index} class={piece.scope}>{piece.text}</span>))}</code></pre>

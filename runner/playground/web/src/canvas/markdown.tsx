@@ -48,7 +48,7 @@ const MAKER: Maker<ComponentChildren> = {
 /** A link of a document, if it leads somewhere that a document may lead to; with the place, if its text names another. */
 function Link({ address, text, children }: { address: string; text: string; children: ComponentChildren }): JSX.Element {
   const href = safeHref(address);
-  if (href === undefined) return <Closed address={address} why="it is none of the web, or has a user name in it">{children}</Closed>;
+  if (href === undefined) return <Closed address={address} why="it is not a web address, or has a user name in it">{children}</Closed>;
   if (isOwn(new URL(href), location)) return <Closed address={address} why="it leads to this server, where it would act as you">{children}</Closed>;
   const shown = text === address ? plain(text) : children;
   const link = <a href={href} title={href} target="_blank" rel="noopener noreferrer nofollow">{shown}</a>;

@@ -58,7 +58,7 @@ function Page({ document, number, name }: { document: PDFDocumentProxy; number: 
       const content = await page.getTextContent();
       if (!left) text.value = content.items.map((each) => ("str" in each ? each.str : "")).join(" ");
     };
-    // What is under way when one leaves is ended, which is no fault; nor are these errors to JavaScript.
+    // Work in flight on leaving is aborted, which is not a fault; nor are these errors to JavaScript.
     draw().catch((error: { message: string }) => { if (!left) problem.value = error.message; });
     return () => { left = true; };
   }, [document, number]);

@@ -95,7 +95,7 @@ const COLLATOR = new Intl.Collator();
 
 interface Key {
   text: string;
-  /** Not a number where the text is none. */
+  /** NaN where the text is not a number. */
   number: number;
 }
 

@@ -233,7 +233,7 @@ function Troubled({ trouble, stop, again }: { trouble: Trouble | "stopped"; stop
   );
 }
 
-/** An address says something to whoever is there, so a person decides whether it is opened. */
+/** Opening an address sends data to its server, so a person decides. */
 function Leave({ url, decide }: { url: string; decide: (allowed: boolean) => void }): JSX.Element {
   return (
     <Consent yes="Open" no="Do not open" decide={decide}>

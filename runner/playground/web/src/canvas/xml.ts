@@ -4,7 +4,7 @@
 export function parsed(text: string): Document {
   refuse(text);
   const read = new DOMParser().parseFromString(text, "application/xml");
-  if (read.getElementsByTagName("parsererror").length > 0) throw new Error("what is in it is no XML");
+  if (read.getElementsByTagName("parsererror").length > 0) throw new Error("its content is not XML");
   return read;
 }
 
@@ -50,7 +50,7 @@ export function* tags(text: string): Generator<Tag> {
     }
     TAG.lastIndex = next;
     const found = TAG.exec(text);
-    if (found === null) throw new Error("what is in it is no XML");
+    if (found === null) throw new Error("its content is not XML");
     at = TAG.lastIndex;
     yield { name: found[2] ?? "", attributes: found[3] ?? "", kind: found[1] === "/" ? "end" : found[4] === "/" ? "empty" : "begin", before: decoded(before) };
   }

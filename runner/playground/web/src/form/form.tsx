@@ -193,7 +193,7 @@ function TextField(editing: Shown): JSX.Element {
     setTyped(text);
     change(text === "" || numberProblem(text, field.kind) !== null ? undefined : parseJson(text));
   };
-  // What is no number stays where it was written, until another value comes from elsewhere.
+  // Input that is not a number stays as typed, until another value comes from elsewhere.
   useLayoutEffect(() => {
     if (typeof wrong === "string" && value !== undefined) setTyped(null);
   }, [value]);

@@ -64,7 +64,7 @@ export function adviceOf(code: string, details: Params, retryable: boolean): str
   return typeof own === "string" ? `${own.replace(/[^.!?]$/, "$&.")} ${known}` : known;
 }
 
-/** Of errors that are no result: the protocol's, the connection's, and calls that were left. */
+/** Of errors that are not results: the protocol's, the connection's, and calls that were left. */
 export function adviceOfProblem(what: string, cause: Cause | undefined): string {
   if (cause === "unreachable") return "See whether the server still runs, and run the call again.";
   if (cause === "cancelled") return "Run it again when you want its result.";

@@ -15,7 +15,7 @@ export type Level = (typeof LEVELS)[number];
 
 export type Params = { [key: string]: Json };
 
-/** One message as it went over the wire, for whoever wants to see it. */
+/** One message as it went over the wire, for the view of messages. */
 export interface Wire {
   at: number;
   direction: "sent" | "received";
@@ -80,7 +80,7 @@ export class Connection {
   /** Why it is down. */
   readonly why = signal("");
   readonly about = signal<About | null>(null);
-  /** Answers what the server asks on its own; set by whoever can ask a person. */
+  /** Answers requests of the server; set by a view that can ask a person. */
   static asked: Asked = () => Promise.reject(new McpError("nobody answers questions here", -32601));
   /** Hears what the server says of no request. */
   static heard: Heard = () => undefined;
@@ -262,7 +262,7 @@ export class Connection {
     if (this.state.value === "down") this.#works();
   }
 
-  /** Hand on what is no answer: news to whoever hears them, questions to whoever can answer. */
+  /** Dispatch all but answers: notifications to subscribers, requests to the view that can answer. */
   #take(received: Json, watching: Watching): void {
     if (!isObject(received) || typeof received["method"] !== "string") return;
     const params = isObject(received["params"]) ? received["params"] : {};

@@ -14,7 +14,7 @@ export interface Stored {
   pending: boolean;
 }
 
-const GONE = "it is no longer kept. Files that a tool keeps for later expire, and files can be deleted. Run the tool again to have it made anew";
+const GONE = "it is no longer kept. Files that a tool keeps for later expire, and files can be deleted. Run the tool again to create it again";
 
 export const files = signal<Stored[]>([]);
 export const filesProblem = signal<string | null>(null);
@@ -185,7 +185,7 @@ export async function bytes(uri: string, range?: { from: number; to: number }, s
   return response;
 }
 
-/** An address at which whoever has it gets a file, for a while. */
+/** A temporary address that gives any holder the file. */
 export async function linkTo(key: string): Promise<string> {
   const body = await asked(`/api/files/${encodeURIComponent(key)}/link`, { method: "POST", headers: { "content-type": "application/json" }, body: "{}" });
   const url = isObject(body) ? body["url"] : undefined;

@@ -48,7 +48,7 @@ export async function enter(): Promise<void> {
     if (!response.ok) {
       const why = String(body["error"] ?? `HTTP ${response.status}`);
       const provider = why.includes(LOGIN);
-      // Whoever just came back from there, or has left, is asked first.
+      // A person who just came back from there, or has left, is asked first.
       if (provider && location.search === "") location.replace(LOGIN);
       else door.value = { state: "closed", login: provider || why.includes("token"), provider, why };
       return;

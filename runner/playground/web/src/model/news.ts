@@ -1,5 +1,5 @@
 /**
- * What the server tells its pages: that tools were loaded anew, that files came or went. The stream is open while the
+ * What the server tells its pages: that tools were reloaded, that files came or went. The stream is open while the
  * page is seen: a browser grants one server few connections, and hidden pages would use them up.
  */
 import { signal } from "@preact/signals";

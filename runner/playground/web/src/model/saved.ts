@@ -62,7 +62,7 @@ export function asFile(list: readonly Saved[]): string {
 /** Read a file of saved requests. Throws an Error that says what is wrong. */
 export function read(text: string): Omit<Saved, "id">[] {
   const value = tryJson(text);
-  if (!isObject(value) || value["format"] !== FORMAT) throw new Error("this is no file of saved requests of a Playground");
+  if (!isObject(value) || value["format"] !== FORMAT) throw new Error("this is not a file of saved requests of a Playground");
   const list = listOf(value["requests"]);
   if (list.length === 0) throw new Error("there are no requests in it");
   return list;

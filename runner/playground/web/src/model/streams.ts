@@ -11,7 +11,7 @@ export class NoAnswer extends Error {
   }
 }
 
-/** Throws `NoAnswer` where the answer is none. */
+/** Throws `NoAnswer` for anything but an answer. */
 export async function* answers(response: Response): AsyncGenerator<Json> {
   const type = response.headers.get("content-type") ?? "";
   if (type.startsWith("text/event-stream")) {
@@ -50,7 +50,7 @@ async function* events(response: Response): AsyncGenerator<string> {
   }
 }
 
-/** What an answer that is no message says, in short. */
+/** The gist of an answer that is not a message. */
 export async function said(response: Response): Promise<string> {
   const text = (await response.text()).slice(0, 500);
   const body = tryJson(text);

@@ -22,7 +22,7 @@ export interface Message {
   method: string;
   /** Known by both messages of a pair; null for a notification. */
   pair: string | null;
-  /** Milliseconds from the request to this answer; null for what is none. */
+  /** Milliseconds from the request to this answer; null for other messages. */
   took: number | null;
 }
 

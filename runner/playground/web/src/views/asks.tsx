@@ -109,7 +109,7 @@ function Address({ params, answer }: Asking): JSX.Element {
   );
 }
 
-/** The host of an address that may be opened; null where it is none, or hides where it leads. */
+/** The host of an address that may be opened; null where it is malformed, or hides where it leads. */
 function hostOf(url: string): string | null {
   try {
     const parts = new URL(url);

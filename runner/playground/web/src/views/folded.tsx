@@ -1,4 +1,4 @@
-/** Text of a tool, line by line; a line that is too long to be read is folded, and opened by whoever wants it. */
+/** Text of a tool, line by line; a line that is too long to be read is folded, and opens on a click. */
 import type { JSX } from "preact";
 import { useSignal } from "@preact/signals";
 import { useMemo } from "preact/hooks";

@@ -1,4 +1,4 @@
-/** Parts of the page that are loaded when somebody looks at them. One that could not be says so, and is asked for anew. */
+/** Parts of the page that are loaded when somebody looks at them. One that failed says so, and can be retried. */
 import type { ComponentType, JSX } from "preact";
 import { signal } from "@preact/signals";
 import { useLayoutEffect } from "preact/hooks";
@@ -23,7 +23,7 @@ export function later<P extends object>(load: () => Promise<ComponentType<P>>, t
   };
   return function Later(props: P): JSX.Element {
     const Part = loaded.value;
-    // Whoever comes back to one that failed asks for it, too.
+    // Coming back to one that failed retries it, too.
     useLayoutEffect(() => { if (Part === null) void ask(); }, []);
     if (Part !== null) return <Part {...props} />;
     if (problem.value !== null) return <div class="stack">{title !== undefined && <h1>{title}</h1>}<NotLoaded why={problem.value} again={() => void ask()} /></div>;
@@ -31,12 +31,12 @@ export function later<P extends object>(load: () => Promise<ComponentType<P>>, t
   };
 }
 
-/** Also where the page is older than its server, and the part is there no more: then the page itself is loaded anew. */
+/** Also where the page is older than its server, and the part is there no more: then the page itself is reloaded. */
 function NotLoaded({ why, again }: { why: string; again: () => void }): JSX.Element {
   return (
     <div class="problem" role="alert">
       <p>{`This part of the page could not be loaded: ${plain(why)}.`}</p>
-      <div class="row"><button class="button" onClick={again}>Try again</button><button class="button quiet" onClick={() => location.reload()}>Load the page anew</button></div>
+      <div class="row"><button class="button" onClick={again}>Try again</button><button class="button quiet" onClick={() => location.reload()}>Reload the page</button></div>
     </div>
   );
 }

@@ -119,7 +119,7 @@ function choices(views: { id: string; title: string }[]): Choice[] {
     ...runs.value.map((run) => ({ title: run.value.tool, kind: `call ${ago(new Date(run.value.began).toISOString())}`, does: to("history", run.value.id) })),
     ...(["light", "dark", "system"] as const).filter((id) => id !== theme.value).map((id) => ({ title: id === "system" ? "As the system has it" : id === "light" ? "Light" : "Dark", kind: "theme", does: () => { theme.value = id; } })),
     ...files.value.map((each) => ({ title: each.filename, kind: "file", does: to("show", each.uri, { name: each.filename }) })),
-    { title: "List the tools anew", kind: "action", does: () => void loadTools() },
+    { title: "Refresh the tool list", kind: "action", does: () => void loadTools() },
     ...(info.value === null ? [] : [{ title: "Log out", kind: "action", does: () => { leaves.value = true; } }]),
   ];
 }
