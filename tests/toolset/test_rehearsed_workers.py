@@ -1,7 +1,7 @@
 """A worker of one call that waits has walked the way of a call; one that stays with its user has not."""
 
-import asyncio
 import contextlib
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Literal
 
@@ -16,31 +16,30 @@ TOOLS = Path(__file__).parents[1] / "tools" / "lasting.py"
 MIB = 1 << 20
 
 
-async def _spare_mib(folder: Path, reuse: Literal["user", "call"]) -> float:
-    """Return the memory that a worker has alone which waits for its first call: of several, the least."""
+def _least_mib() -> float:
+    """Return the memory that a waiting worker has alone: of several, the least."""
+    found: list[float] = []
+    for pid in [child for zygote in zygotes() for child in children(zygote)]:
+        # The one that has served its only call may end meanwhile, and has no memory then.
+        with contextlib.suppress(psutil.NoSuchProcess):
+            found.append(psutil.Process(pid).memory_full_info().uss / MIB)
+    return min(filter(None, found), default=0.0)
+
+
+@contextlib.asynccontextmanager
+async def _waiting(folder: Path, reuse: Literal["user", "call"]) -> AsyncIterator[None]:
+    folder.mkdir()
     async with open_toolset(TOOLS, folder, "ann", worker_reuse=reuse, idle_workers=2) as toolset:
         completed = await call(toolset, "ann", "lasts", seconds=0.01)
         assert not completed.processed.is_error, completed.processed.value
         # The one that has served the call and one more, of each zygote.
         assert await becomes(lambda: all(len(children(zygote)) > 1 for zygote in zygotes()))
-        found: list[float] = []
-        for pid in [child for zygote in zygotes() for child in children(zygote)]:
-            # The one that has served its only call may end meanwhile.
-            with contextlib.suppress(psutil.NoSuchProcess):
-                found.append(psutil.Process(pid).memory_full_info().uss / MIB)
-        return min(found)
+        yield
 
 
-async def _both(folder: Path) -> tuple[float, float]:
-    return await _spare_mib(folder / "call", "call"), await _spare_mib(folder / "user", "user")
-
-
-def test_single_call_worker_alone_copies_pages_before_call(
-    tmp_path: Path,
-) -> None:
-    for name in ("call", "user"):
-        (tmp_path / name).mkdir()
-
-    of_one_call, stays = asyncio.run(_both(tmp_path))
-
-    assert of_one_call > stays + 1, (of_one_call, stays)
+@pytest.mark.anyio
+async def test_single_call_worker_alone_copies_pages_before_call(tmp_path: Path) -> None:
+    async with _waiting(tmp_path / "user", "user"):
+        stays = _least_mib()
+    async with _waiting(tmp_path / "call", "call"):
+        assert await becomes(lambda: _least_mib() > stays + 1), (stays, _least_mib())
