@@ -42,9 +42,7 @@ def unsigned(token: str) -> str:
     return f"{header.decode()}.{token.split('.')[1]}."
 
 
-def test_unknown_key_ids_do_not_trigger_endless_fetches(
-    issuer: Issuer, serve_to: Serve
-) -> None:
+def test_unknown_key_ids_do_not_trigger_endless_fetches(issuer: Issuer, serve_to: Serve) -> None:
     url = serve_to(**issuer.settings())
     assert asked(url, issuer.token()).status_code == 200
     before = issuer.fetches
