@@ -104,7 +104,7 @@ export function pytestOf(list: readonly Taken[]): string {
     "import asyncio",
     "",
     "from fastmcp import Client",
-    ...list.flatMap((taken) => ["", "", ...pytestOf(taken, names)]),
+    ...list.flatMap((taken) => ["", "", ...caseOf(taken, names)]),
     "",
   ].join("\n");
 }
@@ -112,7 +112,7 @@ export function pytestOf(list: readonly Taken[]): string {
 /** The tool file as a client starts it. */
 const FILE = { mcpServers: { tools: { command: "runner", args: ["serve", "FILE", "--transport", "stdio"] } } };
 
-function pytestOf(taken: Taken, names: Map<string, number>): string[] {
+function caseOf(taken: Taken, names: Map<string, number>): string[] {
   const failed = taken.run !== undefined && taken.run.status !== "done";
   const tool = taken.kind === "tool";
   const base = `test_${(taken.name ?? taken.target).replaceAll(/\W+/g, "_").replaceAll(/^_+|_+$/g, "").toLowerCase()}_${failed ? "fails_as_it_did" : "answers"}`;
