@@ -185,7 +185,7 @@ def test_faults_in_guard_section_reported_by_name(line: str, words: str, tmp_pat
 def test_guard_variable_refused_with_pointer_to_file(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RUNNER_OUTPUT_GUARD__MAX_INLINE_SIZE", "3")
 
-    with pytest.raises(UsageError, match=r"set up in runner\.toml, under \[output_guard\]"):
+    with pytest.raises(UsageError, match=r"this is set in runner\.toml, under \[output_guard\]"):
         load({})
 
 

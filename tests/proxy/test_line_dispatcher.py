@@ -244,7 +244,10 @@ async def test_unreadable_answer_ends_its_request_with_reason(server: Server) ->
     os.write(server.to_us, b'{"jsonrpc": "2.0", "result": {"a": %s}, "id": %d}\n' % (nested, ids[0]))
     server.say(id=ids[1], result=["no object"])
 
-    for request, words in ((deep, "nests deeper than 200 levels"), (odd, "no JSON-RPC message")):
+    for request, words in (
+        (deep, "nests deeper than 200 levels"),
+        (odd, "is not a JSON-RPC message"),
+    ):
         with pytest.raises(MCPError) as refused:
             await asyncio.wait_for(request, 30)
         assert words in refused.value.error.message

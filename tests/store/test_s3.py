@@ -98,16 +98,21 @@ def test_a_condition_lets_one_of_many_hosts_through(rgw: BucketAddress) -> None:
     bucket, probe = Bucket(rgw), f"{rgw.prefix}=probe"
     etag: str | None = None
     for match in (None, "first", "second"):
+        # An etag is a digest: with the content of the round before, its condition would still hold.
+        content = str(match)
         start = threading.Barrier(6)
         through: list[str] = []
 
         def want(
-            number: int, held: str | None = etag, start: threading.Barrier = start, seen: list[str] = through
+            number: int,
+            held: str | None = etag,
+            content: str = content,
+            start: threading.Barrier = start,
+            seen: list[str] = through,
         ) -> None:
             start.wait()
-            got = bucket.put_if(
-                f"{rgw.prefix}n", b"%d %d" % (number, len(seen)), absent=held is None, match=held, probe=probe
-            )
+            body = f"{content} {number}".encode()
+            got = bucket.put_if(f"{rgw.prefix}n", body, absent=held is None, match=held, probe=probe)
             seen.extend([] if got is None else [got])
 
         hosts = [threading.Thread(target=want, args=(number,)) for number in range(6)]
