@@ -117,10 +117,13 @@ class Spool(BlobStore):
     def hidden(self, scope: Scope | None = None) -> builtins.list[Entry]:
         """Return the notes of what a scope may have, or of all; blocks."""
         self._convert("")
-        places = [] if scope is None else [self.blobs.prefix(place.area) for place in places_for(scope)]
         found: builtins.list[Entry] = []
         with contextlib.suppress(NotADirectoryError, PermissionError):
-            for area in dict.fromkeys(places) if scope is not None else self.blobs.areas():
+            if scope is None:
+                areas = self.blobs.areas()
+            else:
+                areas = [*{self.blobs.prefix(place.area): None for place in places_for(scope)}]
+            for area in areas:
                 for blob in self.blobs.scan(f"{area}deleted/"):
                     content = self.blobs.get(blob.key)
                     with contextlib.suppress(DamagedEntry):

@@ -204,7 +204,8 @@ class BlobStore:
 
         def sizes() -> builtins.list[int]:
             with _as_call_errors():
-                return [*lengths_of(self._known(self._ready(place_of(scope).area), self._fresh_s)).values()]
+                known = self._known(self._ready(place_of(scope).area), self._fresh_s)
+                return [*lengths_of(known.entries.values()).values()]
 
         return await self._run("list", scope, sizes)
 
@@ -416,9 +417,9 @@ class BlobStore:
                 return None
 
     def _check_quota(self, alive: Iterable[Entry], incoming: Incoming) -> None:
-        files = {e.record.sha256: e.record.size for e in alive if _is_file(e)}
-        files.pop(incoming.sha256, None)
-        check_quota(incoming.size, sum(files.values()), self.rules.files)
+        lengths = lengths_of(alive)
+        lengths.pop(incoming.sha256, None)
+        check_quota(incoming.size, sum(lengths.values()), self.rules.files)
 
     def _room(
         self, area: str, alive: Iterable[Entry], old: Entry | None, scope: Scope, incoming: Incoming
@@ -677,12 +678,12 @@ class BlobStore:
         return None if size == entry.record.size else f"{size} of its {entry.record.size} bytes are there"
 
     def _note_use(self, key: str) -> None:
+        now = self._next()
         with self._lock:
-            self._uses[key] = 0
+            self._uses[key] = now
             self._uses.move_to_end(key)
             while len(self._uses) > _USES:
                 self._uses.popitem(last=False)
-        self._uses[key] = self._next()
 
     def _next(self) -> int:
         """Return a number above all that this store gave before, on the scale of all hosts."""
@@ -715,9 +716,9 @@ def _by_name(entries: Iterable[Entry]) -> list[Record]:
     return [entry.record for entry in order]
 
 
-def lengths_of(known: _Known) -> dict[str, int]:
+def lengths_of(entries: Iterable[Entry]) -> dict[str, int]:
     """Return the length of each content of files, by digest."""
-    return {e.record.sha256: e.record.size for e in known.entries.values() if _is_file(e) and not e.is_gone}
+    return {e.record.sha256: e.record.size for e in entries if _is_file(e) and not e.is_gone}
 
 
 def _free_id(prefix: str, sha256: str, alive: Iterable[Entry]) -> str:

@@ -17,7 +17,7 @@ from runner.store.local.blobs import LocalBlobs
 from runner.store.local.conversion import convert, is_old
 from runner.store.measuring import Meter
 from runner.store.protocol import Put, Record, Scope
-from runner.store.retention import RetentionRules, has_ended
+from runner.store.retention import RetentionRules
 from runner.store.store import BlobStore
 from runner.system.threads import run_in_thread
 
@@ -63,10 +63,8 @@ class LocalStore(BlobStore):
         """Return all that a user has here, of every session, observations too."""
 
         def all_of() -> builtins.list[Record]:
-            now = self.clock()
             found = self._known(self._ready(place_of(Scope(user_id=user)).area)).entries.values()
-            alive = [e for e in found if not has_ended(e.record.expires_at, now=now)]
-            return [entry.record for entry in sorted(alive, key=lambda entry: entry.put)]
+            return [each.record for each in sorted(filter(self._is_alive, found), key=lambda e: e.put)]
 
         return await run_in_thread(all_of)
 

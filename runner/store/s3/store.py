@@ -129,7 +129,7 @@ class S3Store(BlobStore):
     ) -> AbstractContextManager[Incoming]:
         eager = about.retention is Retention.FILES and size > PART_BYTES
         if eager:
-            lengths = lengths_of(self._known(area, self._fresh_s)).values()
+            lengths = lengths_of(self._known(area, self._fresh_s).entries.values()).values()
             # By its length it is a new file, so a pass of its own for the digest is saved.
             eager = size not in lengths and sum(lengths) + size <= self.rules.files.max_user_bytes
         return self._s3.receive(area, source, about, scope, eager=eager, day=f"{self.clock():%Y%m%d}")
