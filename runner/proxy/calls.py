@@ -78,27 +78,29 @@ class Calls:
     async def call(self, ctx: _Context, params: dict[str, Any], user: User) -> dict[str, Any]:
         """Return the result of a `tools/call`, by the contract or guarded."""
         request = observed(self.upstreams, self._request(ctx, params, user))
+        # As in `Call.run`: until there is an end, what ends the call is a cancellation.
+        outcome = Code.E_CANCELLED.name
         with CallScope(request.id):
             try:
-                self.upstreams.observers.check()
-                async with self.upstreams.upkeep.in_use(user):
-                    plain = replace(request, params=_tellable(dict(request.params)))
-                    result = await self._result(ctx, plain)
-            except asyncio.CancelledError:
-                record_end(self.upstreams, request, Code.E_CANCELLED.name)
-                raise
-            except (RemoteError, CallError) as error:
-                failure = remote_failure(error) if isinstance(error, RemoteError) else error
-                ours = GuardedCall(tool=request.tool, files=self.upstreams.files(user, trace=request.id))
-                # What a server says of its failure is as long as it likes.
-                result = await self.upstreams.guard.message(_failure(failure), ours, media_stay=False)
-                record_end(self.upstreams, request, failure.code.name)
-            except Exception:
-                # Its client gets it as it is, an error of JSON-RPC mostly.
-                record_end(self.upstreams, request, "error")
-                raise
-            # A question, and a task that was begun, are told as they came.
-            record_end(self.upstreams, request, "ok")
+                try:
+                    self.upstreams.observers.check()
+                    async with self.upstreams.upkeep.in_use(user):
+                        plain = replace(request, params=_tellable(dict(request.params)))
+                        result = await self._result(ctx, plain)
+                    # A question, and a task that was begun, go to the client as they came.
+                    outcome = "ok"
+                except (RemoteError, CallError) as error:
+                    failure = remote_failure(error) if isinstance(error, RemoteError) else error
+                    ours = GuardedCall(tool=request.tool, files=self.upstreams.files(user, trace=request.id))
+                    # What a server says of its failure is as long as it likes.
+                    result = await self.upstreams.guard.message(_failure(failure), ours, media_stay=False)
+                    outcome = failure.code.name
+                except Exception:
+                    # Its client gets it as it is, an error of JSON-RPC mostly.
+                    outcome = "error"
+                    raise
+            finally:
+                record_end(self.upstreams, request, outcome)
             result = redacted_result(self.upstreams.own_paths, result)
             if wants_report(params) and "content" in result:
                 result["_meta"] = {**(result.get("_meta") or {}), REPORT: self._report(request)}
