@@ -123,7 +123,7 @@ def most_message_bytes(settings: Settings) -> int:
 
 
 def _is_stream(response: httpx2.Response) -> bool:
-    """Return whether an answer is read event by event, whatever its declared type."""
+    """Return whether an answer is read event by event: declared so, and accepted by its request."""
     request = response.request
     wanted = request.method != "DELETE" and _EVENTS in request.headers.get("accept", "")
     kind = response.headers.get("content-type", "").lower()

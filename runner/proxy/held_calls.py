@@ -69,7 +69,7 @@ class _Call:
         await self.catch_up()
 
     async def catch_up(self) -> None:
-        """Notify the client what is held; return once all that is being told has been."""
+        """Send the client the held notifications; return once all of them were sent."""
         async with self.telling:
             while self.held and self.client is not None:
                 method, params = self.held.popleft()

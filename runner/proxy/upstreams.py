@@ -170,7 +170,7 @@ class _Front:
         return await connection.send_raw_request(method, params, {"timeout": ANSWER_S})
 
     async def tell(self, method: str, params: Mapping[str, Any]) -> None:
-        """Notify the client something; log messages only of the levels that it asked for."""
+        """Send the client a notification; log messages only of the levels that it asked for."""
         if not self.connection.done():
             size = len(json.dumps(params, default=str))
             if len(self.early) < _MOST_EARLY and size <= _MOST_EARLY_CHARS:
@@ -182,7 +182,7 @@ class _Front:
             await connection.notify(method, message)
 
     async def tell_early(self) -> None:
-        """Notify the client what the server said before it was there."""
+        """Send the client the notifications that came before it was connected."""
         early, self.early = self.early, []
         for method, params in early:
             # A client that is gone hears none of them.

@@ -232,7 +232,7 @@ class CallListener:
         await self.tell(notice(rung, self.deadlines))
 
     async def dropped(self, count: int) -> None:
-        """Notify the client how many notifications never reached it, if it wants to hear warnings."""
+        """Send the client the number of dropped notifications, if it accepts warnings."""
         words = f"{count} notifications of the tool were dropped: there were more than could be passed on"
         self.publish({"type": "tool_notice", "message": words})
         await self._warn(words)

@@ -30,7 +30,7 @@ _FETCH_S = 10.0
 
 
 class IssuerKeys(httpx2.AsyncBaseTransport):
-    """HTTP client options for fetching keys.
+    """HTTP transport that fetches the keys of an issuer, and returns earlier ones while it cannot.
 
     Args:
         clock: Says the time in seconds, from any moment on.

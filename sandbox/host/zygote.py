@@ -51,7 +51,7 @@ _IN_ORDER = ("age", "calls", "idle", "surplus", "drained", "session ended")
 _FIRST = 1
 _ANNOUNCEMENT_BYTES = 1 << 16
 _PROCESSORS = len(os.sched_getaffinity(0))
-# Of why worker not ready, which its caller is told and the log keeps.
+# Of the reason why a worker is not ready, for its caller and the log.
 _REASON_CHARS = 4096
 # Descriptors of one user that are open here only until they are closed.
 _MOST_BEHIND = 256
@@ -630,7 +630,7 @@ def _device_of(home: Path | None) -> int | None:
 
 
 def _refusal(message: bytes) -> SandboxError:
-    """Return why worker not ready, as its zygote or it has said."""
+    """Return the error of a worker that is not ready, by the message of its zygote or its own."""
     if message.startswith(NO_PROCESS):
         why = message.removeprefix(NO_PROCESS).decode(errors="replace")[:_REASON_CHARS]
         return NoProcess(f"no process could be started for a call: {why}")
