@@ -150,7 +150,10 @@ def _in_pieces(piece: Callable[[Surroundings], int]) -> Act:
 
     def act(place: Surroundings) -> None:
         for _ in range(_HELD_BYTES // LIMITS.file_bytes):
-            _mapped_file(piece(place), LIMITS.file_bytes)
+            descriptor = piece(place)
+            _mapped_file(descriptor, LIMITS.file_bytes)
+            # The mapping holds the file; else the limit of open files would stop the act.
+            os.close(descriptor)
 
     return act
 
