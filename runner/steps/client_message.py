@@ -316,7 +316,9 @@ def _content(draft: _Draft, value: dict[str, Any]) -> list[dict[str, Any]]:
                 # It is there itself; what else is known of it stands in `_meta`.
                 linked.add(file.id)
             own_blocks = _own_block(block, draft, own=own_texts, accepted=file)
-            linked |= {uris[each["uri"]] for each in own_blocks if each.get("uri") in uris}
+            # A tool's `uri` may be of any JSON type.
+            addresses = (each.get("uri") for each in own_blocks)
+            linked |= {uris[uri] for uri in addresses if isinstance(uri, str) and uri in uris}
             content += own_blocks
     if own_texts and draft.processed.errors:
         content.append(_text("\n".join(_refusal_lines(draft.processed))))

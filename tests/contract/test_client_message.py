@@ -10,7 +10,7 @@ import jsonschema
 import pytest
 from fastmcp import Client, FastMCP
 from fastmcp.utilities.types import Image
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from mcp_types import CallToolResult, Tool
 from pydantic import BaseModel
@@ -667,6 +667,7 @@ def test_model_view_of_a_stored_artifact_is_only_its_description() -> None:
 
 
 @given(st.dictionaries(st.sampled_from(["structuredContent", "content", "isError", "_meta"]), contract_like))
+@example({"content": [{"results": None, "uri": []}]})
 def test_any_result_becomes_sendable_message(wire: dict[str, Any]) -> None:
     for schema, delivery in itertools.product((OPEN, CLOSED, WRAPPED), Delivery):
         result = taken(wire, None, Shelf(), schema=schema)
