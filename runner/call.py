@@ -31,7 +31,6 @@ from typing import Any, ClassVar, TypeVar
 from runner.artifacts.put_while_running import RunningPuts
 from runner.contract.error_messages import lost, no_process, tool_not_found
 from runner.errors import CallError, Code
-from runner.homes.changes import Changes
 from runner.steps.authorization import authorize, authorize_scopes, authorize_widget
 from runner.steps.call import Call, observed
 from runner.steps.call_events import listener_of
@@ -228,8 +227,8 @@ class FileCall(Call):
         puts = RunningPuts(files=place.files, home=home, max_bytes=toolset.settings.max_artifact_bytes)
         self.listener.keep = puts.put
         params = {**request.params, "arguments": inputs.arguments}
-        changes = Changes() if home is not None else None
         with contextlib.ExitStack() as held:
+            changes = None if home is None else toolset.changes.begin(home.segment, home.fd)
             with contextlib.closing(changes) if changes is not None else contextlib.nullcontext():
                 lease, outcome = await run_in_lease(
                     toolset, request, params, user_pool, self.listener, spec=spec, changes=changes

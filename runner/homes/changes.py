@@ -1,14 +1,14 @@
-"""Files of a home that changed during a call: by change time, in the walk that measures the home.
+"""Files of a home that changed during calls, by change time, in the walk that measures the home.
 
-No tool can set the change time of a file (ctime), so one that is not older than the call was written, changed
-or renamed since the call began. Looking costs no walk of its own: `runner.homes.leftovers` measures a home
-before and after each call anyway, and tells of what it meets.
+No tool can set the change time of a file (ctime). So a file whose change time is not before the start of a
+call was written, changed or renamed since. `runner.homes.leftovers` measures a home before and after each
+call anyway, and reports each entry here.
 
-Several calls of one user may be under way in one home, in any number of runners, and no change time says
-whose a file is. So a file counts only once no other call is under way there: the call that ends last has what
-all of them wrote. A call in flight holds a lock of its open file description on the home's folder. The
-place of that lock is the time, in ns since 1970, from which on nobody has looked; a call that begins takes
-over the earliest place there is, so nothing is missed when the call that had it ends first.
+Several calls of one user may be in flight in one home, and no change time says which of them wrote a file.
+So files count once no other call is in flight there: the call that ends last lists what all of them wrote.
+`HomeChanges` counts the calls of this process, and keeps the start of the earliest. Other processes are seen
+by a lock of the open file description, which each process with a call in flight holds on the home's folder.
+A call that ends earlier leaves its files to the last, which may fail or ignore its own.
 
 Source: stat(2), inode(7) on st_ctime; fcntl(2) on open file description locks; requirements S1-24, S1-27;
 `docs/decisions/0034-collect-generated-files.md`.
@@ -16,18 +16,21 @@ Source: stat(2), inode(7) on st_ctime; fcntl(2) on open file description locks; 
 
 import fcntl
 import fnmatch
+import logging
 import os
 import stat
 import struct
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from runner.formats.database_logs import is_log_of_its_own
 from runner.system.openat import CONFINED, openat2
-from runner.system.threads import run_in_thread
 
-__all__ = ["ChangedFile", "Changes"]
+__all__ = ["ChangedFile", "Changes", "HomeChanges"]
+
+_log = logging.getLogger(__name__)
 
 _MOST = 1000
 # What SQLite calls a write-ahead log, and DuckDB.
@@ -35,11 +38,6 @@ _LOG, _LOG_OF_OTHERS = "-wal", ".wal"
 # What change times are taken from advances in steps, at most this long.
 _STEP_NS = 10_000_000
 _CLOCK_REALTIME_COARSE = 5
-# The first usually finds the place of the earliest call, and the second that there is none before it.
-_FEW_LOOKS = 2
-# Locks of calls are met in the order in which these began. Only a tool's own make for more looks than a few,
-# and all it brings about by that is that some of its own files are not told of.
-_MOST_LOOKS = 16
 # struct flock with 64-bit offsets: type, whence, start, length, process.
 _FLOCK = struct.Struct("hhqqi4x")
 
@@ -68,46 +66,85 @@ class ChangedFile(NamedTuple):
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
-class Changes:
-    """Changes in a home since a call began, or since the earliest overlapping one did.
+class _Home:
+    """The calls in flight in one home.
 
     Attributes:
-        beyond: How many changed files were met beyond the first 1000, which are all that is noticed.
+        lock: A descriptor of its folder, with the lock that other processes see; None without a call.
+        calls: How many calls of this process are in flight.
+        since_ns: The start of the earliest of them, in ns since 1970.
+        left: Files of calls that have ended, by path.
     """
 
-    beyond: int = 0
-    _since_ns: int = 0
-    _began_ns: int = 0
-    _lock: int | None = None
-    _began_alone: bool = True
-    _before: dict[int, tuple[int, int]] = field(default_factory=dict)
-    _found: dict[str, ChangedFile] = field(default_factory=dict)
+    lock: int | None = None
+    calls: int = 0
+    since_ns: int = 0
+    left: dict[str, ChangedFile] = field(default_factory=dict)
 
-    async def begin(self, home_fd: int) -> None:
-        """Be under way in a home from now on, until `end`.
+
+@dataclass(slots=True, eq=False)
+class HomeChanges:
+    """Changes in all homes of one runner, by name of the home."""
+
+    _homes: dict[str, _Home] = field(default_factory=dict)
+
+    def begin(self, segment: str, home_fd: int) -> "Changes":
+        """Return the changes of a call that is in flight from now until `Changes.end`.
 
         Raises:
             OSError: The home cannot be opened.
         """
-        self._lock = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=home_fd)
+        known = self._homes.setdefault(segment, _Home())
         now_ns = time.clock_gettime_ns(_CLOCK_REALTIME_COARSE)
-        self._began_ns = self._since_ns = now_ns
-        # A tool may hold locks on its home as well, a hundred thousand, and each look passes them all.
-        if not self._takes_over(_FEW_LOOKS):
-            # A call that ends meanwhile must not find itself alone.
-            self._hold()
-            await run_in_thread(self._takes_over, _MOST_LOOKS)
-        self._began_alone = self._since_ns == now_ns and not self._is_locked(0, 0)
-        self._hold()
+        if known.lock is None:
+            known.lock = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=home_fd)
+            _flock(known.lock, fcntl.F_OFD_SETLK, fcntl.F_RDLCK)
+            known.since_ns = now_ns
+        is_alone = known.calls == 0 and not _is_locked(known.lock)
+        known.calls += 1
+        return Changes(_home=known, _began_ns=now_ns, _since_ns=known.since_ns, _began_alone=is_alone)
 
-    def close(self) -> None:
-        """Be under way no more, whatever came of the call."""
-        self.end()
+    def left(self, segment: str) -> list[ChangedFile]:
+        """Return the files that ended calls have left, by path."""
+        known = self._homes.get(segment)
+        return [] if known is None else sorted(known.left.values())
+
+    def take_left(self, segment: str, home_fd: int) -> list[ChangedFile]:
+        """Return the files that ended calls have left and that still exist, and forget them."""
+        files = self.left(segment)
+        if files:
+            self._homes[segment].left.clear()
+        return [change for change in files if _exists(change, home_fd)]
+
+    def forget(self, segment: str) -> None:
+        """Forget a home that is removed."""
+        known = self._homes.pop(segment, None)
+        if known is not None and known.left:
+            _log.warning("generated files lost with home", extra={"count": len(known.left)})
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Changes:
+    """Changes in a home since a call began, or since the earliest overlapping one did.
+
+    Attributes:
+        beyond: How many changed files there are beyond the first 1000, which are all that is noticed.
+    """
+
+    beyond: int = 0
+    _home: _Home
+    _began_ns: int
+    _since_ns: int
+    _began_alone: bool
+    _has_ended: bool = False
+    _before: dict[int, tuple[int, int]] = field(default_factory=dict)
+    _found: dict[str, ChangedFile] = field(default_factory=dict)
 
     @property
     def is_alone(self) -> bool:
-        """True if no other call is under way in the home now."""
-        return self._lock is not None and not self._is_locked(0, 0)
+        """True if no other call is in flight in the home now."""
+        home = self._home
+        return not self._has_ended and home.calls == 1 and home.lock is not None and not _is_locked(home.lock)
 
     def there_before(self, found: os.stat_result) -> None:
         """Record an entry that existed when the call began."""
@@ -119,7 +156,7 @@ class Changes:
         """Record an entry, as `./folder/file`, that exists when the call has answered."""
         if found.st_ctime_ns < self._since_ns or not stat.S_ISREG(found.st_mode):
             return
-        # Of a call that is still under way it is looked at with all that that one has changed.
+        # Else an earlier call that is in flight may have written it in that step.
         if self._began_alone and self._was_before(found.st_ino, found.st_ctime_ns, found.st_size):
             return
         seen = ChangedFile(path.removeprefix("./"), found.st_ino, found.st_size, found.st_ctime_ns)
@@ -135,12 +172,12 @@ class Changes:
     def _of_log(self, log: ChangedFile) -> ChangedFile | None:
         """Return the change of the database whose log it is: what was committed may stand only there."""
         other = log if log.file.endswith(_LOG_OF_OTHERS) else None
-        if self._lock is None or not log.size:
+        if self._home.lock is None or not log.size:
             return other
         # Both are of one length.
         file = log.file[: -len(_LOG)]
         try:
-            fd = openat2(self._lock, file, os.O_PATH | os.O_NOFOLLOW, resolve=CONFINED)
+            fd = openat2(self._home.lock, file, os.O_PATH | os.O_NOFOLLOW, resolve=CONFINED)
         except OSError:
             return other
         try:
@@ -153,17 +190,32 @@ class Changes:
         return ChangedFile(file, database.st_ino, database.st_size + log.size, changed_ns)
 
     def end(self) -> bool:
-        """Be under way no more; say whether no other call is, so that what changed is nobody else's."""
-        if self._lock is None:
+        """End the call; return whether no other is in flight, so that all that changed is for this one."""
+        home = self._home
+        if self._has_ended:
             return False
-        lock, self._lock = self._lock, None
+        self._has_ended = True
+        home.calls -= 1
+        if home.calls or home.lock is None:
+            return False
+        lock, home.lock = home.lock, None
         try:
-            # First let go, then look: of two calls that end at once, both may find themselves last, but
-            # never none.
-            _flock(lock, fcntl.F_OFD_SETLK, fcntl.F_UNLCK, 0, 0)
-            return _flock(lock, fcntl.F_OFD_GETLK, fcntl.F_WRLCK, 0, 0)[0] == fcntl.F_UNLCK
+            # Unlock first, then look: of calls of two processes that end at once both may be last, but never
+            # none.
+            _flock(lock, fcntl.F_OFD_SETLK, fcntl.F_UNLCK)
+            return not _is_locked(lock)
         finally:
             os.close(lock)
+
+    def close(self) -> None:
+        """End the call, if it has not ended."""
+        self.end()
+
+    def leave(self, files: Iterable[ChangedFile]) -> None:
+        """Leave files, 1000 of a home at most, to the call that ends last."""
+        for change in files:
+            if change.file in self._home.left or len(self._home.left) < _MOST:
+                self._home.left[change.file] = change
 
     @property
     def found_since_begin(self) -> list[ChangedFile]:
@@ -183,28 +235,6 @@ class Changes:
     def _was_before(self, inode: int, changed_ns: int, size: int) -> bool:
         return self._before.get(inode) == (changed_ns, size)
 
-    def _takes_over(self, looks: int) -> bool:
-        """Take over the earliest place of a lock that so many looks find; say whether that is the first."""
-        for _ in range(looks):
-            if self._since_ns <= 0:
-                return True
-            kind, _, start, _, _ = self._query(0, self._since_ns)
-            if kind == fcntl.F_UNLCK:
-                return True
-            self._since_ns = max(0, start)
-        return False
-
-    def _hold(self) -> None:
-        assert self._lock is not None  # noqa: S101 - only called while it is held
-        _flock(self._lock, fcntl.F_OFD_SETLK, fcntl.F_RDLCK, self._since_ns, 1)
-
-    def _is_locked(self, start: int, length: int) -> bool:
-        return self._query(start, length)[0] != fcntl.F_UNLCK
-
-    def _query(self, start: int, length: int) -> tuple[int, int, int, int, int]:
-        assert self._lock is not None  # noqa: S101 - only asked while it is held
-        return _flock(self._lock, fcntl.F_OFD_GETLK, fcntl.F_WRLCK, start, length)
-
 
 def _has_log_of_its_own(handle: int) -> bool:
     try:
@@ -214,10 +244,24 @@ def _has_log_of_its_own(handle: int) -> bool:
         return False
 
 
-def _flock(fd: int, command: int, kind: int, start: int, length: int) -> tuple[int, int, int, int, int]:
-    answer = fcntl.fcntl(fd, command, _FLOCK.pack(kind, os.SEEK_SET, start, length, 0))
-    kind, whence, start, length, pid = _FLOCK.unpack(answer)
-    return kind, whence, start, length, pid
+def _flock(fd: int, command: int, kind: int) -> int:
+    """Set or query a lock of the whole folder; return the kind of lock that stands in the way."""
+    answer = fcntl.fcntl(fd, command, _FLOCK.pack(kind, os.SEEK_SET, 0, 0, 0))
+    found: int = _FLOCK.unpack(answer)[0]
+    return found
+
+
+def _is_locked(fd: int) -> bool:
+    """Return whether another process has a call in flight in an open home."""
+    return _flock(fd, fcntl.F_OFD_GETLK, fcntl.F_WRLCK) != fcntl.F_UNLCK
+
+
+def _exists(change: ChangedFile, home_fd: int) -> bool:
+    try:
+        os.stat(change.file, dir_fd=home_fd, follow_symlinks=False)
+    except OSError:
+        return False
+    return True
 
 
 def _is_output(file: str) -> bool:

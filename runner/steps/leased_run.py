@@ -61,8 +61,6 @@ async def run_in_lease(
         "answer_bytes": limits.frame_bytes,
         "secrets": secrets.values,
     }
-    if user_pool.home is not None and changes is not None:
-        await changes.begin(user_pool.home.fd)
     leftovers = None
     # Workers that may only read a home leave nothing there.
     if user_pool.home is not None and user_pool.key.access is HomeAccess.WRITE:
@@ -155,7 +153,7 @@ async def _run_and_discard(
         alone = changes is not None and changes.is_alone and not user_pool.pool.has_jobs
         if ended and alone and leftovers is not None and user_pool.home is not None:
             await lease.at_rest()
-            others = toolset.handed_over.seen(user_pool.home.segment)
+            others = toolset.changes.left(user_pool.home.segment)
             await run_in_thread(leftovers.beside(others).discard, user_pool.home.fd)
     if not outcome.begun:
         raise lease.zygote.loss or ZygoteDied(f"a worker ended before its call ({outcome.status})")

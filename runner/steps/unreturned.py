@@ -1,7 +1,6 @@
 """Collector of files that a call wrote and did not return.
 
-The last call that is under way in a home tells of all that changed there; the others hand over to it what
-they have seen.
+The call that ends last in a home lists all that changed there; the others leave what they found to it.
 
 Source: requirements S1-24, S1-27; `docs/decisions/0034-collect-generated-files.md`.
 """
@@ -57,13 +56,13 @@ def left_of(
     def of(normalised: Normalised) -> list[ChangedFile]:
         if not is_last:
             during = [] if mode == "ignore" else _nameable(changes.found_since_begin, secrets)
-            toolset.handed_over.add(home.segment, not_returned(during, normalised, home, put=puts.kept))
+            changes.leave(not_returned(during, normalised, home, put=puts.kept))
             return []
         seen = {change.file for change in found}
-        others = [each for each in toolset.handed_over.take(home) if each.file not in seen]
+        others = [each for each in toolset.changes.take_left(home.segment, home.fd) if each.file not in seen]
         return not_returned([*found, *others], normalised, home, put=puts.kept)
 
-    if not (found or toolset.handed_over.seen(home.segment)):
+    if not (found or toolset.changes.left(home.segment)):
         return None
     rules = _rules(toolset, request, spec, home, lease)
     return UnreturnedFiles(
@@ -80,7 +79,7 @@ async def left_by_others(
     toolset: Toolset, request: Request, spec: ToolSpec, home: HomeLease, lease: Lease
 ) -> Mapping[str, Any] | None:
     """Keep what calls have handed over to one that has failed; return what `meta_data` says of it."""
-    others = toolset.handed_over.take(home)
+    others = toolset.changes.take_left(home.segment, home.fd)
     if not others:
         return None
     await lease.at_rest()

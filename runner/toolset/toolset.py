@@ -19,7 +19,7 @@ from runner.errors import RunnerError
 from runner.files.my_files import open_library
 from runner.files.sessions import KnownSessions
 from runner.homes.full_disk import told_of_no_room
-from runner.homes.handed_over import HandedOver
+from runner.homes.changes import HomeChanges
 from runner.homes.homes import Homes
 from runner.homes.scratch import sweep
 from runner.observation.metrics import Gauges
@@ -91,7 +91,7 @@ class Toolset(CallServices):
     tier: Tier
     keep_s: float = 0
     secrets: Secrets = field(default_factory=Secrets)
-    handed_over: HandedOver = field(default_factory=HandedOver)
+    changes: HomeChanges = field(default_factory=HomeChanges)
     further_faults: Callable[[], Awaitable[Mapping[str, str]]] | None = None
     waiting_elsewhere: Callable[[], int] | None = None
     session_ended: Callable[[str], Awaitable[None]] | None = None
@@ -565,7 +565,7 @@ class Toolset(CallServices):
                 # One of a user's pools may be idle for long while the other is used.
                 if all(other.segment != key.segment for other in self._user_pools):
                     self.state.forget(key.segment)
-                    self.handed_over.forget(key.segment)
+                    self.changes.forget(key.segment)
 
     def has_jobs(self, segment: str) -> bool:
         """Return whether something that a call of this user began goes on between calls."""

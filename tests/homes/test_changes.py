@@ -7,18 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from runner.homes.changes import Changes
+from runner.homes.changes import ChangedFile, HomeChanges
 from sandbox.host.home_usage import measure
 
-pytestmark = pytest.mark.anyio
 
-
-async def changed(home: Path, statement: str, connection: sqlite3.Connection) -> list[tuple[str, int]]:
+def changed(home: Path, statement: str, connection: sqlite3.Connection) -> list[tuple[str, int]]:
     """Return the files, with their inodes, that a statement changes in a home."""
     fd = os.open(home, os.O_RDONLY | os.O_DIRECTORY)
-    changes = Changes()
+    changes = HomeChanges().begin("alice", fd)
     try:
-        await changes.begin(fd)
         for path in home.iterdir():
             changes.there_before(path.stat())
         connection.execute(statement)
@@ -29,7 +26,7 @@ async def changed(home: Path, statement: str, connection: sqlite3.Connection) ->
         os.close(fd)
 
 
-async def test_a_commit_in_a_log_changes_its_database(tmp_path: Path) -> None:
+def test_a_commit_in_a_log_changes_its_database(tmp_path: Path) -> None:
     path = tmp_path / "notes.db"
     (tmp_path / "lone-wal").write_text("no log of any file")
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
@@ -37,15 +34,15 @@ async def test_a_commit_in_a_log_changes_its_database(tmp_path: Path) -> None:
         connection.execute("CREATE TABLE notes(body)")
         before = path.stat()
 
-        assert await changed(tmp_path, "SELECT * FROM notes", connection) == []
-        found = await changed(tmp_path, "INSERT INTO notes VALUES('one')", connection)
+        assert changed(tmp_path, "SELECT * FROM notes", connection) == []
+        found = changed(tmp_path, "INSERT INTO notes VALUES('one')", connection)
 
         assert found == [("notes.db", before.st_ino)]
         assert path.stat().st_ctime_ns == before.st_ctime_ns
 
 
 @pytest.mark.parametrize(("head", "file"), [(bytes(8) + b"DUCK", "x.db"), (b"speech", "x.db.wal")])
-async def test_a_log_of_duckdb_changes_its_database(tmp_path: Path, head: bytes, file: str) -> None:
+def test_a_log_of_duckdb_changes_its_database(tmp_path: Path, head: bytes, file: str) -> None:
     (tmp_path / "x.db").write_bytes(head)
     (tmp_path / "x.db.wal").write_bytes(b"before")
     with closing(sqlite3.connect(":memory:")) as connection:
@@ -54,6 +51,39 @@ async def test_a_log_of_duckdb_changes_its_database(tmp_path: Path, head: bytes,
             (tmp_path / "x.db.wal").write_bytes(b"written meanwhile")
 
         connection.create_function("write", 0, write)
-        found = await changed(tmp_path, "SELECT write()", connection)
+        found = changed(tmp_path, "SELECT write()", connection)
 
     assert [name for name, _ in found] == [file]
+
+
+def test_files_are_for_the_call_that_ends_last_in_any_host(tmp_path: Path) -> None:
+    fd = os.open(tmp_path, os.O_RDONLY | os.O_DIRECTORY)
+    here, elsewhere = HomeChanges(), HomeChanges()
+
+    first = here.begin("alice", fd)
+    alone = [first.is_alone]
+    second = here.begin("alice", fd)
+    alone.append(first.is_alone)
+    last = [second.end()]
+    foreign = elsewhere.begin("alice", fd)
+    alone.append(first.is_alone)
+    last.append(first.end())
+    alone.append(foreign.is_alone)
+    last.append(foreign.end())
+
+    assert alone == [True, False, False, True]
+    assert last == [False, False, True]
+    os.close(fd)
+
+
+def test_files_left_by_ended_calls_are_taken_once_if_they_exist(tmp_path: Path) -> None:
+    fd = os.open(tmp_path, os.O_RDONLY | os.O_DIRECTORY)
+    changes = HomeChanges()
+    (tmp_path / "there.txt").touch()
+    with closing(changes.begin("alice", fd)) as call:
+        call.leave(ChangedFile(name, 1, 1, 1) for name in ("gone.txt", "there.txt"))
+
+    assert [change.file for change in changes.left("alice")] == ["gone.txt", "there.txt"]
+    assert [change.file for change in changes.take_left("alice", fd)] == ["there.txt"]
+    assert changes.left("alice") == []
+    os.close(fd)
