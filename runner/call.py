@@ -19,7 +19,6 @@ lists, completions) are calls too: `relay` runs each in a worker of its user, wh
 all requests have a home (`homes_for = "all"`).
 """
 
-import asyncio
 import contextlib
 import logging
 import time
@@ -31,6 +30,7 @@ from typing import Any, ClassVar, TypeVar
 from runner.artifacts.put_while_running import RunningPuts
 from runner.contract.error_messages import lost, no_process, tool_not_found
 from runner.errors import CallError, Code
+from runner.formats.json_size import least_chars
 from runner.steps.authorization import authorize, authorize_scopes, authorize_widget
 from runner.steps.call import Call, observed
 from runner.steps.call_events import listener_of
@@ -45,6 +45,7 @@ from runner.steps.told_denials import denial_facts
 from runner.steps.unreturned import left_by_others, left_of
 from runner.steps.verdict import judge
 from runner.system.logging_setup import CallScope
+from runner.system.turns import turn
 from runner.toolset.catalog import ToolSpec
 from runner.toolset.toolset import Toolset
 from runner.toolset.user_pool import HomeAccess, PoolKey, UserPool
@@ -149,10 +150,7 @@ class FileCall(Call):
         else:
             # The tool may have been looked for in a worker: by now it is later than it was.
             toolset.rates.admit(request.counted, now=time.monotonic())
-        # To read the request, to look at each argument, and what comes then, each take a turn of the loop.
-        await asyncio.sleep(0)
-        check_json(request.params)
-        await asyncio.sleep(0)
+        await _check(request)
         if remote is None:
             return await self.execute_admitted(spec)
         async with toolset.drain.call(self.listener.tell), _place_here(toolset, request):
@@ -342,9 +340,7 @@ async def relay(
         WireError: The server answered with a JSON-RPC error.
         CallError: The worker did not answer, or could not be asked.
     """
-    check_json(request.params)
-    # It looks at each of them, and so does what comes now.
-    await asyncio.sleep(0)
+    await _check(request)
     listener = listener or _listener(toolset, request, None)
     request, user = _with_limits(toolset, request, None), request.user
     if remote is not None:
@@ -397,6 +393,20 @@ async def _relayed(
     lease, outcome = await run_in_lease(toolset, request, request.params, user_pool, listener, spec=None)
     _release(toolset, lease)
     return outcome
+
+
+async def _check(request: Request) -> None:
+    """Check the params of a request. Reading, checking and writing long ones are turns of the event loop.
+
+    Raises:
+        CallError: They hold a value that JSON does not have.
+    """
+    is_long = least_chars(request.params, SHORT_BYTES) > SHORT_BYTES
+    if is_long:
+        await turn()
+    check_json(request.params)
+    if is_long:
+        await turn()
 
 
 @contextlib.asynccontextmanager

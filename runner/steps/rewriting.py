@@ -161,14 +161,13 @@ def _from_text(value: Any, argument: str, schema: Mapping[str, Any]) -> Any:
 
 def _names(arguments: Mapping[str, Any], keys: tuple[str, ...]) -> tuple[str, ...]:
     """Return the names in some arguments, each once."""
-    values = [item for key in keys if key in arguments for item in _items(arguments[key])]
-    names = dict.fromkeys(item for item in values if isinstance(item, str) and not _PLACE.match(item))
-    # Each is looked up.
-    if len(names) > _MOST_NAMES:
-        message = (
-            f"{' and '.join(keys)} name {len(names)} files; at most {_MOST_NAMES} are looked up for a call"
-        )
-        raise invalid_argument(message, argument=keys[0])
+    names: dict[str, None] = {}
+    for item in (item for key in keys if key in arguments for item in _items(arguments[key])):
+        if isinstance(item, str) and not _PLACE.match(item):
+            names[item] = None
+            if len(names) > _MOST_NAMES:
+                words = f"{' and '.join(keys)} name more than {_MOST_NAMES} files"
+                raise invalid_argument(f"{words}, which is as many as are looked up", argument=keys[0])
     return tuple(names)
 
 
