@@ -258,7 +258,7 @@ def drawn(count: int) -> tuple[Example, ...]:
     [
         ("serve", NEWEST_SESSION, FEW),
         *(
-            pytest.param(way, version, MANY, marks=pytest.mark.release)
+            pytest.param(way, version, MANY, marks=[pytest.mark.release, pytest.mark.timeout(3600)])
             for way in WAYS
             for version in (NEWEST_SESSION, NEWEST)
         ),
