@@ -17,7 +17,7 @@ from mcp_types import ToolAnnotations
 from runner.widgets import BUILTIN, Csp, add_widgets, builtin
 from runner.widgets.forms import Chat, Dashboard, Demo, Form, SearchResult, SearchResults, Stat, Table
 
-# Strict: a boolean is no number, and a number is no text.
+# Strict: a boolean is not a number, and a number is not text.
 mcp = FastMCP("chatui", version="1.0.0", strict_input_validation=True)
 
 CSP = Csp(resources=("web-sandbox.oaiusercontent.com",))

@@ -298,13 +298,13 @@ def _take_files(value: dict[str, Any], blocks: Mapping[int, Mapping[str, Any]], 
         for entry in entries:
             intake.artifact(entry)
     if artifacts is not None and not isinstance(artifacts, list):
-        intake.warnings.append("artifacts is no array, ignored")
+        intake.warnings.append("artifacts is not an array, ignored")
     _take_legacy(value, intake)
     deferred = value.get("deferred_artifacts")
     for entry in deferred if isinstance(deferred, list) else ():
         intake.defer(entry)
     if deferred is not None and not isinstance(deferred, list):
-        intake.warnings.append("deferred_artifacts is no array, ignored")
+        intake.warnings.append("deferred_artifacts is not an array, ignored")
     for index, block in blocks.items():
         if block["type"] in _MEDIA or (block["type"] == "resource" and "blob" in block["resource"]):
             intake.block(index, block)
@@ -320,7 +320,7 @@ def _take_legacy(value: dict[str, Any], intake: Intake) -> None:
         if items and value.get("artifacts"):
             intake.warnings.append(f"{key} is ignored beside artifacts")
         elif items is not None and not isinstance(items, list):
-            intake.warnings.append(f"{key} is no array, ignored")
+            intake.warnings.append(f"{key} is not an array, ignored")
     if not value.get("artifacts"):
         intake.legacy(*legacy.values())
 
@@ -364,7 +364,7 @@ def _object(value: dict[str, Any], key: str, warnings: list[str]) -> dict[str, A
     item = value.pop(key, None)
     if item is None or isinstance(item, dict):
         return item
-    warnings.append(f"{key} is no object, ignored")
+    warnings.append(f"{key} is not an object, ignored")
     return None
 
 

@@ -433,7 +433,7 @@ def _secrets(settings: Settings) -> Iterator[DoctorLine]:
             name="secret",
             level=Level.MISSING if fault else Level.OK,
             detail=fault or f"{said}: {secret.report}",
-            cure=f"the server does not start without it; mend it, or take [secrets.{name}] out"
+            cure=f"the server does not start without it; fix it, or take [secrets.{name}] out"
             if fault
             else None,
         )

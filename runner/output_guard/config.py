@@ -291,7 +291,7 @@ def _sentence(fault: Any, written: Place) -> str:
         if written[-1] in _REMOVED:
             return f"{place}: the setting was removed: {_REMOVED[written[-1]]}"
         near = nearest(str(fault["loc"][-1]), _known_names(), most=1)
-        return f"{place} is no setting" + (f"; did you mean {near[0]}?" if near else "")
+        return f"{place} is not a setting" + (f"; did you mean {near[0]}?" if near else "")
     said = fault["msg"].removeprefix("Value error, ")
     return f"{place}: {said} (got {str(fault['input'])[:80]!r})"
 

@@ -36,7 +36,7 @@ async def read_artifact(files: MyFiles, uri: str) -> dict[str, Any]:
     """
     file = await files.by_id(artifact_id(uri) or "")
     if file is None:
-        message = f"Resource not found: {uri!r}; it is no file of this user, or was removed"
+        message = f"Resource not found: {uri!r}; it is not a file of this user, or was removed"
         raise MCPError(code=mcp_types.INVALID_PARAMS, message=message, data={"uri": uri})
     offset, length = _range(uri, uri.partition("?")[2], file)
     # With what may be left of the last character.

@@ -273,7 +273,7 @@ def _pattern(pattern: str) -> Any:
     except re2.error as error:
         reason = error.args[0] if error.args else "not understood"
         text = reason.decode("utf-8", "replace") if isinstance(reason, bytes) else str(reason)
-        message = f"the pattern {pattern[:100]!r} is no RE2 expression: {text}"
+        message = f"the pattern {pattern[:100]!r} is not an RE2 expression: {text}"
         raise CallError(Code.E_INVALID_ARGUMENT, message) from None
 
 

@@ -176,7 +176,7 @@ class IncomingLines(_Stream):
         if not self._unreadable.takes(1, now=now):
             log.warning("connection closed: invalid lines", extra={"lines": MOST_UNREADABLE})
             self._whole, self._at = b"", 0
-            self._give_up(f"it said {MOST_UNREADABLE:,} lines that are no messages")
+            self._give_up(f"it sent {MOST_UNREADABLE:,} lines that are not messages")
 
     async def _next(self) -> SessionMessage | Unreadable:
         while True:

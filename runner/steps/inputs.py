@@ -45,7 +45,7 @@ def check_json(params: Mapping[str, Any]) -> None:
         if found is not None:
             where, number = found
             word = "NaN" if math.isnan(number) else "Infinity" if number > 0 else "-Infinity"
-            message = f"{where} is {word}, which is no JSON value; send a finite number, null or text"
+            message = f"{where} is {word}, which is not a JSON value; send a finite number, null or text"
             raise invalid_argument(message, argument=where) from error
         raise invalid_argument(f"The arguments cannot be written as JSON: {error}") from error
     except TypeError as error:

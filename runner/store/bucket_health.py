@@ -31,7 +31,7 @@ _KEY = re.compile(
 
 
 def fault_of(settings: Settings) -> StoreFault | None:
-    """Ask the server of `settings.store`, which is in S3; return what is wrong, or None."""
+    """Return the fault of `settings.store`, which is in S3, or None."""
     try:
         address = s3_address(settings)
         # Only here: boto3 takes a while to import.
@@ -49,7 +49,7 @@ def fault_of(settings: Settings) -> StoreFault | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lost:
-    """What a listing tells of lost records.
+    """The lost records that a listing found.
 
     Attributes:
         files: How many artifacts have lost their record, at least.

@@ -1,4 +1,4 @@
-"""Whether a store can be used right now: cheap to ask, bounded in time, at most one look at once.
+"""Availability of a store: checked once at a time, within a time limit, and cached for a few seconds.
 
 A disk or a server that hangs would take a thread for each question, and one that is asked ten times a
 second would do nothing else. So a look has a thread of its own, which nobody waits for at the end of the
@@ -15,7 +15,7 @@ __all__ = ["Check"]
 
 
 class Check:
-    """What was found when somebody last looked.
+    """The cached result of the last check.
 
     Args:
         limit_s: How long a look may take before it counts as a fault, in seconds.
@@ -49,7 +49,7 @@ class Check:
 
 def _started(look: Callable[[], str | None]) -> Future[str | None]:
     found: Future[str | None] = Future()
-    # Whoever waits may be cancelled; the look is everybody's and goes on.
+    # A caller that waits may be cancelled; the check is shared and continues.
     found.set_running_or_notify_cancel()
 
     def run() -> None:

@@ -1,4 +1,4 @@
-"""What an operator sees of a store: how much it keeps, what waits for it, and what it did not take."""
+"""Metrics of a store: stored bytes, pending files and failed puts."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -25,11 +25,11 @@ class Measurable(Protocol):
 
 @dataclass(slots=True, eq=False)
 class Meter:
-    """What a store counts.
+    """Counters of a store.
 
     Attributes:
         failed_puts: How often a file was not taken.
-        clock: Says the time in seconds, from any moment on.
+        clock: Returns the time in seconds, from any origin.
     """
 
     failed_puts: int = 0
@@ -38,7 +38,7 @@ class Meter:
 
     @contextmanager
     def counting(self) -> Iterator[None]:
-        """Count it where a file is not taken: not what a limit refuses, which is no fault of the store's."""
+        """Count a put that fails with `E_STORE`; refusals by a limit are not counted."""
         try:
             yield
         except CallError as error:

@@ -43,7 +43,7 @@ def does_not_fit(name: str | None) -> CallError:
 
 
 def is_lost(record: Record) -> bool:
-    """Say whether a record only describes what no store has kept."""
+    """Return whether a record only describes bytes that were not stored."""
     return record.said.source.get("truncated") is True and "original_size" in record.said.source
 
 
@@ -78,7 +78,7 @@ class NoStore(MemoryStore):
             raise not_kept(about.name)
         if not self._warned:
             self._warned = True
-            _log.warning("No ArtifactStore configured: files and large outputs are not kept, only described")
+            _log.warning("No ArtifactStore configured: contents dropped")
         digest, size = content
         return Record(
             id=f"{about.id_prefix}{digest[:12]}",

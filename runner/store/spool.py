@@ -298,7 +298,7 @@ class SpoolingStore:
         removals = await self.spool.sweep()
         unsure = await asyncio.to_thread(self.spool.unsure)
         if unsure:
-            _log.error("waiting files without a readable record", extra={"files": unsure})
+            _log.error("spool records unreadable", extra={"files": unsure})
         return [*removals, *await self.store.sweep()]
 
     async def fault(self) -> str | None:
@@ -351,7 +351,7 @@ class SpoolingStore:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(within_s):
                     if await self.store.fault() is None:
-                        _log.info("sending what waits for the store", extra={"files": len(waiting)})
+                        _log.info("pending artifact uploads started", extra={"files": len(waiting)})
                         await self._send_several(waiting)
         return len(await asyncio.to_thread(self.spool.all))
 
@@ -421,7 +421,7 @@ class SpoolingStore:
                 wait_s = delay_s(attempts, random.random())  # noqa: S311 - not a secret
                 self._due[kept.blob] = attempts, self.now() + timedelta(seconds=wait_s)
                 facts = {"artifact": record.id, "attempts": attempts, "code": error.code.name}
-                _log.warning("artifact still waits for the store", extra=facts)
+                _log.warning("artifact upload postponed", extra=facts)
                 return False
         self._due.pop(kept.blob, None)
         if await asyncio.to_thread(self.spool.forget, kept):
@@ -443,7 +443,7 @@ class SpoolingStore:
                     await self.store.delete(record.id, scope=record.scope, name=record.name)
         except CallError as error:
             facts = {"artifact": gone.record.id, "code": error.code.name}
-            _log.warning("deleted artifact may still be in the store", extra=facts)
+            _log.warning("artifact deletion failed", extra=facts)
             return
         await asyncio.to_thread(self.spool.blobs.delete, gone.key)
 

@@ -130,7 +130,7 @@ def _refusal(one: _Named, settings: Settings, programs: Sequence[Path]) -> str |
         return f"{shown} holds processes, devices or sockets of this machine and is never lent"
     if shared(one.path):
         return (
-            f"{shown} as a whole is nobody's to lend: keys and files of others lie in it; name a folder in it"
+            f"{shown} as a whole cannot be granted: keys and files of others lie in it; name a folder in it"
         )
     return _secret(one, shown, settings) or (_changeable(one, shown, programs) if one.writes else None)
 

@@ -23,8 +23,7 @@ _NOTE = struct.Struct("q")
 # Who is killed while writing a note leaves it locked; a note that is wrong is better than a wait for ever.
 _NOTE_S = 1.0
 _FORK_ONLY = (
-    "processes that are started anew cannot share locks here, only forked ones can: "
-    'use multiprocessing.get_context("fork")'
+    'spawned processes cannot share locks here, only forked ones can: use multiprocessing.get_context("fork")'
 )
 
 

@@ -355,7 +355,7 @@ FORGERIES: dict[str, list[list[Any]]] = {
     "deep nesting": [["A", "[" * 100_000, 0]],
     "a number of many digits": [["A", '{"result": ' + "9" * 10_000 + "}", 0]],
     "no result": [["A", "{}", 0]],
-    "a result that is none": [["A", '{"result": 5, "raised": 7, "error": 9}', 0]],
+    "a malformed result": [["A", '{"result": 5, "raised": 7, "error": 9}', 0]],
 }
 
 

@@ -381,7 +381,7 @@ def test_file_ending_its_process_is_named(run: Callable[..., Ran], folder: Path,
             ". is a folder, and none of fastmcp.json, server.py, __init__.py, main.py, app.py, mcp.py, "
             "__main__.py in it makes a server; name the Python file that does",
         ),
-        (["notes.txt", "hi"], "notes.txt is no Python file: its name must end in .py"),
+        (["notes.txt", "hi"], "notes.txt is not a Python file: its name must end in .py"),
         (
             [HELLO, "shout", "--args", "{a"],
             "--args: '{a' is no JSON object: "

@@ -271,7 +271,7 @@ def test_restarted_server_reports_lost_task_to_its_user_only(
 
     assert known in ("working", "completed")
     assert (lost["code"], others, longer) == (-32602, never, never)
-    assert "started anew" in lost["message"]
+    assert "restarted" in lost["message"]
     assert "expired" in never["message"]
 
 

@@ -23,7 +23,7 @@ TARGETS: dict[str, list[str | Path]] = {
 }
 LEFT = "client disconnected during request"
 NO_MESSAGE = "invalid message line"
-# A member of params that has to be an object, and is none, in requests of every kind.
+# A member of params that has to be an object and is not, in requests of every kind.
 ODD_META: list[tuple[str, dict[str, Any]]] = [
     ("tools/call", {"name": "echo", "arguments": {}}),
     ("tools/list", {}),

@@ -630,7 +630,7 @@ def test_malformed_file_lists_named_in_warning() -> None:
 
     assert result.value == {"results": 1}
     for key in ("artifacts", "deferred_artifacts"):
-        assert f"{key} is no array, ignored" in result.warnings
+        assert f"{key} is not an array, ignored" in result.warnings
     for key in ("returned_file_names", "returned_file_contents"):
         assert f"{key} is ignored beside artifacts" in result.warnings
 

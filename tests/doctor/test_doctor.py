@@ -46,7 +46,7 @@ def test_a_secret_that_cannot_be_had_fails_with_its_cure(tmp_path: Path) -> None
 
     assert missing.level is Level.MISSING
     assert f"{tmp_path}/gone does not exist" in missing.detail
-    assert missing.cure == ("the server does not start without it; mend it, or take [secrets.API_KEY] out")
+    assert missing.cure == ("the server does not start without it; fix it, or take [secrets.API_KEY] out")
     # The command itself is for the server to run.
     said = "API_KEY, for fetch: its program is there; a server runs it"
     assert (had.level, had.detail) == (Level.OK, said)
@@ -76,7 +76,7 @@ def test_a_tier_not_asked_for_is_a_note_with_its_reason(tmp_path: Path) -> None:
     assert line.detail == "namespaces are refused; allow them"
 
 
-def test_on_a_kernel_as_old_as_debian_12s_no_tier_is_said_to_have_been_asked_for(
+def test_debian_12_kernel_report_names_no_requested_tier(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     offered = replace(probe(), kernel="6.1.0-50-amd64", landlock_abi=2)
@@ -119,7 +119,7 @@ def test_a_folder_that_cannot_be_made_is_not_said_to_be_about_to(tmp_path: Path)
     assert str(line.cure).startswith("make it, as a folder of the user ")
 
 
-def test_homes_that_do_not_exist_fail_with_the_command_that_makes_them(tmp_path: Path) -> None:
+def test_missing_homes_fail_with_the_command_that_makes_them(tmp_path: Path) -> None:
     found = report(settings(tmp_path, homes=tmp_path / "nowhere"))
 
     line = lines(found, "folders")["homes"]
@@ -185,7 +185,7 @@ def test_a_server_that_would_not_start_fails(tmp_path: Path) -> None:
     assert (open_to_all.exit_status, no_tokens.exit_status, no_key.exit_status) == (1, 1, 1)
 
 
-def test_a_certificate_of_a_gateway_that_counts_no_more_is_noted_and_ends_no_start(tmp_path: Path) -> None:
+def test_invalid_gateway_certificate_is_noted_without_failing(tmp_path: Path) -> None:
     authority = Authority(tmp_path / "keys")
     good, old = authority.signed("good", *here()), authority.signed("old", *here(), valid=(-2 * DAY, -DAY))
 

@@ -172,7 +172,7 @@ async def test_a_deferred_file_is_used_by_name_until_it_expires(tmp_path: Path) 
     assert await names(files) == ["d.docx"]
 
 
-async def test_a_temporary_file_is_found_by_its_id_and_is_none_of_my_files(tmp_path: Path) -> None:
+async def test_temporary_file_is_found_by_id_and_not_in_my_files(tmp_path: Path) -> None:
     files = library(tmp_path).of("alice")
 
     record = await files.put(b"x", name="t.txt", origin=Origin.GENERATED, temporary=True)
@@ -186,7 +186,7 @@ async def test_a_temporary_file_is_found_by_its_id_and_is_none_of_my_files(tmp_p
 @pytest.mark.parametrize(
     ("ttl_seconds", "kept"), [(None, timedelta(hours=1)), (90, timedelta(seconds=90)), (0, None)]
 )
-async def test_a_temporary_file_above_the_budgets_of_what_passes_through_is_kept_as_long(
+async def test_temporary_file_above_observation_budgets_lives_as_long(
     tmp_path: Path, ttl_seconds: int | None, kept: timedelta | None
 ) -> None:
     retention = {} if ttl_seconds is None else {"ttl_seconds": ttl_seconds}
@@ -221,7 +221,7 @@ async def test_files_that_persist_belong_to_every_session_and_to_none(tmp_path: 
     assert await names(shared.of("alice")) == ["a.txt"]
 
 
-async def test_files_that_do_not_persist_go_with_their_session_and_no_other(
+async def test_session_files_are_removed_with_their_session_only(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Source: S1-13 and S1-86."""
@@ -243,7 +243,7 @@ async def test_files_that_do_not_persist_go_with_their_session_and_no_other(
     assert await one.end_session() is None
 
 
-async def test_reading_a_file_keeps_its_session_from_ending_and_begins_its_idle_time_anew(
+async def test_open_file_keeps_session_alive_and_restarts_idle_time(
     tmp_path: Path,
 ) -> None:
     files = library(tmp_path, persist=False).of("alice", "s")
@@ -262,7 +262,7 @@ async def test_reading_a_file_keeps_its_session_from_ending_and_begins_its_idle_
     assert (during, read, soon, later) == (None, b"content", None, ["a.txt"])
 
 
-async def test_sessions_of_a_name_end_for_whoever_has_files_in_one_and_no_others(tmp_path: Path) -> None:
+async def test_sessions_of_a_name_end_for_users_with_files_in_them(tmp_path: Path) -> None:
     shared = library(tmp_path, persist=False)
     one, other, unnamed = shared.of("alice", "one"), shared.of("alice", "other"), shared.of("alice")
     for files in (one, other, unnamed):
@@ -290,9 +290,7 @@ async def test_a_session_that_is_used_does_not_end(tmp_path: Path) -> None:
     assert list((tmp_path / "sessions").iterdir()) == []
 
 
-async def test_another_process_keeps_a_session_from_ending_until_it_is_killed(
-    tmp_path: Path, start: Start
-) -> None:
+async def test_other_process_keeps_session_alive_until_killed(tmp_path: Path, start: Start) -> None:
     files = library(tmp_path, persist=False).of("alice", "s")
     await put(files, "a.txt")
     other = start(
@@ -317,7 +315,7 @@ async def test_another_process_keeps_a_session_from_ending_until_it_is_killed(
     assert await files.end_session() == ["a.txt"]
 
 
-async def test_files_of_sessions_end_although_the_setting_was_changed_meanwhile(tmp_path: Path) -> None:
+async def test_session_files_end_although_the_setting_changed(tmp_path: Path) -> None:
     await put(library(tmp_path, persist=False).of("alice", "s"), "a.txt")
     let_pass(tmp_path, 100)
     now = library(tmp_path)

@@ -121,11 +121,11 @@ def test_damaged_uid_record_is_restored_from_its_copy(tmp_path: Path, damage: by
     # The control: without the copy they are assigned again, in another order.
     record.unlink()
     copy.unlink()
-    anew = {name: Uids(tmp_path, AMONG).of(name) for name in reversed(names)}
+    reassigned = {name: Uids(tmp_path, AMONG).of(name) for name in reversed(names)}
 
     assert after == before
     assert both == (before, before)
-    assert anew != before
+    assert reassigned != before
 
 
 def test_home_uids_survive_loss_of_record_and_copy(tmp_path: Path) -> None:

@@ -121,7 +121,7 @@ def headed(row: Row) -> Row:
 # `tests/playground/test_beside.py` and `test_web_oauth.py` ask for them from another browser.
 OF_A_BROWSER = {
     "a step of a login elsewhere",
-    "a page's server anew",
+    "a page's server again",
     "a page's way to another server",
     "other servers of a page",
     "the end of a page's server",

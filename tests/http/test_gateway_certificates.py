@@ -356,9 +356,9 @@ async def test_renewed_certificates_apply_to_new_connections_only(
         still_damaged = await one.connected(context)
         answers = [await asked_on(stream) for stream in (new, damaged, still_damaged, old)]
         renewed.certificate.write_bytes(good)
-        mended = await one.connected(context)
+        repaired = await one.connected(context)
 
-    numbers = [_number(stream) for stream in (new, damaged, still_damaged, mended)]
+    numbers = [_number(stream) for stream in (new, damaged, still_damaged, repaired)]
     assert first == LET_IN
     assert answers == [LET_IN] * 4
     assert _number(old) != renewed.number

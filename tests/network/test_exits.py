@@ -122,7 +122,7 @@ async def test_name_with_nul_is_refused_and_logged_escaped() -> None:
 
 @pytest.mark.parametrize("name", ["127.0.0.1\0.good.test", "127.1", "a b", ""])
 def test_resolver_call_accepts_names_only(name: str) -> None:
-    with pytest.raises(OSError, match="is no name"):
+    with pytest.raises(OSError, match="is not a name"):
         addresses_of(name, RecordType.IPV4)
 
 

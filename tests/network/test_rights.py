@@ -24,7 +24,7 @@ def in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     [
         ({"allow_net": "https://a.example"}, "write HOST, HOST:PORT"),
         ({"allow_net": "a.example:0"}, "a port is a number from 1 to 65535"),
-        ({"allow_net": "a.example,10.0.0"}, "'10.0.0' is no address"),
+        ({"allow_net": "a.example,10.0.0"}, "'10.0.0' is not an address"),
         ({"allow_env": "A=B"}, "give names alone"),
         ({"allow_env": "1A"}, "no name of a variable"),
         ({"allow_env": "RUNNER_S3_SECRET_KEY"}, "tools never see these"),
@@ -53,7 +53,7 @@ def test_rights_are_equal_in_environment_and_file(monkeypatch: pytest.MonkeyPatc
 def test_invalid_rights_of_one_tool_are_refused() -> None:
     trusted_config('[tools.one]\nallow_net = ["a b"]\n')
 
-    with pytest.raises(UsageError, match="is no destination"):
+    with pytest.raises(UsageError, match="is not a destination"):
         load({})
 
 

@@ -70,7 +70,7 @@ def test_every_preset_is_valid(name: str) -> None:
         ({"binary_detection": {"min_size_for_detection": "x"}}, ["min_size_for_detection", "'x'"]),
         ({"tool_fields": {"t": [{"field_path": "a[?(@.b)]"}]}}, ["field_path", "is not a field path"]),
         ({"tool_fields": {"t": [{"field_path": "$"}]}}, ["field_path", "is not a field path"]),
-        ({"tool_fields": {"t": [{"field_path": "a", "mime_type": "pdf"}]}}, ["'pdf' is no MIME type"]),
+        ({"tool_fields": {"t": [{"field_path": "a", "mime_type": "pdf"}]}}, ["'pdf' is not a MIME type"]),
         ({"tool_fields": {"$preset": "tablo"}}, ["no preset 'tablo'", "tableau"]),
         ({"tool_fields": {"t": [{}]}}, ["field_path", "required"]),
     ],

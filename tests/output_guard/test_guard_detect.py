@@ -243,7 +243,7 @@ HARMLESS = {
     + "\n-----END PRIVATE KEY-----",
     "numbers": [n / 1000 for n in range(500)],
     "whole numbers": [37, 80, 68, 70, 45, *range(1000)],
-    "numbers that are no bytes": [37, 80, 68, 70, 45, -1] * 200,
+    "numbers that are not bytes": [37, 80, 68, 70, 45, -1] * 200,
     "truths": [True, False] * 600,
     "JSON text of numbers": json.dumps({"n": [37, 80, 68, 71, 45] * 300}),
     "an empty value": {},

@@ -95,7 +95,7 @@ def test_running_call_ends_in_the_file_it_started_in(start: Callable[..., Shown]
 
 def test_faulty_file_changes_nothing_and_names_the_fault(start: Callable[..., Shown], tools: Path) -> None:
     shown = start("dev", tools=tools)
-    tools.write_text(FIRST + "\nthis is no Python\n")
+    tools.write_text(FIRST + "\nthis is not Python\n")
     assert shown.heard("growing.py changed and cannot be loaded: growing.py, line 27")
 
     with shown.entered() as browser:

@@ -195,7 +195,7 @@ async def test_non_json_number_refused_without_worker(
     assert not fine["result"]["isError"]
     assert said["meta_data"]["error_code"] == "E_INVALID_ARGUMENT"
     assert re.fullmatch(
-        r"value\[0\] is (NaN|-?Infinity), which is no JSON value; send a finite number, null or text",
+        r"value\[0\] is (NaN|-?Infinity), which is not a JSON value; send a finite number, null or text",
         said["results"]["error"],
     )
 

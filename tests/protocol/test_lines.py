@@ -185,7 +185,7 @@ async def test_invalid_lines_alone_end_connection(
 
     assert len(came) == MOST_UNREADABLE
     assert all(isinstance(item, Exception) for item in came)
-    assert incoming.problem == "it said 10,000 lines that are no messages"
+    assert incoming.problem == "it sent 10,000 lines that are not messages"
     assert caplog.messages.count("connection closed: invalid lines") == 1
 
 

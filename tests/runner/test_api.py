@@ -137,7 +137,7 @@ def test_object_without_store_refused_by_name(tools: Path, tmp_path: Path, store
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        ({"store": "s3://b"}, "argument store of Runner: 's3://b' will not do for store: 'b' is no name of"),
+        ({"store": "s3://b"}, "argument store of Runner: 's3://b' will not do for store: 'b' is "),
         ({"identity": ""}, "argument identity of Runner: '' will not do for user: "),
         ({"settings": {"max_calls": 0}}, "settings['max_calls'] of Runner: 0 will not do for max_calls: "),
     ],

@@ -1,4 +1,4 @@
-"""What tests of stores share: a clock that stands still, and puts in few words."""
+"""Shared parts of store tests: a clock that stands still, and short forms of puts."""
 
 import os
 import subprocess
@@ -18,7 +18,7 @@ NOBODY = Scope()
 
 @dataclass
 class Clock:
-    """Says the time that it was told."""
+    """A clock that returns the time it was set to."""
 
     now: datetime = datetime(2024, 8, 27, 12, tzinfo=UTC)
 

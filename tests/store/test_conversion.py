@@ -119,7 +119,7 @@ async def test_a_store_of_a_later_version_is_refused_and_left_alone(tmp_path: Pa
     assert before.items() <= {path: path.stat().st_size for path in found}.items()
 
 
-def test_processes_that_open_an_old_store_at_once_all_find_it_whole(tmp_path: Path) -> None:
+def test_concurrent_opens_of_an_old_store_all_find_every_file(tmp_path: Path) -> None:
     make_version_1(tmp_path / "store", 20)
 
     answers = run(

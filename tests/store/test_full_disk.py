@@ -71,7 +71,7 @@ async def test_what_ended_is_swept_from_a_full_disk(disk: Path, clock: Clock) ->
     assert list(disk.glob("store/*/*/objects/*")) == []
 
 
-async def test_a_put_on_a_full_disk_is_refused_in_words_and_leaves_nothing(disk: Path) -> None:
+async def test_put_on_full_disk_is_refused_and_leaves_nothing(disk: Path) -> None:
     store = LocalStore(disk / "store")
     kept = await filled(store)
     fill(disk)
@@ -89,7 +89,7 @@ async def test_a_put_on_a_full_disk_is_refused_in_words_and_leaves_nothing(disk:
     assert (await measured(store)).failed_puts == 1
 
 
-async def test_a_put_of_which_only_the_record_does_not_fit_leaves_nothing(tmp_path: Path) -> None:
+async def test_put_whose_record_does_not_fit_leaves_nothing(tmp_path: Path) -> None:
     with small_disk(tmp_path / "disk", options="nr_inodes=150") as disk:
         store = LocalStore(disk / "store")
         kept = await filled(store)

@@ -1,4 +1,4 @@
-"""Stores that are none, stores that an application brings along, and the failures that must be clear."""
+"""Servers without a store, stores of an application, and clear errors for both."""
 
 import asyncio
 import base64
@@ -109,7 +109,7 @@ def test_methods_that_cannot_be_awaited_are_none() -> None:
     assert discover(type("Plain", (), plain)()) is None
 
 
-async def test_an_adapted_store_keeps_every_promise_but_holds_no_bytes_itself() -> None:
+async def test_adapted_store_passes_the_suite_and_holds_no_bytes() -> None:
     clock, keeper = Clock(), Keeper()
     store = discover(
         keeper, rules=RetentionRules(observations=Budgets(max_artifacts_per_session=2)), clock=clock

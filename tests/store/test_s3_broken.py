@@ -59,7 +59,7 @@ async def test_a_download_goes_on_where_the_connection_was_cut(rgw: BucketAddres
         assert proxy.cuts > 5
 
 
-async def test_a_server_that_is_gone_is_an_error_that_says_so_and_names_nothing(rgw: BucketAddress) -> None:
+async def test_unreachable_server_is_an_error_without_addresses(rgw: BucketAddress) -> None:
     with CuttingProxy(rgw, cut_after=0) as proxy:
         with pytest.raises(CallError) as refused:
             await S3Store(proxy.address).put_bytes(b"x", Put(name="a.txt"), scope=ALICE)
@@ -151,7 +151,7 @@ async def test_a_wrong_key_or_bucket_is_an_error_that_tells_no_secret(
         assert secret not in said
 
 
-async def test_a_large_file_sent_as_to_aws_has_a_checksum_of_each_part_and_arrives(
+async def test_large_file_for_aws_has_a_checksum_for_each_part(
     rgw: BucketAddress, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL_S3", str(rgw.endpoint))
@@ -171,7 +171,7 @@ async def test_a_large_file_sent_as_to_aws_has_a_checksum_of_each_part_and_arriv
     assert await read(S3Store(rgw), record) == source.read_bytes()
 
 
-def test_a_body_that_a_checksum_follows_is_framed_as_a_file_would_be() -> None:
+def test_body_with_trailing_checksum_is_framed_like_a_file() -> None:
     content = os.urandom(3 * MIB + 7)
     wrap = partial(AwsChunkedWrapper, checksum_cls=Crc32Checksum)
 

@@ -1,4 +1,4 @@
-"""Servers that say nothing: whoever waits for one waits for seconds, and holds up nobody."""
+"""Servers that never answer: a caller waits for seconds only, and blocks nobody else."""
 
 import asyncio
 import contextlib
@@ -90,7 +90,7 @@ async def test_whatever_people_wait_for_ends_within_seconds(rgw: BucketAddress, 
     assert await read(S3Store(rgw), record) == b"x" * 1000
 
 
-async def test_ten_files_for_a_silent_server_wait_in_the_spool_after_one_wait(
+async def test_files_for_a_silent_server_are_spooled_after_one_wait(
     rgw: BucketAddress, tmp_path: Path
 ) -> None:
     with Deaf(rgw, b"HTTP/1.1") as silent:

@@ -91,9 +91,9 @@ def test_tool_of_missing_folder_is_named(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("place", "reason"),
     [
-        ("/", "as a whole is nobody's to lend"),
-        ("/home", "as a whole is nobody's to lend"),
-        ("/tmp", "as a whole is nobody's to lend"),
+        ("/", "as a whole cannot be granted"),
+        ("/home", "as a whole cannot be granted"),
+        ("/tmp", "as a whole cannot be granted"),
         ("/proc", "holds processes, devices or sockets"),
         ("/proc/self/fd", "holds processes, devices or sockets"),
         ("/sys/kernel", "holds processes, devices or sockets"),

@@ -120,7 +120,7 @@ def test_text_limit_is_64_characters() -> None:
         ({"name": "my chart"}, "made of letters, digits, .*, not 'my chart'"),
         ({"name": "../chart"}, "made of letters, digits"),
         ({"name": ""}, "made of letters, digits"),
-        ({"html": "chart.html"}, "is no page; for a file, give a Path"),
+        ({"html": "chart.html"}, "is not a page; for a file, give a Path"),
         ({"description": " "}, "has no description"),
         ({"permissions": ("usb",)}, "asks for 'usb'; known permissions are camera"),
         ({"visibility": "private"}, "nobody could call"),
@@ -140,7 +140,7 @@ def test_invalid_domain_is_refused(domain: str) -> None:
     domains = ("cdn.example.com", "localhost:8000", "*.example.com")
     assert Csp(resources=domains).hosts()["resource_domains"] == list(domains)
 
-    with pytest.raises(ValueError, match="is no domain for a widget"):
+    with pytest.raises(ValueError, match="is not a domain for a widget"):
         Csp(resources=(domain,))
 
 

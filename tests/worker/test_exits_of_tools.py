@@ -73,15 +73,15 @@ async def toolset(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Too
     [
         ("exits", "the tool called exit(3), which ends a program", ["in exits", "in deeper: sys.exit(code)"]),
         ("exits_with_words", "the tool called exit('no more')", ["in exits_with_words", "in deeper"]),
-        ("stops", "the tool raised Stop, which is no Exception: here", ["in stops: raise Stop"]),
+        ("stops", "the tool raised Stop, which is not an Exception: here", ["in stops: raise Stop"]),
         (
             "interrupts",
-            "the tool raised KeyboardInterrupt, which is no Exception",
+            "the tool raised KeyboardInterrupt, which is not an Exception",
             ["in interrupts: raise KeyboardInterrupt"],
         ),
         (
             "awaits_what_it_cancelled",
-            "the tool raised CancelledError, which is no Exception",
+            "the tool raised CancelledError, which is not an Exception",
             ["in awaits_what_it_cancelled: await task"],
         ),
     ],

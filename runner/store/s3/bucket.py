@@ -52,7 +52,7 @@ class NoSuchObject(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BucketAddress:
-    """Where a bucket is, and how to get in.
+    """The address of a bucket, with credentials.
 
     Attributes:
         bucket: Its name.

@@ -62,7 +62,7 @@ def convert(blobs: "S3Blobs", area: str) -> None:
             entry = _later(entry, bucket.get(life.key))
         written += _write(blobs, area, entry)
     if unread:
-        _log.error("records that cannot be read stay as they are", extra={"records": unread})
+        _log.error("unreadable records left unconverted", extra={"records": unread})
     for item in (*markers, *lives.values()):
         bucket.delete(item.key)
     for key in records if not unread else ():
@@ -96,7 +96,7 @@ def _later(entry: Entry, found: tuple[bytes, str] | None) -> Entry:
 def _write(blobs: "S3Blobs", area: str, entry: Entry) -> bool:
     if blobs.stat(entry.blob) is None and entry.record.size:
         # Nobody has what it speaks of any more.
-        _log.warning("a record without its bytes is not converted", extra={"artifact": entry.record.id})
+        _log.warning("record without bytes skipped", extra={"artifact": entry.record.id})
         return False
     taken: set[str] = set()
     while True:

@@ -1,4 +1,4 @@
-"""What a failure of an S3 server means, and what to do about it: without keys, buckets or addresses.
+"""Explanations and remedies for failures of an S3 server, without keys, buckets or addresses.
 
 Source: Amazon S3 API Reference, "Error responses".
 """
@@ -34,7 +34,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreFault:
-    """Why a store cannot be used.
+    """The fault of a store that cannot be used.
 
     Attributes:
         reason: A sentence without keys or addresses.

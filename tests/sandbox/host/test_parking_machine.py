@@ -251,7 +251,7 @@ class Machine(RuleBasedStateMachine):
     @rule(user=users, narrow=st.booleans())
     @noted
     def reopen(self, user: str, narrow: bool) -> None:
-        async def anew() -> None:
+        async def replace_pool() -> None:
             if narrow:
                 # In the middle of a call, which ends then.
                 lease, task = await self._begin(user, "sleep")
@@ -261,7 +261,7 @@ class Machine(RuleBasedStateMachine):
             await self._close(user)
             await self._pool(user)
 
-        self.runner.run(anew())
+        self.runner.run(replace_pool())
 
     def teardown(self) -> None:
         async def end() -> None:

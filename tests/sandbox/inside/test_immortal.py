@@ -38,7 +38,7 @@ from sandbox.inside.immortal import make_immortal
 
 def outer():
     def inner():
-        return "a constant that is no name"
+        return "a constant that is not a name"
     return inner
 
 code = outer.__code__
