@@ -3,7 +3,7 @@
 Everything is asked of where it is kept: the store, the homes, the notes in the state folder. Nothing is
 counted for this, so nothing can be out of step.
 
-Source: `docs/cli.md`, "Users"; `docs/store.md`.
+Source: `docs/cli.md`, "Users"; `docs/operating.md`.
 """
 
 import asyncio

@@ -3,7 +3,7 @@
 Removed are left-over bytes and what has expired. Files whose bytes are gone are named and stay listed:
 only their owner can say whether to put them again or to remove them.
 
-Source: `docs/store.md`.
+Source: `docs/operating.md`, "The store".
 """
 
 import asyncio

@@ -299,7 +299,7 @@ def _records(settings: Settings, *, whole: bool) -> DoctorLine:
 def _local_store(settings: Settings) -> Iterator[DoctorLine]:
     if settings.store_scheme == "s3":
         found = Spool(settings.spool_path).unsure()
-        cure = "they are kept and not sent; docs/s3.md says what to do with them"
+        cure = "they are kept and not sent; docs/operating.md says what to do with them"
         if found:
             detail = f"{len(found)} waiting files have no record that can be read: {', '.join(found[:3])}"
             yield DoctorLine(section="store", name="spool", level=Level.NOTE, detail=detail, cure=cure)

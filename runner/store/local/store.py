@@ -1,6 +1,6 @@
 """The local store: artifacts in a folder of this machine. The default.
 
-Source: requirements S1-9, S1-20, S1-27, S1-74; `docs/store.md`.
+Source: requirements S1-9, S1-20, S1-27, S1-74; `docs/operating.md`.
 """
 
 import asyncio

@@ -208,7 +208,7 @@ class Bucket:
                 raise CallError(
                     Code.E_STORE,
                     "the object store takes no notice of If-None-Match and If-Match, without which two hosts "
-                    "could give one name to two files; docs/s3.md lists servers that do",
+                    "could give one name to two files; docs/operating.md lists servers that do",
                     details={"operation": "put", "reason": "NoConditionalWrites"},
                     retryable=False,
                 )

@@ -12,7 +12,7 @@ __all__ = ["StoreFault", "failed", "fault_in"]
 
 _KEYS = (
     "check RUNNER_S3_ACCESS_KEY and RUNNER_S3_SECRET_KEY, or what the chain of AWS finds without them; "
-    "docs/s3.md lists what they must be allowed to do"
+    "docs/operating.md lists what they must be allowed to do"
 )
 _SERVER = "check RUNNER_S3_ENDPOINT, and that the server runs and can be reached from here"
 _BUCKET = "make the bucket, or correct RUNNER_STORE"
