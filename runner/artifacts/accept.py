@@ -247,10 +247,10 @@ async def process_artifacts(
 async def _take(
     entry: Mapping[str, Any], origin: str | None, block: int | None, rules: _Rules, progress: _Progress
 ) -> None:
-    kept = await _kept(entry, None, rules, progress)
-    if kept is None:
+    outcome = await _kept(entry, None, rules, progress)
+    if outcome is None:
         return
-    stored, carried = kept
+    stored, carried = outcome
     _compare_size(entry, stored.size)
     progress.entries.append(_processed(entry, stored, carried))
     progress.files.append(_file(entry, stored, origin=origin, block=block))
@@ -258,10 +258,10 @@ async def _take(
 
 async def _defer(entry: Mapping[str, Any], rules: _Rules, progress: _Progress) -> None:
     wanted = deferral(entry, now=rules.now)
-    kept = await _kept(entry, wanted, rules, progress)
-    if kept is None:
+    outcome = await _kept(entry, wanted, rules, progress)
+    if outcome is None:
         return
-    stored, carried = kept
+    stored, carried = outcome
     progress.deferred.append(described(_processed(entry, stored, carried), wanted))
     progress.deferred_files.append(_file(entry, stored, origin=str(entry["path"]), block=None))
 

@@ -133,32 +133,34 @@ async def keep_generated(
     """
     try:
         # Those named by way of a link are the result's.
-        kept = await _kept([each for each in found if each.inode not in processed.inodes], rules)
+        result = await _kept([each for each in found if each.inode not in processed.inodes], rules)
     except Exception:  # noqa: BLE001
         # Files that nobody asked for never cost the result of the call.
         _log.exception("generated files not kept")
         return processed
-    places = {path: uri for file, uri in kept.places.items() for path in paths_in_home(file, rules.home.path)}
+    places = {
+        path: uri for file, uri in result.places.items() for path in paths_in_home(file, rules.home.path)
+    }
     processed = replace(processed, places={**processed.places, **places})
-    if not kept.entries and not beyond:
+    if not result.entries and not beyond:
         return processed
-    refused = [entry for entry in kept.entries if not entry["kept"]]
-    _log.info("files that were not returned", extra={"kept": kept.count, "not_kept": len(refused) + beyond})
+    refused = [entry for entry in result.entries if not entry["kept"]]
+    _log.info("files that were not returned", extra={"kept": result.count, "not_kept": len(refused) + beyond})
     meta = processed.value.get("meta_data")
     meta = dict(meta) if isinstance(meta, Mapping) else {}
-    meta |= _listed(kept.entries, meta, beyond)
+    meta |= _listed(result.entries, meta, beyond)
     value = {**processed.value, "meta_data": meta}
-    return replace(processed, value=value, generated=tuple(kept.entries))
+    return replace(processed, value=value, generated=tuple(result.entries))
 
 
 async def _kept(found: Collection[ChangedFile], rules: Generated) -> _Kept:
-    kept, ends_at = _Kept(), rules.clock() + _MOST_S
+    result, ends_at = _Kept(), rules.clock() + _MOST_S
     for change in found:
-        await _take(change, rules, kept, is_late=rules.clock() > ends_at)
-    return kept
+        await _take(change, rules, result, is_late=rules.clock() > ends_at)
+    return result
 
 
-async def _take(change: ChangedFile, rules: Generated, kept: _Kept, *, is_late: bool) -> None:
+async def _take(change: ChangedFile, rules: Generated, result: _Kept, *, is_late: bool) -> None:
     name = posixpath.basename(change.file)
     entry = {
         "name": legible(name),
@@ -167,32 +169,32 @@ async def _take(change: ChangedFile, rules: Generated, kept: _Kept, *, is_late: 
         "mime": guess(name),
         "kept": False,
     }
-    why_not = _refused(change, rules, kept, is_late=is_late)
+    why_not = _refused(change, rules, result, is_late=is_late)
     done = await _tried(change, name, rules) if why_not is None else {"reason": why_not}
     if isinstance(done, dict):
-        kept.entries.append({**entry, **done})
+        result.entries.append({**entry, **done})
         return
     record, is_new = done
     uri = f"{SCHEME}{record.id}"
     if legible(change.file) == change.file:
-        kept.places[change.file] = uri
+        result.places[change.file] = uri
     if is_new:
         rules.hear(record)
-        kept.count += 1
-        kept.total_bytes += record.size
+        result.count += 1
+        result.total_bytes += record.size
         entry |= {"name": record.shown, "size": record.size, "kept": True, "uri": uri}
-        kept.entries.append(entry)
+        result.entries.append(entry)
 
 
-def _refused(change: ChangedFile, rules: Generated, kept: _Kept, *, is_late: bool) -> str | None:
+def _refused(change: ChangedFile, rules: Generated, result: _Kept, *, is_late: bool) -> str | None:
     """Return why a file is not even opened, if so."""
     if rules.mode == "report":
         return "reported_only"
     if rules.why_not is not None:
         return rules.why_not
-    if is_late or kept.count >= _MOST_KEPT:
+    if is_late or result.count >= _MOST_KEPT:
         return "too_many"
-    return "file_too_large" if kept.total_bytes + change.size > rules.max_bytes else None
+    return "file_too_large" if result.total_bytes + change.size > rules.max_bytes else None
 
 
 async def with_earlier(
