@@ -67,10 +67,10 @@ async def said(client: Client[Any], tool: str, **arguments: object) -> str:
 
 
 async def through(target: Any, version: str, act: Callable[..., Any]) -> list[object]:
-    heard = Heard()
+    listener = Heard()
     mode = "legacy" if version < "2026" else version
-    async with Client(target, mode=mode, message_handler=heard) as client:
-        return [*await act(client), sorted(heard.changed)]
+    async with Client(target, mode=mode, message_handler=listener) as client:
+        return [*await act(client), sorted(listener.changed)]
 
 
 async def of_a_session(client: Client[Any]) -> list[object]:

@@ -220,14 +220,14 @@ async def test_plain_sdk_client_gets_equal_results(
 ) -> None:
     async with connect_sdk as client:
         await client.list_tools()
-        asked: dict[str, dict[str, Any]] = {
+        query: dict[str, dict[str, Any]] = {
             "add": {"a": 40},
             "greet": {"name": "Ann"},
             "numbers": {"count": 2},
             "shape": {"p": {"x": 1}},
             "facts": {"key": "k"},
         }
-        results = {name: await client.call_tool(name, arguments) for name, arguments in asked.items()}
+        results = {name: await client.call_tool(name, arguments) for name, arguments in query.items()}
         failed = await client.call_tool("fails", {"reason": "no luck"})
 
     assert {name: result.structured_content for name, result in results.items()} == {

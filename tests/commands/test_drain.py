@@ -108,8 +108,8 @@ async def test_drain_lets_call_in_flight_end_and_refuses_new_ones(
             refused = await refusal(late)
 
         assert "done" in await running.task
-        said = " ".join(filter(None, running.heard))
-        assert "The server is being stopped. The tool will be ended in 25 seconds" in said
+        message = " ".join(filter(None, running.heard))
+        assert "The server is being stopped. The tool will be ended in 25 seconds" in message
         assert "is being stopped and takes no new calls; try again" in refused
         assert "server" in json.dumps(ready.json()["failed"])
         assert await asyncio.to_thread(process.wait, 30) == 0
@@ -135,7 +135,7 @@ async def test_delayed_drain_announces_first_and_accepts_calls(
         async with Client(url) as client, httpx2.AsyncClient() as http:
             await client.call_tool("takes", {"seconds": 0})
             process.send_signal(signal.SIGTERM)
-            while (told := await http.get(f"{base}/readyz")).status_code == 200:
+            while (reply := await http.get(f"{base}/readyz")).status_code == 200:
                 await asyncio.sleep(0.05)
             meanwhile = await client.call_tool("takes", {"seconds": 0})
             async with Client(url) as newcomer:
@@ -143,7 +143,7 @@ async def test_delayed_drain_announces_first_and_accepts_calls(
             process.send_signal(signal.SIGTERM)
             status = await asyncio.to_thread(process.wait, 50)
 
-    assert "soon takes no new calls" in told.json()["failed"]["server"]
+    assert "soon takes no new calls" in reply.json()["failed"]["server"]
     assert (meanwhile.data, new.data, status) == ("done", "done", 0)
 
 

@@ -116,7 +116,7 @@ class Talk:
 
     def answer(self, number: int) -> dict[str, Any]:
         """Read on until a request is answered, and return the answer."""
-        while not (found := [said for said in self.heard if said.get("id") == number]):
+        while not (found := [message for message in self.heard if message.get("id") == number]):
             self._hear()
         return found[0]
 
@@ -126,7 +126,9 @@ class Talk:
             self._hear()
 
     def notices(self, number: int) -> list[str]:
-        of_it = [said["params"] for said in self.heard if said.get("method") == "notifications/progress"]
+        of_it = [
+            message["params"] for message in self.heard if message.get("method") == "notifications/progress"
+        ]
         return [str(said.get("message")) for said in of_it if said["progressToken"] == f"of-{number}"]
 
     def _say(self, message: dict[str, Any]) -> None:

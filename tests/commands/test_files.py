@@ -95,10 +95,10 @@ async def emptied(home: Path) -> None:
 
 async def test_identity_overwrites_value_of_client(toolset: Toolset, user: str) -> None:
     """Source: S0-56, S1-31 to S1-33, S1-104 and S1-105."""
-    said = await call(toolset, user, "files_claim", paths=[], username="mallory")
+    result = await call(toolset, user, "files_claim", paths=[], username="mallory")
     left_out = await call(toolset, user, "files_claim", paths=[])
 
-    assert results(said) == {"user": user}
+    assert results(result) == {"user": user}
     assert results(left_out) == {"user": user}
 
 

@@ -31,8 +31,8 @@ async def allowing(folder: Path, **settings: Any) -> AsyncIterator[Toolset]:
 
 
 async def told(toolset: Toolset, user: str, tool: str, *, session: str | None = None) -> Any:
-    asked = request(user, tool, {})
-    completed = await execute(toolset, replace(asked, user=User(user, session)))
+    tool_call = request(user, tool, {})
+    completed = await execute(toolset, replace(tool_call, user=User(user, session)))
     return completed.processed.value["results"]
 
 
@@ -88,18 +88,20 @@ async def test_tasks_and_threads_continue_between_calls(tmp_path: Path) -> None:
             assert await proceeds(home / "written")
 
 
-@pytest.mark.parametrize(("allowed", "said"), [(True, "runs"), (False, "stopped")])
-async def test_result_states_whether_job_continues(tmp_path: Path, allowed: bool, said: str) -> None:
+@pytest.mark.parametrize(("allowed", "message"), [(True, "runs"), (False, "stopped")])
+async def test_result_states_whether_job_continues(tmp_path: Path, allowed: bool, message: str) -> None:
     async with allowing(tmp_path, background_jobs=allowed) as toolset:
         with somebody() as user:
-            told = []
+            results = []
             for tool in ("counted", "start_quietly", "counted"):
-                asked = request(user, tool, {})
-                await execute(toolset, asked)
-                told.append(isolation_meta(toolset.tier, goes_on=asked.steps.goes_on).get("between_calls"))
+                tool_call = request(user, tool, {})
+                await execute(toolset, tool_call)
+                results.append(
+                    isolation_meta(toolset.tier, goes_on=tool_call.steps.goes_on).get("between_calls")
+                )
 
     # The third call met the worker of the second.
-    assert told == [None, said, said if allowed else None]
+    assert results == [None, message, message if allowed else None]
 
 
 @pytest.mark.parametrize(
@@ -118,8 +120,8 @@ async def test_jobs_frozen_without_operator_setting(
                 assert await comes_to_rest(toolset.homes.root / user / "written")
                 assert not goes_on(toolset, user)
 
-    said = [record for record in caplog.records if "background_jobs" in record.getMessage()]
-    assert "start" in vars(said[0])["tools"]
+    records = [record for record in caplog.records if "background_jobs" in record.getMessage()]
+    assert "start" in vars(records[0])["tools"]
 
 
 async def test_jobs_allowed_for_one_tool_by_operator(tmp_path: Path) -> None:

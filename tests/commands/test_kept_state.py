@@ -55,9 +55,9 @@ async def test_cached_value_not_computed_again(toolset: Toolset) -> None:
 
 async def test_connection_reused_in_thread_that_opened_it(toolset: Toolset) -> None:
     with somebody() as user:
-        kept = [await told(toolset, user, "database", value=value) for value in (1, 2, 3)]
+        results = [await told(toolset, user, "database", value=value) for value in (1, 2, 3)]
 
-    assert kept == [[1], [1, 2], [1, 2, 3]]
+    assert results == [[1], [1, 2], [1, 2, 3]]
 
 
 @contextmanager
@@ -68,11 +68,11 @@ def told_of_connections() -> Iterator[int]:
         protocol_version = "HTTP/1.1"
 
         def do_GET(self) -> None:
-            said = str(self.client_address[1]).encode()
+            body = str(self.client_address[1]).encode()
             self.send_response(200)
-            self.send_header("Content-Length", str(len(said)))
+            self.send_header("Content-Length", str(len(body)))
             self.end_headers()
-            self.wfile.write(said)
+            self.wfile.write(body)
 
         def log_message(self, *_: object) -> None:
             """Discard the message."""

@@ -60,7 +60,7 @@ async def test_version_1_arrays_deprecated_with_replacement_line(
         quiet = [vars(record).get("detail", "") for record in caplog.records]
         await call(toolset, user, "old_text")
 
-    said = [vars(record).get("detail", "") for record in caplog.records]
+    details = [vars(record).get("detail", "") for record in caplog.records]
     assert not any("deprecated" in detail for detail in quiet)
-    (deprecated,) = [detail for detail in said if "deprecated" in detail]
+    (deprecated,) = [detail for detail in details if "deprecated" in detail]
     assert '"artifacts": [{"name": \'table.csv\', "path": f"/tmp/{username}/table.csv"}]' in deprecated

@@ -233,10 +233,10 @@ async def heard_of(client: Any, version: str, changed: asyncio.Event) -> AsyncIt
     if version < NEWEST:
         yield
         return
-    async with listen(client.session, tools_list_changed=True) as heard:
+    async with listen(client.session, tools_list_changed=True) as changes:
 
         async def note() -> None:
-            async for _event in heard:
+            async for _event in changes:
                 changed.set()
 
         noting = asyncio.create_task(note())

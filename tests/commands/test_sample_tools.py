@@ -52,13 +52,13 @@ def put(run: Callable[..., Ran], file: Path) -> None:
 
 async def test_sample_draft_deferred_then_finished_by_name(serve: Any) -> None:
     async with serve("drafts") as client:
-        begun = await told(client, "draft", title="Spring sale")
+        draft = await told(client, "draft", title="Spring sale")
         finished = await told(client, "finish", filename="Spring sale.md", text="Ten percent off.")
         [letter] = finished["artifacts"]
         written = await content(client, letter)
 
-    assert begun["results"] == {"draft": "Spring sale.md"}
-    assert begun["deferred_artifacts"][0]["reason"] == "needs_editing"
+    assert draft["results"] == {"draft": "Spring sale.md"}
+    assert draft["deferred_artifacts"][0]["reason"] == "needs_editing"
     assert written == b"# Spring sale\n\nTen percent off.\n"
 
 
@@ -93,15 +93,15 @@ async def test_sample_links_fetch_files_and_resource_link_is_read(
 
 async def test_sample_transformer_shortens_text_and_keeps_table_file(serve: Any) -> None:
     async with serve("transformer") as client:
-        said = await client.call_tool("stock", {"rows": 20_000})
+        result = await client.call_tool("stock", {"rows": 20_000})
         left = await told(client, "articles", rows=20_000)
-        table = said.structured_content["results"]["table"]
-        kept = await content(client, {"uri": f"artifact://{table['id']}"})
+        table = result.structured_content["results"]["table"]
+        table_text = await content(client, {"uri": f"artifact://{table['id']}"})
 
     assert left["results"] == {"articles": 20_000}
-    assert said.structured_content["results"]["begins"] == ["article,pieces", "A00000,0", "A00001,1"]
-    assert len(said.content[0].text) < 1_000
-    assert len(kept.splitlines()) == 20_001
+    assert result.structured_content["results"]["begins"] == ["article,pieces", "A00000,0", "A00001,1"]
+    assert len(result.content[0].text) < 1_000
+    assert len(table_text.splitlines()) == 20_001
 
 
 async def test_sample_large_results_short_for_model_complete_in_files(serve: Any) -> None:

@@ -173,10 +173,10 @@ async def test_file_locks_of_tool_do_not_block_host(
     looks: list[bool] = []
     ask = fcntl.fcntl
 
-    def counted(*asked: Any) -> Any:
-        if asked[1] in (fcntl.F_OFD_SETLK, fcntl.F_OFD_GETLK):
+    def counted(*arguments: Any) -> Any:
+        if arguments[1] in (fcntl.F_OFD_SETLK, fcntl.F_OFD_GETLK):
             looks.append(threading.current_thread() is threading.main_thread())
-        return ask(*asked)
+        return ask(*arguments)
 
     monkeypatch.setattr(fcntl, "fcntl", counted)
 
@@ -245,12 +245,12 @@ async def test_last_call_with_ignored_files_keeps_those_of_others(toolset: Tools
 
 async def test_files_beside_abandoned_call_collected_by_next_call(toolset: Toolset, user: str) -> None:
     home = Path(f"/tmp/{user}")
-    given_up = asyncio.create_task(call(toolset, user, "leaves_failing", how="hang"))
+    abandoned = asyncio.create_task(call(toolset, user, "leaves_failing", how="hang"))
     assert await becomes((home / "begun.lock").exists)
 
     await call(toolset, user, "leaves_look")
-    given_up.cancel()
-    await asyncio.wait({given_up})
+    abandoned.cancel()
+    await asyncio.wait({abandoned})
     following = await call(toolset, user, "leaves_nothing")
 
     assert [entry["name"] for entry in told(following)] == ["look.txt"]
@@ -312,14 +312,14 @@ async def test_collected_file_found_without_listing_store(tmp_path: Path) -> Non
             for number in range(50):
                 other = toolset.files(User(user))
                 await other.put(f"{number}".encode(), name=f"{number}.csv", origin=Origin.UPLOADED)
-            asked = []
+            requests = []
             for text in ("first", "second", "third"):
                 before = store.finds
                 await call(toolset, user, "leaves_write", files={"state.json": text})
-                asked.append(store.finds - before)
+                requests.append(store.finds - before)
 
             assert store.lists == 0
-            assert max(asked) <= 5
+            assert max(requests) <= 5
             found = await kept(toolset, user)
             # The control counts: to see all of them is a list.
             assert store.lists == 1
@@ -426,9 +426,9 @@ async def test_two_runners_on_one_home_last_call_collects_both(tmp_path: Path, u
 
 async def test_files_beside_running_job_reported_not_read(tmp_path: Path, user: str) -> None:
     async with open_leaves(tmp_path, background_jobs=True) as toolset:
-        begun = await call(toolset, user, "leaves_job")
+        first = await call(toolset, user, "leaves_job")
 
-        assert [(entry["name"], entry["reason"]) for entry in told(begun)] == [("job.txt", "job_goes_on")]
+        assert [(entry["name"], entry["reason"]) for entry in told(first)] == [("job.txt", "job_goes_on")]
         assert await kept(toolset, user) == {}
 
 
