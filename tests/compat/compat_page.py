@@ -75,8 +75,8 @@ def _is_kept(entry: Entry, outcomes: Mapping[str, Mapping[str, Any]], rows: Mapp
 
 def _tried_when(outcomes: Iterable[Mapping[str, Any]], before: str) -> str:
     """Return a sentence about when the entries were tried; nothing where none was."""
-    said = re.search(r"^Tried .*$", before, re.MULTILINE)
-    earlier = re.findall(r"\d{4}-\d\d-\d\d", said.group()) if said else []
+    match = re.search(r"^Tried .*$", before, re.MULTILINE)
+    earlier = re.findall(r"\d{4}-\d\d-\d\d", match.group()) if match else []
     days = sorted({found["tried"] for found in outcomes if "tried" in found} | set(earlier))
     if not days:
         return ""
@@ -85,7 +85,7 @@ def _tried_when(outcomes: Iterable[Mapping[str, Any]], before: str) -> str:
 
 def summary(entries: Sequence[Entry], outcomes: Mapping[str, Mapping[str, Any]], before: str = "") -> str:
     """Return how many entries give equal answers in each tier, in a sentence."""
-    said, rows = [], _rows(before)
+    lines, rows = [], _rows(before)
     for column, tier in enumerate(TIERS, 2):
         toolsets = [
             rows[entry.name].split(" | ")[column].strip()
@@ -95,8 +95,8 @@ def summary(entries: Sequence[Entry], outcomes: Mapping[str, Mapping[str, Any]],
         ]
         tried = [toolset for toolset in toolsets if toolset.split()[0] in ("yes", "with", "no")]
         alike, optional = tried.count("yes"), tried.count("with options")
-        said.append(f"{tier}: {alike} alike with the defaults and {optional} with options, of {len(tried)}")
-    return f"{len(entries)} entries; {'; '.join(said)} that were tried."
+        lines.append(f"{tier}: {alike} alike with the defaults and {optional} with options, of {len(tried)}")
+    return f"{len(entries)} entries; {'; '.join(lines)} that were tried."
 
 
 def toolset_of(found: Mapping[str, Any], tier: str) -> str:

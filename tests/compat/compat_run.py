@@ -74,8 +74,8 @@ class _Side:
     def hidden(self) -> dict[str, str]:
         """Return the places that answers may name, with this run's own folders."""
         own = f"/tmp/{self.user}" if self.tier else str(self.folder / "here")
-        kept = {key: value for key, value in self.places.items() if key in ("lent", "source", "npm")}
-        return {**kept, "work": own}
+        places = {key: value for key, value in self.places.items() if key in ("lent", "source", "npm")}
+        return {**places, "work": own}
 
     def command(self) -> list[str]:
         """Return what is started."""
@@ -111,7 +111,7 @@ class _Side:
 
     def variables(self) -> dict[str, str]:
         """Return the environment."""
-        said = {name: _fill(value, self.places) for name, value in self.entry.variables.items()}
+        variables = {name: _fill(value, self.places) for name, value in self.entry.variables.items()}
         flags = [flag.split("=", 1) for flag in self.entry.flags if not flag.startswith("--")]
         ours = {
             "RUNNER_STATE_DIR": str(self.runs.private / self.folder.name / "state"),
@@ -125,7 +125,7 @@ class _Side:
             "HOME": str(self.folder / "here"),
             "LANG": "C.UTF-8",
             "FASTMCP_CHECK_FOR_UPDATES": "off",
-            **said,
+            **variables,
             **(ours if self.tier else {}),
         }
 
@@ -149,7 +149,7 @@ async def outcome_of(entry: Entry, runs: Runs) -> dict[str, Any]:
         return {**outcome, "plain": str(error)}
     if SESSION in eras:
         outcome["sessions"] = reference[MODERN] is reference[SESSION]
-    outcome["plain"] = next((said for era in eras for said in _unwanted(entry, reference[era])), "")
+    outcome["plain"] = next((problem for era in eras for problem in _unwanted(entry, reference[era])), "")
     for tier in runs.tiers:
         # A tier is about what processes may do, an era about messages: sessions are tried in one tier.
         tried = eras if tier == runs.sessions_in else eras[:1]

@@ -182,10 +182,10 @@ def test_page_has_the_dates_of_the_entries(tmp_path: Path) -> None:
     ],
 )
 def test_a_faulty_entry_is_named_with_what_is_wrong(tmp_path: Path, table: str, sentence: str) -> None:
-    with pytest.raises(FaultyEntry) as told:
+    with pytest.raises(FaultyEntry) as error:
         written(tmp_path, table)
 
-    assert sentence in str(told.value)
+    assert sentence in str(error.value)
 
 
 def written(folder: Path, table: str) -> list[Entry]:
