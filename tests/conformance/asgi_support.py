@@ -98,13 +98,13 @@ async def asking(
         await app(scope, receive, answer.take)
 
     serving = asyncio.create_task(serve())
-    begun = asyncio.create_task(waiting.wait() if hold else answer.begun.wait())
+    start = asyncio.create_task(waiting.wait() if hold else answer.begun.wait())
     try:
-        await asyncio.wait({serving, begun}, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait({serving, start}, return_when=asyncio.FIRST_COMPLETED)
         if serving.done():
             serving.result()
         yield answer
     finally:
-        begun.cancel()
+        start.cancel()
         left.set()
         await serving

@@ -21,20 +21,20 @@ Observation = dict[str, Any]
 _SCOPE = Scope(user_id="alice", session_id="session", trace_id="call")
 
 
-def _transformer(said: Mapping[str, Any] | None) -> Transformer | None:
+def _transformer(settings: Mapping[str, Any] | None) -> Transformer | None:
     """Return the function that a case describes."""
-    if said is None:
+    if settings is None:
         return None
 
     def plain(*_given: object) -> Any:
-        if "raises" in said:
-            raise getattr(builtins, said["raises"])("the transformer of the case")
-        return said["returns"]
+        if "raises" in settings:
+            raise getattr(builtins, settings["raises"])("the transformer of the case")
+        return settings["returns"]
 
-    async def awaited(*given: object) -> Any:
-        return plain(*given)
+    async def awaited(*arguments: object) -> Any:
+        return plain(*arguments)
 
-    return awaited if said.get("async") else plain
+    return awaited if settings.get("async") else plain
 
 
 async def _guarded(case: Mapping[str, Any], store: MemoryStore) -> Guarded:
@@ -50,8 +50,10 @@ async def _guarded(case: Mapping[str, Any], store: MemoryStore) -> Guarded:
 
 
 async def _stored(store: MemoryStore) -> list[dict[str, Any]]:
-    kept = await store.list(scope=_SCOPE)
-    return [{"mime_type": record.mime, "size_bytes": record.size, "sha256": record.sha256} for record in kept]
+    records = await store.list(scope=_SCOPE)
+    return [
+        {"mime_type": record.mime, "size_bytes": record.size, "sha256": record.sha256} for record in records
+    ]
 
 
 def _said(logs: list[dict[str, str]], warnings: Iterable[str]) -> list[dict[str, str]]:

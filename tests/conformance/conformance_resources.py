@@ -70,18 +70,18 @@ class _Fake:
 async def _resources(case: Mapping[str, Any]) -> Observation:
     fake, store = _Fake(case), MemoryStore()
     events: list[Mapping[str, Any]] = []
-    given = {"resources": dict(case.get("config", {}))}
+    config = {"resources": dict(case.get("config", {}))}
     ours = RemoteResources(
-        server=case.get("server", "fake"), config=from_mapping(given), publish=events.append
+        server=case.get("server", "fake"), config=from_mapping(config), publish=events.append
     )
     reader = Reader(store=store, scope=_SCOPE)
     async with Client(fake.server, mode="legacy") as client:
         remote = RemoteSession(client)
         output = await _output(case, ours, remote, reader, fake)
-    kept = await store.list(scope=_SCOPE)
+    records = await store.list(scope=_SCOPE)
     return {
         "output": output,
-        "stored": [{"mime_type": r.mime, "size_bytes": r.size, "sha256": r.sha256} for r in kept],
+        "stored": [{"mime_type": r.mime, "size_bytes": r.size, "sha256": r.sha256} for r in records],
         "calls": fake.calls,
         "events": [dict(event) for event in events],
         "error": None,

@@ -39,8 +39,8 @@ class _Ear(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         facts = {name: value for name, value in vars(record).items() if name not in _STANDARD}
-        said = json.dumps(facts, default=str, ensure_ascii=False)
-        message = f"{record.getMessage()} {said}" if facts else record.getMessage()
+        text = json.dumps(facts, default=str, ensure_ascii=False)
+        message = f"{record.getMessage()} {text}" if facts else record.getMessage()
         self.heard.append({"level": record.levelname.lower(), "message": message})
 
 
