@@ -246,8 +246,8 @@ def test_fields_all_have_descriptions() -> None:
     assert [
         f"{name}.{field}"
         for name, part in parts.items()
-        for field, said in part["properties"].items()
-        if not said.get("description") and name not in ("ErrorEnvelope", "ErrorFacts")
+        for field, schema in part["properties"].items()
+        if not schema.get("description") and name not in ("ErrorEnvelope", "ErrorFacts")
     ] == []
 
 
