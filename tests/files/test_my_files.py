@@ -48,11 +48,11 @@ async def test_a_file_is_found_by_the_name_it_was_put_under(tmp_path: Path, name
     record = await files.put(b"x", name=name, origin=Origin.UPLOADED)
 
     by_safe_name = await files.find(record.shown)
-    by_given_name = await files.find(name)
+    by_name = await files.find(name)
 
     assert by_safe_name == record
     # The safe form of dashes only is made up: nobody asked for that name.
-    assert by_given_name == (None if name == "---" else record)
+    assert by_name == (None if name == "---" else record)
 
 
 async def test_the_nearest_names_are_offered_best_first(tmp_path: Path) -> None:
@@ -105,10 +105,10 @@ async def observed(files: MyFiles, content: bytes, name: str, namespace: str = "
 
 async def test_referenced_takes_every_form_of_a_reference(tmp_path: Path) -> None:
     files = library(tmp_path).of("alice")
-    kept = await files.put(b"kept", name="Bericht Q3.csv", origin=Origin.UPLOADED)
+    file = await files.put(b"kept", name="Bericht Q3.csv", origin=Origin.UPLOADED)
     taken = await observed(files, b"taken", "Übersicht 東京.json")
 
-    for record in (kept, taken):
+    for record in (file, taken):
         uri = f"artifact://{record.id}"
         assert record.name is not None
         encoded = quote(record.name)
@@ -126,22 +126,22 @@ async def test_referenced_prefers_my_files_then_the_newest(tmp_path: Path) -> No
     second = await observed(files, b"second", "a.json")
 
     assert await files.referenced("a.json") == second
-    kept = await files.put(b"third", name="a.json", origin=Origin.UPLOADED)
-    assert await files.referenced("a.json") == kept
+    record = await files.put(b"third", name="a.json", origin=Origin.UPLOADED)
+    assert await files.referenced("a.json") == record
     assert await files.referenced(second.id) == second
 
 
 async def test_referenced_finds_nothing_of_others_or_removed(tmp_path: Path) -> None:
     shared = library(tmp_path)
     mine = shared.of("alice")
-    kept = await mine.put(b"kept", name="plan.txt", origin=Origin.UPLOADED)
+    file = await mine.put(b"kept", name="plan.txt", origin=Origin.UPLOADED)
     taken = await observed(mine, b"taken", "secret.json")
-    forms = [form for r in (kept, taken) for form in (r.id, f"artifact://{r.id}", r.shown)]
+    forms = [form for r in (file, taken) for form in (r.id, f"artifact://{r.id}", r.shown)]
 
     assert all([await mine.referenced(form) for form in forms])
     for other in ("bob", "Alice", "../alice"):
         assert not any([await shared.of(other).referenced(form) for form in forms])
-    for record in (kept, taken):
+    for record in (file, taken):
         await shared.store.delete(record.id, scope=mine.scope)
     assert not any([await mine.referenced(form) for form in forms])
 
@@ -184,10 +184,10 @@ async def test_temporary_file_is_found_by_id_and_not_in_my_files(tmp_path: Path)
 
 
 @pytest.mark.parametrize(
-    ("ttl_seconds", "kept"), [(None, timedelta(hours=1)), (90, timedelta(seconds=90)), (0, None)]
+    ("ttl_seconds", "lifetime"), [(None, timedelta(hours=1)), (90, timedelta(seconds=90)), (0, None)]
 )
 async def test_temporary_file_above_observation_budgets_lives_as_long(
-    tmp_path: Path, ttl_seconds: int | None, kept: timedelta | None
+    tmp_path: Path, ttl_seconds: int | None, lifetime: timedelta | None
 ) -> None:
     retention = {} if ttl_seconds is None else {"ttl_seconds": ttl_seconds}
     settings = Settings(
@@ -201,12 +201,12 @@ async def test_temporary_file_above_observation_budgets_lives_as_long(
     record = await files.put(large, name="large.bin", origin=Origin.GENERATED, temporary=True)
 
     assert record.size == 51 * 1024 * 1024
-    if kept is None:
+    if lifetime is None:
         assert record.expires_at is None
     else:
         assert record.expires_at is not None
-        assert timedelta() < record.expires_at - utc_now() <= kept
-        assert record.expires_at - utc_now() > kept - timedelta(minutes=1)
+        assert timedelta() < record.expires_at - utc_now() <= lifetime
+        assert record.expires_at - utc_now() > lifetime - timedelta(minutes=1)
 
 
 # Sessions.
@@ -238,8 +238,8 @@ async def test_session_files_are_removed_with_their_session_only(
 
     assert removed == ["a.txt", "d.docx"]
     assert [await names(files) for files in (one, two, unnamed, bob)] == [[], ["a.txt"], ["a.txt"], ["a.txt"]]
-    said = [vars(record).get("reason") for record in caplog.records]
-    assert said.count("session ended") == 2
+    reasons = [vars(record).get("reason") for record in caplog.records]
+    assert reasons.count("session ended") == 2
     assert await one.end_session() is None
 
 
