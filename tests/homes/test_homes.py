@@ -40,10 +40,10 @@ def tell(process: "subprocess.Popen[str]") -> None:
     process.stdin.flush()
 
 
-def note(home: Path, segment: str, *, kept_until: float = 0) -> None:
+def note(home: Path, segment: str, *, expires_at: float = 0) -> None:
     """Note of a folder that it is the home of a user."""
     fd = os.open(home, os.O_RDONLY)
-    HomeNotes(home.parent.parent / "state").write(fd, HomeNote(segment=segment, kept_until=kept_until))
+    HomeNotes(home.parent.parent / "state").write(fd, HomeNote(segment=segment, kept_until=expires_at))
     os.close(fd)
 
 
