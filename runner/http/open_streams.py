@@ -23,7 +23,7 @@ def stays_open(scope: Scope) -> bool:
 
 
 async def answer_until_ended(
-    app: ASGIApp, scope: Scope, receive: Receive, send: Send, begun: Callable[[anyio.CancelScope], None]
+    app: ASGIApp, scope: Scope, receive: Receive, send: Send, on_start: Callable[[anyio.CancelScope], None]
 ) -> None:
     """Answer a request; a stream is closed in order where it is ended early.
 
@@ -32,7 +32,7 @@ async def answer_until_ended(
         scope: Of the request.
         receive: Receives from the client.
         send: Sends to it.
-        begun: Is given what ends the answer, once that has turned out to be a stream. A file is handed out
+        on_start: Is given what ends the answer, once that has turned out to be a stream. A file is handed out
             whole: that ends by itself.
     """
     has_ended = False
@@ -42,7 +42,7 @@ async def answer_until_ended(
             nonlocal has_ended
             if message["type"] == "http.response.start":
                 if not any(name.lower() == b"content-length" for name, _ in message["headers"]):
-                    begun(ends)
+                    on_start(ends)
             elif not message.get("more_body"):
                 has_ended = True
             await send(message)

@@ -105,8 +105,8 @@ class Readiness:
         identity: Callable[[], Awaitable[str | None]] | None = None,
     ) -> None:
         async def kept() -> Mapping[str, str]:
-            said = await store.fault()
-            return {} if said is None else {"store": said}
+            fault = await store.fault()
+            return {} if fault is None else {"store": fault}
 
         async def disk() -> Mapping[str, str]:
             return await asyncio.to_thread(_disk_faults, settings.state_dir, settings.homes)
@@ -164,7 +164,7 @@ class Readiness:
         found: dict[str, str] = {}
         for faults in await asyncio.gather(*(part.faults() for part in self._parts)):
             found |= faults
-        return {name: str(self._own_paths.without(said)) for name, said in found.items()}
+        return {name: str(self._own_paths.without(fault)) for name, fault in found.items()}
 
 
 def _disk_faults(state: Path, homes: Path) -> Mapping[str, str]:

@@ -88,8 +88,8 @@ async def _refuse(own_paths: OwnPaths, _: Request, error: Exception) -> JSONResp
 
 async def fails(_: Request, error: Exception) -> JSONResponse:
     """Answer a request that failed for a fault of ours. An exception handler of Starlette's."""
-    told = unexpected(error)
-    return refused(500, f"{told.message}. {told.details['suggestion']}", {})
+    failure = unexpected(error)
+    return refused(500, f"{failure.message}. {failure.details['suggestion']}", {})
 
 
 async def left(request: Request, _error: Exception) -> Response:

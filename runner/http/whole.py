@@ -36,13 +36,13 @@ class WholeRequests:
 
 def again(first: Message, receive: Receive) -> Receive:
     """Return what gives a message once more, and then the rest."""
-    given = False
+    sent = False
 
     async def received() -> Message:
-        nonlocal given
-        if given:
+        nonlocal sent
+        if sent:
             return await receive()
-        given = True
+        sent = True
         return first
 
     return received

@@ -129,15 +129,15 @@ class _Told:
         self._timer = None
         if not self._count:
             return
-        said = {
+        facts = {
             "kinds": ", ".join(f"{kind} {count}" for kind, count in self._kinds.most_common()),
             "addresses": len(self._addresses),
             "most_from": self._addresses.most_common(1)[0][0],
             "named": len(self._named),
             "most_for": ", ".join(name for name, _ in self._named.most_common(1)),
         }
-        log.warning("wrong tokens or keys", extra={"count": self._count, **said})
-        self.hear(self._count, said)
+        log.warning("wrong tokens or keys", extra={"count": self._count, **facts})
+        self.hear(self._count, facts)
         self._count, self._kinds, self._addresses, self._named = 0, Counter(), Counter(), Counter()
         self._timer = asyncio.get_running_loop().call_later(_TELL_S, self._tell)
 
@@ -157,7 +157,7 @@ class WrongKeys:
         app: ASGIApp,
         *,
         claims: Sequence[str] = (),
-        hear: Hear = lambda _count, _said: None,
+        hear: Hear = lambda _count, _facts: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._app = app
@@ -235,8 +235,8 @@ def _user_in(authorization: bytes, claims: Sequence[str]) -> tuple[str, ...]:
     if len(parts) != 3:
         return ()
     try:
-        said = json.loads(base64.urlsafe_b64decode(parts[1] + b"=" * (-len(parts[1]) % 4)))
-        users = [said[claim] for claim in claims if isinstance(said.get(claim), str)]
+        payload = json.loads(base64.urlsafe_b64decode(parts[1] + b"=" * (-len(parts[1]) % 4)))
+        users = [payload[claim] for claim in claims if isinstance(payload.get(claim), str)]
     except (ValueError, AttributeError, RecursionError):
         return ()
     return tuple(users[:1])

@@ -297,8 +297,8 @@ MIDDLEWARE: Mapping[str, tuple[Row, ...]] = {
 """By name of what stands in front of the routes: what is asked of it itself, where it answers."""
 
 
-def _through_the_page(asked: Asked, _things: Things, _visitor: Visitor) -> Asked:
-    return Asked(method="POST", path="/play/mcp", headers=asked.headers, body=asked.body)
+def _through_the_page(request: Asked, _things: Things, _visitor: Visitor) -> Asked:
+    return Asked(method="POST", path="/play/mcp", headers=request.headers, body=request.body)
 
 
 Params = Callable[[Things], Mapping[str, Any]]
@@ -374,7 +374,7 @@ METHODS: Mapping[str, tuple[tuple[str, Params, Shows | None], ...]] = {
     "resources/templates/list": (("", nothing, None),),
     "resources/read": (
         *((each, uri(each), shows) for each, shows in RESOURCES.items()),
-        *((each, uri(asked), shows) for each, (asked, shows) in TEMPLATES.items()),
+        *((each, uri(template), shows) for each, (template, shows) in TEMPLATES.items()),
     ),
     "resources/subscribe": (("a file", uri("artifact://{key}"), None), ("a memo", uri("memo://kept"), None)),
     "resources/unsubscribe": (("a file", uri("artifact://{key}"), None),),

@@ -85,15 +85,15 @@ def without_row(
     ]
 
 
-async def let_in(crowd: Crowd, asked: Asked) -> list[str]:
+async def let_in(crowd: Crowd, request: Asked) -> list[str]:
     """Return those whom the server does not know, and who get something all the same."""
     answers = [
-        (each.name, await crowd.ask(asked, each.proves))
+        (each.name, await crowd.ask(request, each.proves))
         for each in await strangers(crowd)
         if not each.is_known
     ]
     return [
-        f"{asked.method} {asked.path}: {name}: is let in with {answer.status}"
+        f"{request.method} {request.path}: {name}: is let in with {answer.status}"
         for name, answer in answers
         if answer.status not in (401, 403, 404)
     ]
@@ -151,9 +151,9 @@ async def matrix_of(server: Server, rows: list[Row]) -> Matrix:
         crossing = Crossing(crowd, things, things.like())
         leaks: dict[str, list[str]] = {row.name: [] for row in rows}
         for phase in PHASES:
-            asked = [(row, each) for row in rows if row.phase == phase for each in visitors]
-            found = await asyncio.gather(*(crossing.faults(row, each) for row, each in asked))
-            for (row, _), faults in zip(asked, found, strict=True):
+            pairs = [(row, each) for row in rows if row.phase == phase for each in visitors]
+            found = await asyncio.gather(*(crossing.faults(row, each) for row, each in pairs))
+            for (row, _), faults in zip(pairs, found, strict=True):
                 leaks[row.name] += faults
         owner = {}
         for row in sorted(rows, key=lambda row: PHASES.index(row.phase)):
@@ -177,9 +177,9 @@ class Crossing:
         faults = []
         sent = hers.text() + str(visitor.proves)
         marks = (*self.things.marks(), self.crowd.server.ann)
-        given = [mark for mark in marks if mark not in sent and mark in got.shown()]
-        if given:
-            faults.append(f"{visitor.name}: gets {given}: {got.shown()[-300:]}")
+        leaks = [mark for mark in marks if mark not in sent and mark in got.shown()]
+        if leaks:
+            faults.append(f"{visitor.name}: gets {leaks}: {got.shown()[-300:]}")
         is_out = not visitor.is_known and got.status in (401, 403)
         nobody = await self.nobody(row, visitor, is_out=is_out)
         one, other = told(got, self.things), told(nobody, self.like)
@@ -195,15 +195,15 @@ class Crossing:
 
     async def nobody(self, row: Row, visitor: Visitor, *, is_out: bool) -> Answer:
         """Return what is answered where nobody has what is asked for."""
-        asked = row.asked(self.things if row.is_public else self.like, visitor)
+        request = row.asked(self.things if row.is_public else self.like, visitor)
         if row.is_public:
-            return await self.crowd.ask(asked, {})
+            return await self.crowd.ask(request, {})
         if not is_out:
-            return await self.crowd.ask(asked, await self.proofs(row, visitor))
+            return await self.crowd.ask(request, await self.proofs(row, visitor))
         # A rejected client receives one answer on a path, whatever its message contains.
-        key = (visitor.name, asked.method, asked.path)
+        key = (visitor.name, request.method, request.path)
         if key not in self.refused:
-            self.refused[key] = await self.crowd.ask(asked, visitor.proves)
+            self.refused[key] = await self.crowd.ask(request, visitor.proves)
         return self.refused[key]
 
     async def proofs(self, row: Row, visitor: Visitor) -> Mapping[str, str]:
@@ -255,7 +255,7 @@ async def test_route_without_row_rejects_unknown_clients(server: Server) -> None
     main = next(table for table in server.tables() if ("POST", "/mcp") in addresses(table))
 
     async with crowd_at(server) as crowd:
-        found = [fault for asked in without_row(addresses(main)) for fault in await let_in(crowd, asked)]
+        found = [fault for request in without_row(addresses(main)) for fault in await let_in(crowd, request)]
         # As if these had none: two ask who comes, and one, the control, tells everybody the same.
         files, one, health = without_row(
             [("GET", "/api/files"), ("GET", "/api/files/{key}"), ("GET", "/healthz")], rows={}

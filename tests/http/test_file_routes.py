@@ -21,7 +21,7 @@ TRIES = 12
 """Wrong tokens enough that the last of them wait."""
 
 
-async def refuse(_user: User, _asked: Mapping[str, Any]) -> Mapping[str, Any]:
+async def refuse(_user: User, request: Mapping[str, Any]) -> Mapping[str, Any]:
     """Answer as a file does that wants a password of its own."""
     return {"status": 401, "headers": [], "body": base64.b64encode(b"the file's own password").decode()}
 

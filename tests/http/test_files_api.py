@@ -41,12 +41,12 @@ def test_pages_list_each_file_once_during_changes(served: Served, ann: TestClien
 
 
 @pytest.mark.parametrize(
-    "asked", ["limit=0", "limit=1001", "limit=x", "limit=-1", "limit=", "cursor=x", "cursor=W10"]
+    "query", ["limit=0", "limit=1001", "limit=x", "limit=-1", "limit=", "cursor=x", "cursor=W10"]
 )
-def test_impossible_page_refused_with_a_sentence(served: Served, ann: TestClient, asked: str) -> None:
+def test_impossible_page_refused_with_a_sentence(served: Served, ann: TestClient, query: str) -> None:
     served.keep(b"mine", "mine.txt")
 
-    answer = ann.get(f"/api/files?{asked}")
+    answer = ann.get(f"/api/files?{query}")
 
     assert answer.status_code == 400
     assert "page" in answer.text
@@ -59,12 +59,12 @@ def test_file_as_json_complete_with_stated_length(served: Served, ann: TestClien
 
     answer = ann.get(f"/api/files/{key}")
 
-    said = answer.json()
+    fields = answer.json()
     assert answer.status_code == 200
     assert answer.headers["content-type"] == "application/json"
     assert answer.headers["content-length"] == str(len(answer.content))
-    assert (said["filename"], said["content_type"]) == ("table.csv", "text/csv")
-    assert base64.b64decode(said["content_base64"], validate=True) == DATA[:size]
+    assert (fields["filename"], fields["content_type"]) == ("table.csv", "text/csv")
+    assert base64.b64decode(fields["content_base64"], validate=True) == DATA[:size]
 
 
 def test_list_has_own_files_with_known_facts(served: Served, ann: TestClient) -> None:

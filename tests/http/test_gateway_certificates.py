@@ -158,7 +158,7 @@ async def test_gateway_user_accepted_with_named_certificate_only(
     other = Authority(tmp_path / "elsewhere")
     alike = x509.DNSName("GATEWAY.example.com"), x509.DNSName("*.example.com")
     async with served(authority) as one:
-        said = {
+        answers = {
             "dns": await one.asked_by(authority.signed("dns", GATEWAY, purposes=[CLIENT])),
             "uri": await one.asked_by(authority.signed("uri", WORKLOAD)),
             "one of several": await one.asked_by(authority.signed("several", *here(GATEWAY))),
@@ -186,9 +186,9 @@ async def test_gateway_user_accepted_with_named_certificate_only(
             "its server's": await one.asked_by(authority.signed("own", *here())),
         }
 
-    let_in = [what for what, answer in said.items() if answer == LET_IN]
-    unconnected = [what for what, answer in said.items() if answer == "no connection"]
-    refused = [what for what, answer in said.items() if answer.startswith("403 ")]
+    let_in = [what for what, answer in answers.items() if answer == LET_IN]
+    unconnected = [what for what, answer in answers.items() if answer == "no connection"]
+    refused = [what for what, answer in answers.items() if answer.startswith("403 ")]
     assert let_in == ["dns", "uri", "one of several"]
     assert unconnected == [
         "no certificate", "another authority", "expired", "not yet valid", "for servers", "plain http",
@@ -197,7 +197,7 @@ async def test_gateway_user_accepted_with_named_certificate_only(
         "another name", "names alike", "longer name", "zero byte", "uri as dns", "dns as uri", "as email",
         "as common name", "none", "its server's",
     ]  # fmt: skip
-    assert "auth.gateway_names" in said["another name"]
+    assert "auth.gateway_names" in answers["another name"]
     handshakes = [record for record in caplog.records if "TLS handshake failed" in record.message]
     assert len(handshakes) == 1
     assert "peer did not return a certificate" in vars(handshakes[0])["problem"].lower().replace("_", " ")
@@ -239,9 +239,9 @@ async def test_tls_from_1_2_on_accepted(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async with served(authority) as one:
-        said = await one.asked(client(authority, authority.signed("gateway", GATEWAY), version))
+        reply = await one.asked(client(authority, authority.signed("gateway", GATEWAY), version))
 
-    assert said == answer
+    assert reply == answer
     assert [vars(record)["problem"] for record in caplog.records if "handshake" in record.message] == problems
 
 
@@ -251,10 +251,10 @@ async def test_tls_agrees_http_1_1_and_issues_no_tickets(authority: Authority) -
         context = client(authority, authority.signed("gateway", GATEWAY))
         context.set_alpn_protocols(["h2", "http/1.1"])
         stream = await one.connected(context)
-        said = await asked_on(stream)
+        answer = await asked_on(stream)
         found = stream[1].get_extra_info("ssl_object")
 
-    assert said == LET_IN
+    assert answer == LET_IN
     assert found.selected_alpn_protocol() == "http/1.1"
     assert found.session is None or not found.session.has_ticket
 
@@ -283,11 +283,11 @@ def _resumed(
     plain = socket.create_connection(("127.0.0.1", port))
     with context.wrap_socket(plain, server_hostname="localhost", session=session) as made:
         made.sendall(b"GET / HTTP/1.1\r\nHost: a\r\nX-Forwarded-User: ann\r\nConnection: close\r\n\r\n")
-        said = b""
+        data = b""
         # To the end: OpenSSL forgets a session whose connection was cut off.
         while more := made.recv(1000):
-            said += more
-        return said[9:12], made.session, made.session_reused
+            data += more
+        return data[9:12], made.session, made.session_reused
 
 
 @pytest.mark.anyio
@@ -329,12 +329,12 @@ def _key_of(pair: Pair) -> ec.EllipticCurvePrivateKey:
 
 @pytest.mark.anyio
 async def test_revocation_list_beside_authority_is_applied(authority: Authority) -> None:
-    lost, kept = authority.signed("lost", GATEWAY), authority.signed("kept", GATEWAY)
+    lost, valid = authority.signed("lost", GATEWAY), authority.signed("kept", GATEWAY)
     async with served(authority) as one:
         before = await one.asked_by(lost)
         authority.file.write_bytes(authority.file.read_bytes() + authority.revoked(lost))
         after = await one.asked_by(lost)
-        others = await one.asked_by(kept)
+        others = await one.asked_by(valid)
 
     assert (before, after, others) == (LET_IN, "no connection", LET_IN)
 
@@ -363,9 +363,9 @@ async def test_renewed_certificates_apply_to_new_connections_only(
     assert answers == [LET_IN] * 4
     assert _number(old) != renewed.number
     assert numbers == [renewed.number] * 4
-    said = [record for record in caplog.records if record.message.startswith("certificate")]
-    assert [record.levelname for record in said] == ["INFO", "WARNING", "INFO"]
-    assert "auth.gateway_certificate" in vars(said[1])["problem"]
+    records = [record for record in caplog.records if record.message.startswith("certificate")]
+    assert [record.levelname for record in records] == ["INFO", "WARNING", "INFO"]
+    assert "auth.gateway_certificate" in vars(records[1])["problem"]
 
 
 def _number(stream: tuple[asyncio.StreamReader, asyncio.StreamWriter]) -> int:
@@ -532,10 +532,10 @@ async def test_official_client_calls_as_user_named_by_gateway(
 
     called = {user: await _called(url, client(authority, gateway), user) for user in ("ann", "bob")}
     base = url.removesuffix("/mcp")
-    said = {}
+    replies = {}
     for name, pair in {"gateway": gateway, "other": authority.signed("other")}.items():
         with httpx2.Client(verify=client(authority, pair), timeout=60, trust_env=False) as http:
-            said[name] = [
+            replies[name] = [
                 http.get(f"{base}/api/files", headers=ANN).status_code,
                 http.get(f"{base}/api/files").status_code,
                 http.get(f"{base}/readyz").status_code,
@@ -550,9 +550,9 @@ async def test_official_client_calls_as_user_named_by_gateway(
 
     assert url.startswith("https://127.0.0.1:")
     assert [json.loads(answer)[0]["text"] for answer in called.values()] == ["ann", "bob"]
-    assert said["gateway"][:3] == [200, 401, 200]
-    assert said["gateway"][3] not in (401, 403)
-    assert said["other"] == [403, 401, 200, 403]
+    assert replies["gateway"][:3] == [200, 401, 200]
+    assert replies["gateway"][3] not in (401, 403)
+    assert replies["other"] == [403, 401, 200, 403]
     log = (tmp_path / "log").read_text()
     assert "gateway header refused" in log
     assert "a TLS handshake failed" in log

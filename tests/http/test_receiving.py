@@ -43,7 +43,7 @@ def in_form(name: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("given", "name"),
+    ("encoded", "name"),
     [
         ("filename*=UTF-8''Bericht%20M%C3%A4rz.pdf", "Bericht März.pdf"),
         ("filename*=iso-8859-1''M%E4rz.pdf", "März.pdf"),
@@ -53,8 +53,8 @@ def in_form(name: str) -> str:
         ("filename*=UTF-8''..%2F..%2Fpasswd", "passwd"),
     ],
 )
-def test_extended_file_name_kept(served: Served, ann: TestClient, given: str, name: str) -> None:
-    header = f'Content-Disposition: form-data; name="file"; {given}'
+def test_extended_file_name_kept(served: Served, ann: TestClient, encoded: str, name: str) -> None:
+    header = f'Content-Disposition: form-data; name="file"; {encoded}'
 
     answer = ann.post("/api/files", **form((header, b"content")))
 
@@ -72,10 +72,10 @@ def test_body_stored_under_name_in_address(served: Served, ann: TestClient, meth
     """Source: S1-18 and S1-20."""
     answer = ann.request(method, "/api/files?filename=data.csv", content=DATA)
 
-    said = answer.json()
+    record = answer.json()
     assert answer.status_code == 201
-    assert (said["filename"], said["content_type"], said["size"]) == ("data.csv", "text/csv", len(DATA))
-    assert answer.headers["location"] == f"/api/files/{said['key']}"
+    assert (record["filename"], record["content_type"], record["size"]) == ("data.csv", "text/csv", len(DATA))
+    assert answer.headers["location"] == f"/api/files/{record['key']}"
     assert served.kept() == {"data.csv": DATA}
 
 
@@ -97,9 +97,9 @@ def test_form_of_client_library_accepted(served: Served, ann: TestClient) -> Non
 
 
 def test_json_file_decoded_and_stored(served: Served, ann: TestClient) -> None:
-    said = {"filename": "x.bin", "content_base64": base64.b64encode(DATA[:999]).decode()}
+    fields = {"filename": "x.bin", "content_base64": base64.b64encode(DATA[:999]).decode()}
 
-    answer = ann.post("/api/files", json=said)
+    answer = ann.post("/api/files", json=fields)
 
     assert answer.status_code == 201
     assert served.kept() == {"x.bin": DATA[:999]}
@@ -140,9 +140,11 @@ def test_mime_type_from_name_if_client_gives_none(ann: TestClient, stated: str) 
 
     unknown = ann.post("/api/files?filename=thing", content=b"1", headers=headers)
     known = ann.post("/api/files?filename=thing.pdf", content=b"2", headers=headers)
-    told = ann.post("/api/files?filename=other", content=b"3", headers={"content-type": "image/x-special"})
+    response = ann.post(
+        "/api/files?filename=other", content=b"3", headers={"content-type": "image/x-special"}
+    )
 
-    types = [answer.json()["content_type"] for answer in (unknown, known, told)]
+    types = [answer.json()["content_type"] for answer in (unknown, known, response)]
     assert types == ["application/octet-stream", "application/pdf", "image/x-special"]
 
 

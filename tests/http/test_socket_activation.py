@@ -59,9 +59,9 @@ def served(
 def refusal(folder: Path, fd: int, *options: str, **how: str) -> str:
     """Return what a server says that ends at once, as one does that cannot be started as it was asked to."""
     with served(folder, fd, *options, **how) as process:
-        _, said = process.communicate(timeout=120)
-        assert process.returncode == 2, said
-    return said
+        _, errors = process.communicate(timeout=120)
+        assert process.returncode == 2, errors
+    return errors
 
 
 @pytest.fixture

@@ -30,7 +30,7 @@ async def test_scopes_decide_tools_listed_and_called(issuer: Issuer, serve_to: S
     none = asked(url, issuer.token()), files(url, issuer.token())
     async with Client(url, auth=BearerAuth(some)) as client:
         listed = {tool.name for tool in await client.list_tools()}
-        said = (await client.call_tool("whose", {})).data
+        reply = (await client.call_tool("whose", {})).data
         with pytest.raises(ToolError, match="needs a user who has logged in with the scopes change"):
             await client.call_tool("change", {})
     async with Client(url, auth=BearerAuth(all_of_them)) as client:
@@ -44,7 +44,7 @@ async def test_scopes_decide_tools_listed_and_called(issuer: Issuer, serve_to: S
         assert 'scope="call"' in asks
     assert files(url, some).status_code == 200
     assert ("change" in listed, "change" in also) == (False, True)
-    assert (said, changed) == ("ann", "changed")
+    assert (reply, changed) == ("ann", "changed")
 
 
 async def test_open_stream_ends_at_token_expiry(issuer: Issuer, serve_to: Serve, tmp_path: Path) -> None:
@@ -84,12 +84,12 @@ async def test_wrong_mcp_tokens_counted_slowed_and_reported(
 
     for _ in range(9):
         assert asked(url, wrong).status_code == 401
-    begun = time.monotonic()
+    start = time.monotonic()
     asked(url, wrong)
-    slow_s = time.monotonic() - begun
-    begun = time.monotonic()
+    slow_s = time.monotonic() - start
+    start = time.monotonic()
     assert asked(url, right).status_code == 200
-    right_s = time.monotonic() - begun
+    right_s = time.monotonic() - start
 
     assert slow_s > 1.5
     assert right_s < slow_s
@@ -117,9 +117,9 @@ async def test_two_identities_never_become_one_user(issuer: Issuer, serve_to: Se
     }
 
     async with Client(url, auth=BearerAuth(issuer.token("ann@example.com"))) as client:
-        said = (await client.call_tool("whose", {})).data
+        reply = (await client.call_tool("whose", {})).data
 
-    assert said == "ann"
+    assert reply == "ann"
     for what, name in refused.items():
         answer = files(url, issuer.token(name))
         assert answer.status_code == 403, what
