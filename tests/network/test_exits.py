@@ -159,10 +159,10 @@ async def test_name_server_exists_only_with_reachable_names() -> None:
     named, _ = exits_of("good.test")
     linked = Egress(reach=frozenset({("127.0.0.1", 8080)}))
 
-    given = named.own(SERVER, ONE)
+    addresses = named.own(SERVER, ONE)
 
-    assert given is not None
-    given.close()
+    assert addresses is not None
+    addresses.close()
     assert named.own(("192.0.2.53", 54), ONE) is None
     assert linked.own(SERVER, ONE) is None
     assert linked.allows(("127.0.0.1", 8080), ONE)
@@ -197,22 +197,22 @@ async def test_excess_connections_are_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    "said", [b"\0\0", b"\0\x05hello", b"\xff\xff" + b"x" * 65535, b"GET / HTTP/1.1\r\n\r\n" * 4000]
+    "data", [b"\0\0", b"\0\x05hello", b"\xff\xff" + b"x" * 65535, b"GET / HTTP/1.1\r\n\r\n" * 4000]
 )
-async def test_client_sending_invalid_question_is_disconnected(said: bytes) -> None:
+async def test_client_sending_invalid_question_is_disconnected(data: bytes) -> None:
     exits, book = exits_of("good.test", good_test=[PUBLIC])
     theirs = exits.own(SERVER, ONE)
     assert theirs is not None
     reader, writer = await asyncio.open_connection(sock=theirs)
 
-    writer.write(said)
+    writer.write(data)
     async with asyncio.timeout(60):
         try:
-            heard = await reader.read()
+            data_back = await reader.read()
         except ConnectionResetError:
-            heard = b""
+            data_back = b""
 
-    assert heard == b""
+    assert data_back == b""
     assert book.asked == []
     writer.close()
     assert await ask(exits, ONE, "good.test") == (0, 1)

@@ -145,11 +145,11 @@ def test_redirect_to_denied_address_fails(world: World) -> None:
 
 
 def test_address_is_reachable_only_by_call_that_resolved_it(world: World) -> None:
-    asked = world.call("named_fetch", url="http://good.test/")
+    resolved = world.call("named_fetch", url="http://good.test/")
 
     called = world.call("named_connect", host=PUBLIC, port=80)
 
-    assert asked.results == f"{PUBLIC}:80"
+    assert resolved.results == f"{PUBLIC}:80"
     assert called.code == "E_NETWORK_DENIED"
     assert called.details["flag"] == f"--allow-net={PUBLIC}:80"
 

@@ -65,10 +65,11 @@ def test_an_answer_repeats_the_question_and_lists_the_addresses() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "code"), [(ResponseCode.NO_SUCH_NAME, 3), (ResponseCode.TRY_AGAIN, 2), (ResponseCode.FOUND, 0)]
+    ("response_code", "code"),
+    [(ResponseCode.NO_SUCH_NAME, 3), (ResponseCode.TRY_AGAIN, 2), (ResponseCode.FOUND, 0)],
 )
-def test_answer_without_addresses_has_its_code(said: ResponseCode, code: int) -> None:
-    message = answer(read_question(asked("a.example", 1)), said)
+def test_answer_without_addresses_has_its_code(response_code: ResponseCode, code: int) -> None:
+    message = answer(read_question(asked("a.example", 1)), response_code)
 
     assert struct.unpack_from(">6H", message) == (7, 0x8180 | code, 1, 0, 0, 0)
 

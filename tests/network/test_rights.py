@@ -75,7 +75,7 @@ def test_a_tool_has_its_own_rights_instead_of_those_of_all() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "meant"),
+    ("flags", "expected"),
     [
         (["call", "f.py", "t", "--allow-net"], ["call", "f.py", "t", "--allow-net=*"]),
         (["serve", "--allow-net", "f.py"], ["serve", "--allow-net=*", "f.py"]),
@@ -86,8 +86,8 @@ def test_a_tool_has_its_own_rights_instead_of_those_of_all() -> None:
         (["proxy", "--allow-net", "--", "npx"], ["proxy", "--allow-net=*", "--", "npx"]),
     ],
 )
-def test_the_flag_without_a_value_means_every_public_address(given: list[str], meant: list[str]) -> None:
-    assert spell_out(given) == meant
+def test_the_flag_without_a_value_means_every_public_address(flags: list[str], expected: list[str]) -> None:
+    assert spell_out(flags) == expected
 
 
 @pytest.mark.parametrize(
