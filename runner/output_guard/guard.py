@@ -253,12 +253,12 @@ class OutputGuard:
 
 def unfit(message: Mapping[str, Any], tool: str) -> dict[str, Any]:
     """Return a message without structured content as an error, which no client holds against a schema."""
-    said = (
+    text = (
         f"The tool {tool} has done its work, but its result is not for a model as it is, and nothing shorter "
         "satisfies its output schema. What was taken out is named above. Ask the tool for less at a time; "
         "for the tool's author: allow shorter values in the output schema, or declare none."
     )
-    return {**message, "content": [*message["content"], {"type": "text", "text": said}], "isError": True}
+    return {**message, "content": [*message["content"], {"type": "text", "text": text}], "isError": True}
 
 
 def _references(value: Any) -> Iterator[dict[str, Any]]:

@@ -63,7 +63,7 @@ def test_every_preset_is_valid(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("value", "messages"),
     [
         ({"max_inlin_size": 1}, ["output_guard.max_inlin_size", "did you mean max_inline_size"]),
         ({"max_observation_chars": 0}, ["output_guard.max_observation_chars", "greater than 0", "0"]),
@@ -75,11 +75,11 @@ def test_every_preset_is_valid(name: str) -> None:
         ({"tool_fields": {"t": [{}]}}, ["field_path", "required"]),
     ],
 )
-def test_a_mistake_is_answered_with_a_sentence(given: dict[str, Any], said: list[str]) -> None:
+def test_a_mistake_is_answered_with_a_sentence(value: dict[str, Any], messages: list[str]) -> None:
     with pytest.raises(UsageError) as caught:
-        from_mapping(given)
+        from_mapping(value)
 
-    assert [part for part in said if part not in str(caught.value)] == []
+    assert [part for part in messages if part not in str(caught.value)] == []
 
 
 def named(model: type[BaseModel], above: str = "") -> list[str]:

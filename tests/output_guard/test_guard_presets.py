@@ -239,9 +239,9 @@ def test_preset_without_store_truncates_with_a_note() -> None:
 
 
 def test_tool_with_only_a_similar_name_gets_no_preset(shelf: Shelf) -> None:
-    given = {"content": [{"type": "image", "data": b64(FORMATS["png"][1]()), "mimeType": "image/png"}]}
+    value = {"content": [{"type": "image", "data": b64(FORMATS["png"][1]()), "mimeType": "image/png"}]}
 
-    text = said(sent(given, "bulkread_media_file", "filesystem", shelf).value)
+    text = said(sent(value, "bulkread_media_file", "filesystem", shelf).value)
 
     assert "Read a media file" not in text
     assert shelf.records
