@@ -49,8 +49,8 @@ def start(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Sh
                 text=True,
             )
             stack.callback(stop, process)
-            base, key, said = playground_address(process)
-            shown = Shown(base=base, first_key=key, user=user, said=said, process=process)
+            base, key, log = playground_address(process)
+            shown = Shown(base=base, first_key=key, user=user, said=log, process=process)
             assert process.stderr is not None
             # Read on, or a full pipe would hold the server up.
             threading.Thread(target=shown.lines.extend, args=(process.stderr,), daemon=True).start()

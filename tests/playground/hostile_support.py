@@ -245,7 +245,7 @@ class Seen(Opened):
 def heard(opened: Opened, sink: Sink) -> Seen:
     """Keep what the page and all its frames say in their consoles."""
     seen = Seen(shown=opened.shown, page=opened.page)
-    seen.page.on("console", lambda said: seen.said.append(said.text))
+    seen.page.on("console", lambda entry: seen.said.append(entry.text))
 
     def dismiss(dialog: Dialog) -> None:
         seen.said.append("pwned dialog")

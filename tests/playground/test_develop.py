@@ -121,15 +121,15 @@ def test_ctrl_c_ends_dev_server_with_running_calls_at_once(start: Callable[..., 
             ends[name] = "".join(stream.iter_text())
 
     with shown.browser() as browser:
-        said = {
+        parameters = {
             "protocolVersion": "2025-11-25",
             "capabilities": {},
             "clientInfo": {"name": "t", "version": "1"},
         }
         accept = {"accept": "application/json, text/event-stream"}
-        asked = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": said}
-        begun = browser.post("/mcp", json=asked, headers=accept)
-        session = {"mcp-session-id": begun.headers["mcp-session-id"], "mcp-protocol-version": "2025-11-25"}
+        message = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": parameters}
+        opening = browser.post("/mcp", json=message, headers=accept)
+        session = {"mcp-session-id": opening.headers["mcp-session-id"], "mcp-protocol-version": "2025-11-25"}
         browser.post(
             "/mcp",
             json={"jsonrpc": "2.0", "method": "notifications/initialized"},
@@ -157,9 +157,9 @@ def test_ctrl_c_ends_dev_server_with_running_calls_at_once(start: Callable[..., 
     # Nobody is promised any time, and nothing has to be cut off.
     assert "will be ended in" not in ends["call"]
     assert shown.heard(r"server is being stopped.*calls=1 drain_s=0\.0")
-    told = "".join(shown.lines)
-    assert "cut off" not in told
-    assert "Traceback" not in told
+    output = "".join(shown.lines)
+    assert "cut off" not in output
+    assert "Traceback" not in output
 
 
 def test_calls_get_their_configured_time_at_ctrl_c() -> None:

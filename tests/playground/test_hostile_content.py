@@ -16,23 +16,23 @@ pytestmark = [pytest.mark.kernel, pytest.mark.needs_browser, pytest.mark.needs_n
 
 
 @pytest.mark.parametrize(
-    ("mime", "text", "asked"), [("text/html", HTML, "/picture"), ("image/svg+xml", SVG, "/svg-image")]
+    ("mime", "text", "expected"), [("text/html", HTML, "/picture"), ("image/svg+xml", SVG, "/svg-image")]
 )
 def test_hostile_documents_reach_sink_without_protection(
-    looking: Seen, sink: Sink, mime: str, text: str, asked: str
+    looking: Seen, sink: Sink, mime: str, text: str, expected: str
 ) -> None:
     sink.pages["/control"] = (
         sink.named(text.replace(' [<!ENTITY x SYSTEM "SINK/entity">]', "").replace("&x;", "")),
         mime,
     )
-    said: list[str] = []
+    lines: list[str] = []
     page = looking.page.context.new_page()
-    page.on("console", lambda message: said.append(message.text))
+    page.on("console", lambda message: lines.append(message.text))
 
     page.goto(f"{sink.url}/control")
 
-    assert looking.shown.until(lambda: asked in sink.asked)
-    assert any("pwned" in each for each in said)
+    assert looking.shown.until(lambda: expected in sink.asked)
+    assert any("pwned" in each for each in lines)
     page.close()
     sink.asked.clear()
 

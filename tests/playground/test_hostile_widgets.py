@@ -65,9 +65,9 @@ def test_a_widget_has_no_frames_in_which_webrtc_would_be_whole(looking: Seen, si
     control.goto(f"{sink.url}/webrtc")
     reached = looking.shown.until(after_turns(control, lambda: bool(sink.datagrams)))
     control.close()
-    said: list[str] = []
+    lines: list[str] = []
     page = looking.page.context.new_page()
-    page.on("console", lambda message: said.append(message.text))
+    page.on("console", lambda message: lines.append(message.text))
     origin = looking.page.evaluate("fetch('/play/info').then(answer => answer.json())")["frames"]
     page.goto(looking.shown.base)
     sink.datagrams.clear()
@@ -88,8 +88,8 @@ def test_a_widget_has_no_frames_in_which_webrtc_would_be_whole(looking: Seen, si
     )
 
     assert reached
-    assert looking.shown.until(after_turns(page, lambda: "whole" in said))
-    assert not any("pwned" in each for each in said)
+    assert looking.shown.until(after_turns(page, lambda: "whole" in lines))
+    assert not any("pwned" in each for each in lines)
     assert sink.datagrams == []
     page.close()
     sink.asked.clear()

@@ -132,8 +132,8 @@ def test_logout_without_tokens_shows_how_to_return(shown: Shown) -> None:
 
 def test_foreign_page_cannot_show_or_run_a_file_by_its_link(shown: Shown) -> None:
     with shown.entered() as browser:
-        kept = browser.put("/api/files?filename=a.svg", content=SVG).json()
-        link = browser.post(f"/api/files/{kept['key']}/link", json={}).json()["url"]
+        record = browser.put("/api/files?filename=a.svg", content=SVG).json()
+        link = browser.post(f"/api/files/{record['key']}/link", json={}).json()["url"]
     address = link if link.startswith("http") else shown.base + link
     page = (
         f'<img src="{address}" onload="document.title = `shown`" onerror="document.title = `refused`">'

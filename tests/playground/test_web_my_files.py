@@ -55,9 +55,9 @@ def row(number: int) -> dict[str, object]:
     """Return a file of the list."""
     name = f"{'even' if number % 2 == 0 else 'odd'}_{number}.txt"
     key = f"art_{number:012x}"
-    said = {"key": key, "filename": name, "content_type": "text/plain", "size": number, "sha256": "0" * 64}
+    record = {"key": key, "filename": name, "content_type": "text/plain", "size": number, "sha256": "0" * 64}
     more = {"created": "2026-11-21T15:00:00+00:00", "expires_at": None, "uri": f"artifact://{key}"}
-    return {**said, **more, "origin": "uploaded", "pending": False}
+    return {**record, **more, "origin": "uploaded", "pending": False}
 
 
 def keep(seen: Seen, *names: str) -> None:
@@ -201,8 +201,10 @@ def test_an_event_changes_one_row_and_does_not_fetch_the_list(many: Seen) -> Non
     lists: list[str] = []
     page.on(
         "request",
-        lambda asked: (
-            lists.append(asked.url) if asked.method == "GET" and asked.url.endswith("/api/files") else None
+        lambda request: (
+            lists.append(request.url)
+            if request.method == "GET" and request.url.endswith("/api/files")
+            else None
         ),
     )
 
