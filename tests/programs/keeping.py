@@ -394,9 +394,9 @@ def _look_up() -> object:
 
 
 def _grow() -> None:
-    kept = []
+    blocks = []
     while True:
-        kept.append(bytearray(os.urandom(1 << 20)) * 4)
+        blocks.append(bytearray(os.urandom(1 << 20)) * 4)
         time.sleep(0.001)
 
 

@@ -120,8 +120,8 @@ async def main() -> None:
             names.asked.clear()
             completed = await call(toolset, user, tool, **arguments)
             seen = json.loads(await asyncio.to_thread(ask, servers, "seen"))
-            said = {"value": completed.processed.value, "seen": seen, "asked": names.asked}
-            print(json.dumps(said), flush=True)
+            report = {"value": completed.processed.value, "seen": seen, "asked": names.asked}
+            print(json.dumps(report), flush=True)
     own.close()
     servers.terminate()
     servers.wait()
