@@ -135,13 +135,13 @@ async def test_line_read_when_taken_and_not_before(pipe: list[int], read: list[s
     assert counts == [1, 2, 3]
 
 
-@pytest.mark.parametrize("said", [line("one"), b"1\n"])
+@pytest.mark.parametrize("data", [line("one"), b"1\n"])
 async def test_loop_yields_between_lines(
-    pipe: list[int], said: bytes, monkeypatch: pytest.MonkeyPatch
+    pipe: list[int], data: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(lines, "_TURN_S", -1.0, raising=False)
     incoming = IncomingLines(pipe[0])
-    os.write(pipe[1], said * 1000)
+    os.write(pipe[1], data * 1000)
     turns = 0
 
     async def others() -> None:
@@ -316,8 +316,8 @@ LAST = '{"jsonrpc": "2.0", "result": {"a": "%s"}, "id": 7}'
 @pytest.mark.parametrize("size", [20_000, 3_000_000])
 async def test_overlong_line_skipped_and_its_request_answered(pipe: list[int], form: str, size: int) -> None:
     incoming = IncomingLines(pipe[0], most_bytes=10_000)
-    said = line("before") + (form % ("x" * size)).encode() + b"\n" + line("after")
-    sending = asyncio.create_task(write_all(pipe[1], said))
+    data = line("before") + (form % ("x" * size)).encode() + b"\n" + line("after")
+    sending = asyncio.create_task(write_all(pipe[1], data))
 
     before, too_long, after = [await incoming.receive() for _ in range(3)]
     await sending
@@ -332,10 +332,10 @@ async def test_overlong_line_skipped_and_its_request_answered(pipe: list[int], f
 async def test_consecutive_overlong_lines_each_reported(pipe: list[int]) -> None:
     incoming = IncomingLines(pipe[0], most_bytes=1000)
     sizes = (300_000, 2000, 900, 70_000)
-    said = [(ANSWER % ("x" * size)).replace("7", str(size)).encode() + b"\n" for size in sizes]
-    sending = asyncio.create_task(write_all(pipe[1], b"".join(said)))
+    data = [(ANSWER % ("x" * size)).replace("7", str(size)).encode() + b"\n" for size in sizes]
+    sending = asyncio.create_task(write_all(pipe[1], b"".join(data)))
 
-    came = [await incoming.receive() for _ in said]
+    came = [await incoming.receive() for _ in data]
     await sending
 
     assert [item.id for item in came if isinstance(item, Unreadable)] == [300_000, 2000, 70_000]
