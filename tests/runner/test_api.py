@@ -49,7 +49,7 @@ class Keeper:
     def __init__(self) -> None:
         self.held: dict[str, bytes] = {}
 
-    async def put_artifact(self, content: bytes, *, artifact_id: str, **said: Any) -> None:
+    async def put_artifact(self, content: bytes, *, artifact_id: str, **fields: Any) -> None:
         self.held[artifact_id] = content
 
     async def get_artifact(self, artifact_id: str) -> bytes | None:
