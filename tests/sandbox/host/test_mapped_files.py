@@ -59,8 +59,8 @@ def mapping(folder: Path, how: str = "") -> Iterator[tuple[int, list[int]]]:
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         try:
-            said = [line.strip() for line in iter(process.stdout.readline, "on\n")]
-            yield process.pid, [int(line) for line in said]
+            lines = [line.strip() for line in iter(process.stdout.readline, "on\n")]
+            yield process.pid, [int(line) for line in lines]
         finally:
             process.kill()
 

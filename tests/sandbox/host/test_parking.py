@@ -53,12 +53,12 @@ async def test_without_reuse_each_call_has_a_process_of_its_own(
 
 
 async def test_call_requiring_fresh_worker_gets_one_and_parks_none(pool: Pool) -> None:
-    kept = value(await run(pool, "count"))
+    number = value(await run(pool, "count"))
     fresh = value(await run(pool, "count", keeps=False))
     again = value(await run(pool, "count"))
 
     assert (fresh["calls"], again["calls"]) == (1, 2)
-    assert fresh["pid"] != kept["pid"] == again["pid"]
+    assert fresh["pid"] != number["pid"] == again["pid"]
 
 
 async def test_last_used_worker_is_leased_first(pool: Pool) -> None:
@@ -108,9 +108,9 @@ async def test_waiter_for_fork_takes_worker_freed_meanwhile(pool: Pool) -> None:
         second, third = await waiting(pool), await waiting(pool)
         freed = leases.pop(0)
         freed.release()
-        met = value(await second)
+        number = value(await second)
 
-        assert (met["calls"], met["pid"]) == (2, freed.worker.pid)
+        assert (number["calls"], number["pid"]) == (2, freed.worker.pid)
         # Its worker is free again, and serves who waits next.
         assert value(await third)["calls"] == 3
         assert not fresh.done()
@@ -127,9 +127,9 @@ async def test_cancelled_waiter_for_fork_leaves_the_worker_it_got(pool: Pool) ->
         call.cancel()
         with pytest.raises(asyncio.CancelledError):
             await call
-        met = value(await run(pool, "count"))
+        number = value(await run(pool, "count"))
 
-    assert (met["calls"], met["pid"]) == (2, freed.worker.pid)
+    assert (number["calls"], number["pid"]) == (2, freed.worker.pid)
 
 
 async def test_cancelled_waiter_is_removed_from_the_queue(pool: Pool) -> None:
@@ -181,7 +181,7 @@ async def test_worker_with_a_running_job_is_not_given_to_a_waiter(pool: Pool) ->
 
 
 async def test_a_worker_whose_call_may_not_begin_goes_back_to_its_pool(pool: Pool) -> None:
-    met = value(await run(pool, "count"))
+    number = value(await run(pool, "count"))
     before = len(os.listdir("/proc/self/fd"))
     for _ in range(10):
         lease = await pool.lease(pool.policy.limits, keeps=True)
@@ -191,7 +191,7 @@ async def test_a_worker_whose_call_may_not_begin_goes_back_to_its_pool(pool: Poo
 
     again = value(await run(pool, "count"))
 
-    assert (again["pid"], again["calls"]) == (met["pid"], 2)
+    assert (again["pid"], again["calls"]) == (number["pid"], 2)
     assert len(os.listdir("/proc/self/fd")) <= before
 
 
@@ -590,7 +590,7 @@ async def test_gate_refusal_after_answer_is_not_recorded_for_next_call(
     forkserver: Forkserver, tmp_path: Path, how: str, *, goes_on: bool
 ) -> None:
     async with kept_pool_of(forkserver, tmp_path, net=("127.0.0.1:9",)) as pool:
-        told = await run(pool, how, goes_on=goes_on)
+        result = await run(pool, how, goes_on=goes_on)
         lease, outcome = await leased(pool, "begins", how)
         assert await becomes((tmp_path / "home" / "done").exists)
         lease.release()
@@ -598,10 +598,10 @@ async def test_gate_refusal_after_answer_is_not_recorded_for_next_call(
         again = await run(pool, how)
         retired = dict(pool.zygote.retired)
 
-    assert [denial.layer for denial in told.denials] == ["kernel"]
-    assert again.denials == told.denials
+    assert [denial.layer for denial in result.denials] == ["kernel"]
+    assert again.denials == result.denials
     # It may come before the host has read the answer; then it is a matter of the call that began it.
-    assert outcome.denials in ((), told.denials)
+    assert outcome.denials in ((), result.denials)
     assert after.denials == ()
     assert (value(after)["calls"], retired) == (3, {})
 

@@ -61,11 +61,11 @@ def noted(act: Callable[Concatenate["Machine", P], None]) -> Callable[Concatenat
     """Note a rule when it is done; where it fails, say what was done before, for it may not fail again."""
 
     @functools.wraps(act)
-    def noting(self: "Machine", /, *args: P.args, **given: P.kwargs) -> None:
-        said = ", ".join(f"{name}={value!r}" for name, value in given.items())
-        self.steps.append(f"{act.__name__}({said})")
+    def noting(self: "Machine", /, *args: P.args, **kwargs: P.kwargs) -> None:
+        arguments = ", ".join(f"{name}={value!r}" for name, value in kwargs.items())
+        self.steps.append(f"{act.__name__}({arguments})")
         try:
-            act(self, *args, **given)
+            act(self, *args, **kwargs)
         except Exception as error:
             error.add_note("\n".join(["What was done:", *self.steps]))
             raise
@@ -159,11 +159,11 @@ class Machine(RuleBasedStateMachine):
 
         async def begin() -> None:
             await self._pool(user)
-            begun = [
+            calls = [
                 await self._begin(user, "begins", act, *self._where(user, act), goes_on=True)
                 for _ in range(count)
             ]
-            for lease, task in begun:
+            for lease, task in calls:
                 outcome = await task
                 assert outcome.ending is Ending.ANSWERED, outcome
                 lease.release()
@@ -314,11 +314,11 @@ class Machine(RuleBasedStateMachine):
         outcome = await task
         assert outcome.ending is Ending.ANSWERED, outcome
         assert outcome.answer is not None
-        told = outcome.answer["value"]
-        assert isinstance(told, dict)
-        assert told["token"] == token
-        assert set(told["names"]) == {user}, told
-        assert told["pid"] == lease.worker.pid
+        value = outcome.answer["value"]
+        assert isinstance(value, dict)
+        assert value["token"] == token
+        assert set(value["names"]) == {user}, value
+        assert value["pid"] == lease.worker.pid
         if release:
             lease.release()
         return lease

@@ -214,7 +214,7 @@ async def test_call_cancelled_during_notification_leaves_no_task(
 
 
 @pytest.mark.parametrize(
-    ("codes", "told"),
+    ("codes", "message"),
     [
         ([ord(letter) for letter in "no luck"], "RuntimeError: no luck"),
         ([0xDCFF, ord("!")], "RuntimeError: \\udcff!"),
@@ -224,7 +224,7 @@ async def test_call_cancelled_during_notification_leaves_no_task(
     ids=["words", "no UTF-8", "a flood", "what a worker says"],
 )
 async def test_cause_of_unready_worker_is_reported_within_bounds(
-    forkserver: Forkserver, folder: Path, codes: list[int], told: str
+    forkserver: Forkserver, folder: Path, codes: list[int], message: str
 ) -> None:
     async with homeless_pool_of(
         forkserver,
@@ -235,5 +235,5 @@ async def test_cause_of_unready_worker_is_reported_within_bounds(
         with pytest.raises(SandboxError) as raised:
             await run(pool, "said", Deaf())
 
-    assert told in str(raised.value)
+    assert message in str(raised.value)
     assert len(str(raised.value)) <= 4096

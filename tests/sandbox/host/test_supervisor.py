@@ -222,9 +222,9 @@ async def test_stopped_forkserver_is_detected_by_health_check(
         (stopped,) = forkservers()
         os.kill(stopped, signal.SIGSTOP)
 
-        said = await supervisor.fault()
+        fault = await supervisor.fault()
 
-        assert said == "the forkserver has not answered for 1.5 seconds"
+        assert fault == "the forkserver has not answered for 1.5 seconds"
         await replaced(stopped)
         await well(supervisor)
 

@@ -157,8 +157,8 @@ def test_modes_filter_denies_set_id_bits(architecture: Architecture) -> None:
 
     for name, place in places.items():
         for number in architecture.known((name,)):
-            given = {mode: answer(number, *[9] * place, mode) for mode in (0o755, 0o1777, 0o4755, 0o2755)}
-            assert given == {0o755: ALLOW, 0o1777: ALLOW, 0o4755: errno.EPERM, 0o2755: errno.EPERM}
+            answers = {mode: answer(number, *[9] * place, mode) for mode in (0o755, 0o1777, 0o4755, 0o2755)}
+            assert answers == {0o755: ALLOW, 0o1777: ALLOW, 0o4755: errno.EPERM, 0o2755: errno.EPERM}
 
 
 @each_architecture

@@ -56,16 +56,16 @@ def in_namespaces(
         adopt_orphans()
         assert policy.home is not None
         home = os.open(policy.home, os.O_PATH | os.O_DIRECTORY)
-        answer, said = os.pipe()
+        answer, writer = os.pipe()
         pid = namespaces.fork_first_process()
         if pid == 0:
             try:
-                confine_zygote(policy, home_fd=home, keep={0, 1, 2, said, *keep}, parent=0)
-                os.write(said, repr(act()).encode())
+                confine_zygote(policy, home_fd=home, keep={0, 1, 2, writer, *keep}, parent=0)
+                os.write(writer, repr(act()).encode())
             except (OSError, ConfinementError) as error:
-                os.write(said, f"{type(error).__name__}: {error}".encode())
+                os.write(writer, f"{type(error).__name__}: {error}".encode())
             os._exit(0)
-        os.close(said)
+        os.close(writer)
         with os.fdopen(answer) as file:
             text = file.read()
         os.waitpid(pid, 0)
@@ -204,12 +204,12 @@ def test_a_call_sees_no_other_process_of_its_user_in_proc(top: Path) -> None:
             return str(other) in os.listdir("/proc")
 
     def from_sibling(zygote: int, *, confined: bool) -> str:
-        answer, said = os.pipe()
+        answer, writer = os.pipe()
         pid = os.fork()
         if pid == 0:
             if confined:
                 landlock.apply(landlock.narrowing_ruleset(Policy(), home=None))
-            os.write(said, repr(seen(zygote)).encode())
+            os.write(writer, repr(seen(zygote)).encode())
             os._exit(0)
         os.waitpid(pid, 0)
         return os.read(answer, 1000).decode()
@@ -231,8 +231,8 @@ def test_machine_files_of_proc_are_empty_with_few_exceptions(top: Path) -> None:
     assert any(Path(name).read_bytes() for name in there)
 
     def act() -> tuple[bool, list[str], bool]:
-        told = [Path(name).read_bytes() for name in there]
-        return any(told), sorted(os.listdir("/proc/sys")), bool(Path("/proc/cpuinfo").read_bytes())
+        contents = [Path(name).read_bytes() for name in there]
+        return any(contents), sorted(os.listdir("/proc/sys")), bool(Path("/proc/cpuinfo").read_bytes())
 
     report = in_namespaces(policy_of(top, uid=TRIAL_UID), act)
 
@@ -293,11 +293,11 @@ class Exchange:
 @pytest.fixture
 def exchange(lent: Path) -> Iterator[Exchange]:
     """Replace what is lent by a link, from a process outside, as may happen at any moment."""
-    asked, ask = os.pipe()
+    requests, ask = os.pipe()
     done, tell = os.pipe()
 
     def wait() -> None:
-        while os.read(asked, 1):
+        while os.read(requests, 1):
             (lent / "data/out").rename(lent / "data/away")
             (lent / "data/link").rename(lent / "data/out")
             os.write(tell, b"x")
@@ -308,7 +308,7 @@ def exchange(lent: Path) -> Iterator[Exchange]:
     yield Exchange(ask, done)
     os.close(ask)
     outside.join()
-    for fd in (asked, done, tell):
+    for fd in (requests, done, tell):
         os.close(fd)
     assert (lent / "data/out").is_symlink(), "nothing was exchanged"
 
@@ -327,14 +327,14 @@ def lending(lent: Path) -> Policy:
 
 def seen(lent: Path) -> Function:
     def act() -> list[str]:
-        told = [(lent / "victim/file.txt").read_text()]
+        contents = [(lent / "victim/file.txt").read_text()]
         for path in (lent / "victim/new.txt", lent / "data/out/new.txt"):
             try:
                 path.write_text("new")
-                told.append("written")
+                contents.append("written")
             except OSError:
-                told.append("refused")
-        return told
+                contents.append("refused")
+        return contents
 
     return act
 
@@ -520,10 +520,10 @@ def test_folder_closed_to_another_user_is_named(top: Path) -> None:
     (top / "open.txt").touch(mode=0o644)
 
     assert unreadable([top / "open.txt"], uid=TRIAL_UID) is None
-    said = unreadable([top / "open.txt", top / "state" / "file.txt"], uid=TRIAL_UID)
+    found = unreadable([top / "open.txt", top / "state" / "file.txt"], uid=TRIAL_UID)
 
-    assert said is not None
-    assert said.startswith(f"{top / 'state'} is closed to other users")
+    assert found is not None
+    assert found.startswith(f"{top / 'state'} is closed to other users")
 
 
 # Control groups.
@@ -631,13 +631,13 @@ def test_group_delegated_by_systemd_is_passed_on_and_used(delegated: Path) -> No
 
     before = cgroup.find(*as_proc_shows(delegated))
     cgroup.hand_on_of(*as_proc_shows(delegated), ("memory", "pids", "cpu"))
-    asked = (unit / "cgroup.subtree_control").read_text()
+    controllers = (unit / "cgroup.subtree_control").read_text()
     # What the kernel would show then.
     (unit / "cgroup.subtree_control").write_text("memory pids\n")
 
     assert before == ()
     # Neither what is handed on already nor what the unit does not have.
-    assert asked == "+pids"
+    assert controllers == "+pids"
     assert [place.folder for place in cgroup.find(*as_proc_shows(delegated))] == [unit]
 
 
