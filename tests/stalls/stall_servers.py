@@ -213,10 +213,10 @@ def main(arguments: Sequence[str]) -> int:
         machine = f"{os.cpu_count()} processors, kernel {os.uname().release}"
         about = f"On {today}, {machine}, Python {sys.version.split()[0]}:"
         head = ["| server | entry point | inputs | longest stall | with | bytes |", "|" + " --- |" * 6]
-        rows = [row for longest, row in sorted(table, reverse=True) if longest >= _SHOWN_S]
+        listed = [row for longest, row in sorted(table, reverse=True) if longest >= _SHOWN_S]
         others = [longest for longest, _ in table if longest < _SHOWN_S]
         rest_of = f"The other {len(others)} entry points: at most {max(others, default=0) * 1000:.0f} ms."
-        text = "\n".join([about, "", *head, *rows, "", rest_of, ""])
+        text = "\n".join([about, "", *head, *listed, "", rest_of, ""])
         document.write_text(before + _BEGIN + text + _END + rest.partition(_END)[2])
     if late:
         print(f"longer than {BOUND_S * 1000:.0f} ms with at most {MOST_BYTES:,} bytes:", *late, sep="\n")
