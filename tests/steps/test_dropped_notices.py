@@ -43,8 +43,8 @@ async def toolset(tmp_path: Path) -> AsyncIterator[Toolset]:
 
 
 async def said(toolset: Toolset, client: Slow, *levels: str, count: int = MANY) -> bool:
-    asked = replace(request("ann", "says", {"count": count}, client), levels=frozenset(levels))
-    return not (await execute(toolset, asked)).processed.is_error
+    tool_call = replace(request("ann", "says", {"count": count}, client), levels=frozenset(levels))
+    return not (await execute(toolset, tool_call)).processed.is_error
 
 
 async def test_slow_client_receives_dropped_notification_count_last(
@@ -55,13 +55,15 @@ async def test_slow_client_receives_dropped_notification_count_last(
     fine = await said(toolset, client, "info", "warning")
 
     *passed, last = client.texts
-    told = re.match(r"(\d+) notifications of the tool were dropped", last)
+    match = re.match(r"(\d+) notifications of the tool were dropped", last)
     logged = [record for record in caplog.records if record.message == "notifications were dropped"]
     assert fine
-    assert told is not None
+    assert match is not None
     # One that was under way as the call ended may have arrived all the same.
-    assert len(passed) + int(told[1]) - MANY in (0, 1)
-    assert [(record.levelno, vars(record)["count"]) for record in logged] == [(logging.WARNING, int(told[1]))]
+    assert len(passed) + int(match[1]) - MANY in (0, 1)
+    assert [(record.levelno, vars(record)["count"]) for record in logged] == [
+        (logging.WARNING, int(match[1]))
+    ]
 
 
 # The second takes most of them after the answer, and on a busy machine far longer than it says.

@@ -107,14 +107,14 @@ async def test_deeply_nested_message_dropped_question_refused() -> None:
 
     for data in (NESTED, DEEP, EMPTY):
         await call.notify({"method": "notifications/message", "params": {"level": "info", "data": data}})
-    asked = await call.request({"method": "elicitation/create", "params": {"message": "?", "more": DEEP}})
+    reply = await call.request({"method": "elicitation/create", "params": {"message": "?", "more": DEEP}})
     control = await call.request({"method": "elicitation/create", "params": {"message": "?"}})
 
     assert [params["data"] for _, params in heard(call)] == [
         NESTED, *["left out: it nests deeper than 100 levels"] * 2
     ]  # fmt: skip
     words = "the params of elicitation/create nest deeper than 100 levels, which clients do not read"
-    assert asked == {"error": {"code": -32602, "message": words}}
+    assert reply == {"error": {"code": -32602, "message": words}}
     assert "result" in control
 
 
