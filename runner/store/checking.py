@@ -38,13 +38,13 @@ class Check:
         with self._lock:
             if self._look is None or (self._look.done() and time.monotonic() > self._begun + self._keep_s):
                 self._look, self._begun = _started(look), time.monotonic()
-            running, begun = self._look, self._begun
+            running, start = self._look, self._begun
         if not running.done():
-            left_s = max(0.0, begun + self._limit_s - time.monotonic())
+            left_s = max(0.0, start + self._limit_s - time.monotonic())
             await asyncio.wait({asyncio.wrap_future(running)}, timeout=left_s)
         if running.done():
             return running.result()
-        return f"the store has not answered for {time.monotonic() - begun:.0f} s"
+        return f"the store has not answered for {time.monotonic() - start:.0f} s"
 
 
 def _started(look: Callable[[], str | None]) -> Future[str | None]:

@@ -136,11 +136,11 @@ class BlobStore:
 
         def put() -> Record:
             with contextlib.ExitStack() as held:
-                given: int | Path = source
+                file: int | Path = source
                 if isinstance(source, int):
-                    given = own.pop()
-                    held.callback(os.close, given)
-                fd = held.enter_context(opened(given))
+                    file = own.pop()
+                    held.callback(os.close, file)
+                fd = held.enter_context(opened(file))
                 return self._put(fd, os.fstat(fd).st_size, about, scope)
 
         try:
@@ -224,10 +224,13 @@ class BlobStore:
 
         def renew(entry: Entry) -> bool:
             record = entry.record
-            said = record.said if expires_at is None else replace(record.said, expires_at=expires_at)
-            until = expires_at or end_of_touched(said, record.expires_at, now=self.clock(), rules=self.rules)
+            metadata = record.said if expires_at is None else replace(record.said, expires_at=expires_at)
+            until = expires_at or end_of_touched(
+                metadata, record.expires_at, now=self.clock(), rules=self.rules
+            )
             return (
-                self._write(replace(entry, record=replace(record, said=said, expires_at=until))) is not None
+                self._write(replace(entry, record=replace(record, said=metadata, expires_at=until)))
+                is not None
             )
 
         return await self._run(
@@ -338,18 +341,18 @@ class BlobStore:
                 return self._commit(area, about, scope, incoming, fresh_s=0.0)
         going = [] if is_file else self._room(area, alive, old, scope, incoming)
 
-        said = about if old is None else renewed(about, old.record.said)
+        metadata = about if old is None else renewed(about, old.record.said)
         entry = Entry(
             record=Record(
                 id=old.record.id if old else _free_id(about.id_prefix, incoming.sha256, alive),
-                name=old.record.name if old and is_file else said.name,
-                mime=mime_of(replace(said, name=about.name)),
+                name=old.record.name if old and is_file else metadata.name,
+                mime=mime_of(replace(metadata, name=about.name)),
                 size=incoming.size,
                 sha256=incoming.sha256,
                 scope=scope,
-                said=said,
+                said=metadata,
                 created=now,
-                expires_at=ends_at(said, now=now, rules=self.rules),
+                expires_at=ends_at(metadata, now=now, rules=self.rules),
             ),
             blob=self._bytes_for(incoming, old, alive),
             put=self._next(),

@@ -181,8 +181,8 @@ async def test_damaged_pending_file_is_neither_read_nor_sent(
     spool = Spool(tmp_path / "spool")
     waiting = SpoolingStore(Away(tmp_path / "store"), spool, now=clock)
     record = await waiting.put_bytes(b"content", Put(name="a.txt"), scope=ALICE)
-    (kept,) = (tmp_path / "spool").rglob("objects/*")
-    flip_in(kept, 3)
+    (stored,) = (tmp_path / "spool").rglob("objects/*")
+    flip_in(stored, 3)
     there = LocalStore(tmp_path / "store")
     back = SpoolingStore(there, spool, now=clock)
 
@@ -191,9 +191,9 @@ async def test_damaged_pending_file_is_neither_read_nor_sent(
     assert await back.send() == 0
 
     assert list(await there.list(scope=ALICE)) == []
-    assert kept.exists()
+    assert stored.exists()
     assert "stored file is damaged" in caplog.text
-    flip_in(kept, 3)
+    flip_in(stored, 3)
     clock.advance(3600)
     assert await back.send() == 1
     assert [found.name for found in await there.list(scope=ALICE)] == ["a.txt"]

@@ -345,9 +345,9 @@ for life in range(200):
         timeout=100,
     )
 
-    said = [line.split() for line in output.splitlines()]
-    removed = {name for act, name, _ in said if act == "away"}
-    promised = {name: digest for act, name, digest in said if act == "put" and name not in removed}
+    lines = [line.split() for line in output.splitlines()]
+    removed = {name for act, name, _ in lines if act == "away"}
+    promised = {name: digest for act, name, digest in lines if act == "put" and name not in removed}
     stored = {str(record.name): record for record in await store.list(scope=ALICE)}
     assert len(promised) > 100
     assert {name: stored[name].sha256 for name in promised} == promised

@@ -148,10 +148,10 @@ async def test_hosts_that_delete_one_file_at_once_delete_no_later_one(s3: Bucket
         new = await asyncio.gather(
             *(delete_and_put(h, b"new %d %d" % (number, n)) for n, h in enumerate(hosts))
         )
-        (kept,) = [each for each in new if each is not None]
-        assert await read(hosts[1], kept) == await read(hosts[2], kept)
-        assert [each.id for each in await hosts[3].list(scope=ALICE)] == [kept.id]
-        await hosts[0].delete(kept.id, scope=ALICE)
+        (survivor,) = [each for each in new if each is not None]
+        assert await read(hosts[1], survivor) == await read(hosts[2], survivor)
+        assert [each.id for each in await hosts[3].list(scope=ALICE)] == [survivor.id]
+        await hosts[0].delete(survivor.id, scope=ALICE)
 
 
 async def test_put_and_delete_at_once_leave_no_record_without_bytes(s3: BucketAddress) -> None:
@@ -178,10 +178,10 @@ async def test_more_than_one_page_is_listed(rgw: BucketAddress) -> None:
     bucket = Bucket(rgw)
     for number in range(5):
         bucket.put(f"{rgw.prefix}pages/{number}", b"x")
-    asked: list[object] = []
+    requests: list[object] = []
 
     def two_a_page(params: dict[str, object], **_: object) -> dict[str, object]:
-        asked.append(params)
+        requests.append(params)
         return {**params, "MaxKeys": 2}
 
     with watching("provide-client-params.s3.ListObjectsV2", two_a_page):
@@ -190,7 +190,7 @@ async def test_more_than_one_page_is_listed(rgw: BucketAddress) -> None:
     keys = [item.key for item in paging.list(f"{rgw.prefix}pages/")]
 
     assert keys == [f"{rgw.prefix}pages/{number}" for number in range(5)]
-    assert len(asked) == 3
+    assert len(requests) == 3
 
 
 async def test_bytes_that_changed_in_the_bucket_never_look_complete(s3: BucketAddress) -> None:
@@ -244,7 +244,7 @@ async def test_deleting_leaves_no_object_behind(s3: BucketAddress) -> None:
 
 async def test_interrupted_delete_is_final_and_a_sweep_finishes_it(s3: BucketAddress) -> None:
     store = S3Store(s3, stale_after=timedelta(seconds=-1))
-    kept = await store.put_bytes(b"kept", Put(name="kept.txt"), scope=ALICE)
+    file = await store.put_bytes(b"kept", Put(name="kept.txt"), scope=ALICE)
     record = await store.put_bytes(b"x", Put(name="a.txt"), scope=ALICE)
     found = Bucket(s3).get(record_key(s3, "a.txt"))
     assert found is not None
@@ -259,7 +259,7 @@ async def test_interrupted_delete_is_final_and_a_sweep_finishes_it(s3: BucketAdd
     assert list(young) == []
     assert [(one.reason, one.size) for one in removed] == [(Reason.LEFT_BEHIND, 1)]
     assert [key for key in keys_in(s3) if "a.txt" in key] == []
-    assert await read(store, kept) == b"kept"
+    assert await read(store, file) == b"kept"
 
 
 async def test_lost_record_costs_no_byte_and_restores_its_file(s3: BucketAddress) -> None:
@@ -280,13 +280,13 @@ async def test_damaged_record_costs_no_other_file_and_no_byte(
 ) -> None:
     store = S3Store(s3, stale_after=timedelta(seconds=-1))
     record = await store.put_bytes(b"x", Put(name="a.txt"), scope=ALICE)
-    kept = await store.put_bytes(b"kept", Put(name="kept.txt"), scope=ALICE)
+    file = await store.put_bytes(b"kept", Put(name="kept.txt"), scope=ALICE)
     whole = Bucket(s3).get(record_key(s3, "a.txt"))
     assert whole is not None
     Bucket(s3).put(record_key(s3, "a.txt"), whole[0][:-9])
 
     assert [each.name for each in await store.list(scope=ALICE)] == ["kept.txt"]
-    assert await read(store, kept) == b"kept"
+    assert await read(store, file) == b"kept"
     assert list(await store.sweep()) == []
     assert [found.problem for found in (await store.verify()).damaged] == ["its record is damaged"]
     Bucket(s3).put(record_key(s3, "a.txt"), whole[0])

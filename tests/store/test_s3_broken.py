@@ -67,9 +67,9 @@ async def test_unreachable_server_is_an_error_without_addresses(rgw: BucketAddre
 
     assert refused.value.code is Code.E_STORE
     assert refused.value.retryable
-    said = f"{refused.value.message} {refused.value.details}"
+    message = f"{refused.value.message} {refused.value.details}"
     for secret in (rgw.bucket, "127.0.0.1", "alice", key_of(rgw)):
-        assert secret not in said
+        assert secret not in message
 
 
 def test_an_upload_that_fails_leaves_no_part_behind(rgw: BucketAddress) -> None:
@@ -101,9 +101,9 @@ def test_an_upload_whose_last_answer_was_lost_is_complete(rgw: BucketAddress) ->
     )
     complete = bucket.complete
 
-    def lose_the_answer(*given: object) -> None:
-        complete(*given)  # type: ignore[arg-type]
-        complete(*given)  # type: ignore[arg-type]
+    def lose_the_answer(*arguments: object) -> None:
+        complete(*arguments)  # type: ignore[arg-type]
+        complete(*arguments)  # type: ignore[arg-type]
 
     bucket.complete = lose_the_answer  # type: ignore[assignment,method-assign]
 
@@ -116,12 +116,12 @@ async def test_a_caller_who_gives_up_ends_the_upload(rgw: BucketAddress, tmp_pat
     path = tmp_path / "large.bin"
     with path.open("wb") as file:
         file.truncate(400 * MIB)
-    begun = asyncio.Event()
+    started = asyncio.Event()
     loop = asyncio.get_running_loop()
-    with watching("before-call.s3.UploadPart", lambda **_: loop.call_soon_threadsafe(begun.set)):
+    with watching("before-call.s3.UploadPart", lambda **_: loop.call_soon_threadsafe(started.set)):
         store = S3Store(rgw)
     putting = asyncio.create_task(store.put_file(path, Put(name="large.bin"), scope=ALICE))
-    await begun.wait()
+    await started.wait()
 
     putting.cancel()
 
@@ -145,10 +145,10 @@ async def test_a_wrong_key_or_bucket_is_an_error_that_tells_no_secret(
         await S3Store(replace(rgw, **changed)).find("a", scope=ALICE)
 
     assert refused.value.code is Code.E_STORE
-    said = f"{refused.value.message} {refused.value.details} {caplog.text}"
-    assert ("SignatureDoesNotMatch" if wrong == "secret_key" else "NoSuchBucket") in said
+    message = f"{refused.value.message} {refused.value.details} {caplog.text}"
+    assert ("SignatureDoesNotMatch" if wrong == "secret_key" else "NoSuchBucket") in message
     for secret in (key_of(rgw), "wrong-secret", "no-such-bucket", "Signature="):
-        assert secret not in said
+        assert secret not in message
 
 
 async def test_large_file_for_aws_has_a_checksum_for_each_part(

@@ -29,14 +29,14 @@ def counting_listings(
     address: BucketAddress, prefix: str, rules: RetentionRules
 ) -> tuple[S3Store, list[str]]:
     """Return a store, and where each of its listings of something that begins with `prefix` is noted."""
-    asked: list[str] = []
+    requests: list[str] = []
 
     def note(params: dict[str, str], **_: object) -> None:
         if params["Prefix"].startswith(prefix):
-            asked.append(params["Prefix"])
+            requests.append(params["Prefix"])
 
     with watching("provide-client-params.s3.ListObjectsV2", note):
-        return S3Store(address, rules=rules), asked
+        return S3Store(address, rules=rules), requests
 
 
 @pytest.mark.parametrize("size", [100, LARGE], ids=["small", "in parts"])

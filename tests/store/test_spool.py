@@ -224,7 +224,7 @@ async def test_pending_files_of_one_name_are_named_in_order(spool: Spool) -> Non
     for number, name in enumerate(names * 6):
         about = Put(name=name, namespace=f"n{number}")
         await SpoolingStore(NoServer(), spool).put_bytes(b"%d" % number, about, scope=ALICE)
-    wanted = {kept.record.id: kept.record.name for kept in spool.all()}
+    wanted = {entry.record.id: entry.record.name for entry in spool.all()}
     there = MemoryStore()
 
     assert await SpoolingStore(there, spool).send() == 13
@@ -433,9 +433,9 @@ def test_acknowledged_files_survive_a_kill_whole(spool: Spool) -> None:
             writer.kill()
             acknowledged.update(writer.stdout.read().split())
 
-    kept = {each.record.said.name: each for each in spool.all()}
-    assert acknowledged <= set(kept)
-    for name, each in kept.items():
+    records = {each.record.said.name: each for each in spool.all()}
+    assert acknowledged <= set(records)
+    for name, each in records.items():
         assert (spool.folder / each.blob).read_bytes() == str(name).encode() * 5000
 
 

@@ -330,8 +330,8 @@ async def test_where_a_session_is_full_the_strategy_says_who_goes(
 
     await observe(store, b"4")
 
-    kept = [await content_of(store, record) for record in await store.list(scope=NOBODY)]
-    assert sorted(kept) == left
+    contents = [await content_of(store, record) for record in await store.list(scope=NOBODY)]
+    assert sorted(contents) == left
 
 
 async def test_cleanup_none_refuses_new_and_renews_old_observations(
@@ -373,8 +373,8 @@ async def test_a_full_trace_costs_only_its_own_entries(make: Make) -> None:
         await observe(store, b"%d" % number, one)
     await observe(store, b"x", two)
 
-    kept = [await content_of(store, record) for record in await store.list(scope=one)]
-    assert sorted(kept) == [b"2", b"x"]
+    contents = [await content_of(store, record) for record in await store.list(scope=one)]
+    assert sorted(contents) == [b"2", b"x"]
 
 
 async def test_a_full_session_costs_no_other_session_and_no_file(make: Make) -> None:
@@ -427,8 +427,8 @@ async def test_what_was_once_put_for_good_stays_for_good(
     store: ArtifactStore, clock: Clock, first: str
 ) -> None:
     end = clock.now + timedelta(hours=1)
-    said: list[dict[str, Any]] = [{}, {"origin": Origin.DEFERRED, "expires_at": end, "reason": "draft"}]
-    for about in said if first == "upload" else reversed(said):
+    options: list[dict[str, Any]] = [{}, {"origin": Origin.DEFERRED, "expires_at": end, "reason": "draft"}]
+    for about in options if first == "upload" else reversed(options):
         record = await keep(store, b"x", "a.txt", **about)
     clock.advance(7200)
 
@@ -456,8 +456,10 @@ async def test_each_removal_is_logged_with_its_reason_and_no_name(
     clock.advance(4000)
     await store.sweep()
 
-    said = [vars(record)["reason"] for record in caplog.records if record.getMessage() == "artifact removed"]
-    assert said == ["trace budget", "session budget", "expired", "expired"]
+    reasons = [
+        vars(record)["reason"] for record in caplog.records if record.getMessage() == "artifact removed"
+    ]
+    assert reasons == ["trace budget", "session budget", "expired", "expired"]
     assert "secret-name" not in "".join(str(vars(record)) for record in caplog.records)
 
 

@@ -45,9 +45,9 @@ def tools(tmp_path: Path) -> Path:
 
 
 def environment(folder: Path, store: str, user: str, **more: str) -> dict[str, str]:
-    kept = {key: value for key, value in os.environ.items() if not key.startswith("RUNNER_")}
+    variables = {key: value for key, value in os.environ.items() if not key.startswith("RUNNER_")}
     own = {"RUNNER_STATE_DIR": str(folder / "state"), "RUNNER_STORE": store, "RUNNER_USER": user}
-    return {**kept, **own, **more, "PYTHONPATH": str(ROOT)}
+    return {**variables, **own, **more, "PYTHONPATH": str(ROOT)}
 
 
 def runner(
@@ -110,10 +110,10 @@ async def test_server_without_store_sends_files_inline_and_keeps_none(
 async def test_file_too_large_for_a_message_is_lost_and_not_referenced(tools: Path, tmp_path: Path) -> None:
     """As base64 it takes more than the 900,000 bytes of a message, and less than the limit for one file."""
     with somebody() as user:
-        kept = await served(tmp_path, "memory:", user, size=700_000)
+        result = await served(tmp_path, "memory:", user, size=700_000)
         content, value, _ = await served(tmp_path, "none:", user, size=700_000)
 
-    assert kept[1]["artifacts"][0]["uri"].startswith("artifact://")
+    assert result[1]["artifacts"][0]["uri"].startswith("artifact://")
     (refused,) = value["meta_data"]["artifact_errors"]
     assert (refused["name"], refused["reason"]) == ("made.bin", "store_unavailable")
     assert "return a smaller file, or set store to memory:" in json.dumps(refused)
@@ -126,11 +126,11 @@ def test_oversized_file_is_refused_on_a_server_without_store(tools: Path, tmp_pa
     size = 3 * 1024 * 1024
     with somebody() as user:
         words = ("call", "kept.py", "make", f"size:={size}", "--json")
-        kept = runner(tmp_path, "memory:", user, *words, RUNNER_BASE64_SIZE_LIMIT_MB="1")
+        result = runner(tmp_path, "memory:", user, *words, RUNNER_BASE64_SIZE_LIMIT_MB="1")
         lost = runner(tmp_path, "none:", user, *words, RUNNER_BASE64_SIZE_LIMIT_MB="1")
 
-    assert kept.returncode == 0, kept.stderr
-    assert "s3_ref" in json.loads(kept.stdout)["artifacts"][0]
+    assert result.returncode == 0, result.stderr
+    assert "s3_ref" in json.loads(result.stdout)["artifacts"][0]
     (refused,) = json.loads(lost.stdout)["meta_data"]["artifact_errors"]
     assert (refused["name"], refused["reason"]) == ("made.bin", "store_unavailable")
     assert lost.returncode != 0

@@ -56,8 +56,8 @@ ended = st.none() | st.datetimes(timezones=st.just(UTC))
 def test_record_survives_writing_and_reading(
     name: str, facts: dict[str, int | str], end: datetime | None
 ) -> None:
-    said = Put(name=name, facts=facts, expires_at=end)
-    entry = Entry(record=replace(record(), name=name, said=said, expires_at=end), blob="k", put=7)
+    metadata = Put(name=name, facts=facts, expires_at=end)
+    entry = Entry(record=replace(record(), name=name, said=metadata, expires_at=end), blob="k", put=7)
 
     assert Entry.read(entry.written()) == entry
 

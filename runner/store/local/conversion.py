@@ -170,16 +170,16 @@ def _merged(path: Path, area: str, index: _Indexed) -> dict[_Key, _Row]:
         return indexed
     if index.is_damaged:
         indexed = {}
-    told: dict[_Key, _Row | None] = {}
+    latest: dict[_Key, _Row | None] = {}
     last: dict[_Key, int] = {}
     unread = 0
     for line in _lines(path):
         match line:
             case {"row": dict(row)} if _is_row(row):
                 key = _key(row)
-                told[key], last[key] = {"area": area, **row}, row["put"]
+                latest[key], last[key] = {"area": area, **row}, row["put"]
             case {"gone": [str(session), str(retention), str(shown)]}:
-                told[session, retention, shown] = None
+                latest[session, retention, shown] = None
             case {"coming": _} | {"journal": 1}:
                 pass
             case {"journal": version}:
@@ -191,7 +191,7 @@ def _merged(path: Path, area: str, index: _Indexed) -> dict[_Key, _Row]:
     if unread:
         _log.warning("journal lines cannot be read", extra={"area": area, "lines": unread})
         shutil.copyfile(path, path.with_name("journal.damaged"))
-    merged = {key: row for key, row in told.items() if row is not None}
+    merged = {key: row for key, row in latest.items() if row is not None}
     later = {key: row for key, row in indexed.items() if key not in last or row["put"] > last[key]}
     return merged | later
 
@@ -200,11 +200,11 @@ def _lines(path: Path) -> Iterator[dict[str, Any] | None]:
     with path.open("rb") as file:
         for raw in file:
             sum_, _, text = raw.removesuffix(b"\n").partition(b" ")
-            said = None
+            entry = None
             if sum_ == b"%08x" % zlib.crc32(text):
                 with contextlib.suppress(ValueError, RecursionError):
-                    said = json.loads(text)
-            yield said if isinstance(said, dict) else None
+                    entry = json.loads(text)
+            yield entry if isinstance(entry, dict) else None
 
 
 def _write(blobs: LocalBlobs, area: str, row: _Row) -> None:
@@ -234,17 +234,17 @@ def _write(blobs: LocalBlobs, area: str, row: _Row) -> None:
 
 
 def _said(row: _Row) -> Put:
-    said = json.loads(row["said"])
+    fields = json.loads(row["said"])
     return Put(
         name=row["wanted"],
-        mime=said["mime"],
-        origin=Origin(said["origin"]),
+        mime=fields["mime"],
+        origin=Origin(fields["origin"]),
         retention=Retention(row["retention"]),
-        namespace=said["namespace"],
-        source=said["source"],
-        facts=said["facts"],
-        reason=said["reason"],
-        expires_at=_moment(said["expires"]),
+        namespace=fields["namespace"],
+        source=fields["source"],
+        facts=fields["facts"],
+        reason=fields["reason"],
+        expires_at=_moment(fields["expires"]),
     )
 
 

@@ -46,8 +46,8 @@ class LocalStore(BlobStore):
 
     async def measure(self) -> StoreFacts:
         """Return how much is kept, and how often a file was not taken."""
-        kept = await asyncio.to_thread(self._meter.kept, self._kept_bytes)
-        return StoreFacts(kept_bytes=kept, failed_puts=self._meter.failed_puts)
+        size = await asyncio.to_thread(self._meter.kept, self._kept_bytes)
+        return StoreFacts(kept_bytes=size, failed_puts=self._meter.failed_puts)
 
     async def users(self) -> Sequence[str]:
         """Return the areas of users who have anything here, as the segments of their names."""

@@ -167,18 +167,18 @@ class Bucket:
         Returns:
             Its etag; None: the condition did not hold.
         """
-        asked: dict[str, str] = {"IfNoneMatch": "*"} if absent else {}
+        condition: dict[str, str] = {"IfNoneMatch": "*"} if absent else {}
         if match is not None:
-            asked["IfMatch"] = self._match_form(probe).format(match)
+            condition["IfMatch"] = self._match_form(probe).format(match)
         elif absent:
             self._match_form(probe)
-        return self._put_if(key, body, asked)
+        return self._put_if(key, body, condition)
 
-    def _put_if(self, key: str, body: bytes, asked: Mapping[str, str]) -> str | None:
+    def _put_if(self, key: str, body: bytes, condition: Mapping[str, str]) -> str | None:
         try:
             with _asked("put"):
                 answer = self._client.put_object(
-                    Bucket=self._name, Key=key, Body=body, ContentType="application/json", **asked
+                    Bucket=self._name, Key=key, Body=body, ContentType="application/json", **condition
                 )
         except (_Taken, NoSuchObject):
             return None
@@ -231,13 +231,13 @@ class Bucket:
         Raises:
             NoSuchObject: There is no such object, or it is no longer the one of `etag`.
         """
-        asked: dict[str, str] = {} if etag is None else {"IfMatch": f'"{etag}"'}
+        condition: dict[str, str] = {} if etag is None else {"IfMatch": f'"{etag}"'}
         if offset or length is not None:
             end = "" if length is None else str(offset + length - 1)
-            asked["Range"] = f"bytes={offset}-{end}"
+            condition["Range"] = f"bytes={offset}-{end}"
         try:
             with _asked("get"):
-                answer = self._quick.get_object(Bucket=self._name, Key=key, **asked)
+                answer = self._quick.get_object(Bucket=self._name, Key=key, **condition)
         except _Taken:
             raise NoSuchObject from None
         return Stream(body=answer["Body"], size=answer["ContentLength"], etag=_plain(answer["ETag"]))

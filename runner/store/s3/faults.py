@@ -48,8 +48,8 @@ class StoreFault:
 def fault_in(error: CallError) -> StoreFault:
     """Return what an error of a bucket's operation says, and its cure."""
     reason = str(error.details.get("reason", ""))
-    said = f"{error.details.get('operation', 'connect')} failed with {reason}"
-    return StoreFault(reason=said, cure=_CURES.get(reason, _SERVER))
+    message = f"{error.details.get('operation', 'connect')} failed with {reason}"
+    return StoreFault(reason=message, cure=_CURES.get(reason, _SERVER))
 
 
 def failed(operation: str, reason: str) -> CallError:
