@@ -72,7 +72,7 @@ class Authority:
     ) -> Pair:
         """Sign a certificate; its files take the place of those of the same name."""
         key = ec.generate_private_key(ec.SECP256R1())
-        begun = (
+        builder = (
             _begun(common_name or name, self.name, key, valid)
             .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
             .add_extension(_usage(signs_certificates=False), critical=True)
@@ -82,8 +82,8 @@ class Authority:
             )
         )
         if names:
-            begun = begun.add_extension(x509.SubjectAlternativeName(names), critical=False)
-        certificate = begun.sign(self.key, hashes.SHA256())
+            builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=False)
+        certificate = builder.sign(self.key, hashes.SHA256())
         pair = Pair(self.folder / f"{name}.pem", self.folder / f"{name}.key")
         chain = [certificate] if self.above is None else [certificate, self.certificate]
         _put(pair.certificate, b"".join(each.public_bytes(serialization.Encoding.PEM) for each in chain))

@@ -97,19 +97,19 @@ def taken(tool: str, arguments: Any = None, **more: Any) -> Case:
     return Case(message=message(tool, arguments, **more), headers=usual(tool), by_http=True, by_stdio=True)
 
 
-def left(said: Any, *, tool: str = "echo", is_answered: bool = True) -> Case:
+def left(message: Any, *, tool: str = "echo", is_answered: bool = True) -> Case:
     """Return a message that both transports leave to the SDK."""
-    return Case(message=said, headers=usual(tool), by_http=False, by_stdio=False, is_answered=is_answered)
+    return Case(message=message, headers=usual(tool), by_http=False, by_stdio=False, is_answered=is_answered)
 
 
-def differing(said: Any, headers: Headers, *, by_http: bool, by_stdio: bool | None = None) -> Case:
+def differing(message: Any, headers: Headers, *, by_http: bool, by_stdio: bool | None = None) -> Case:
     """Return a message with which it is something of HTTP that decides."""
-    return Case(message=said, headers=headers, by_http=by_http, by_stdio=by_stdio)
+    return Case(message=message, headers=headers, by_http=by_http, by_stdio=by_stdio)
 
 
-def opening(*before: Any, said: Any) -> Case:
+def opening(*before: Any, message: Any) -> Case:
     """Return a message whose forerunners decide, as they can over stdio only."""
-    return Case(message=said, headers=(), before=before, by_http=None, by_stdio=False)
+    return Case(message=message, headers=(), before=before, by_http=None, by_stdio=False)
 
 
 def meta(**changed: Any) -> dict[str, Any]:
@@ -230,11 +230,11 @@ CASES: Mapping[str, Case] = {
         by_stdio=True,
     ),
     # What stdio alone has: the first request decides for an era.
-    "the first request": opening(said=message("echo")),
+    "the first request": opening(message=message("echo")),
     "a client of the handshake": Case(
         message=BARE, headers=(), before=(INITIALIZE, INITIALIZED), by_http=None, by_stdio=True
     ),
-    "a client of the handshake with an envelope": opening(INITIALIZE, INITIALIZED, said=message("echo")),
+    "a client of the handshake with an envelope": opening(INITIALIZE, INITIALIZED, message=message("echo")),
 }
 
 
@@ -257,9 +257,9 @@ class InSession:
     is_answered: bool = True
 
 
-def sdks(said: Any, *, is_answered: bool = True) -> InSession:
+def sdks(message: Any, *, is_answered: bool = True) -> InSession:
     """Return a message in a session that both transports leave to the SDK."""
-    return InSession(message=said, by_http=False, by_stdio=False, is_answered=is_answered)
+    return InSession(message=message, by_http=False, by_stdio=False, is_answered=is_answered)
 
 
 def by_headers(*, by_http: bool, **headers: str | None) -> InSession:
