@@ -107,9 +107,9 @@ def _resolved(
     """Return where all of it lies, without what lies beneath other parts of it."""
     writes = {at[name] for name in write}
     reads = {at[name] for name in read} - writes
-    kept = tuple(sorted(path for path in writes if not writes.intersection(path.parents)))
+    roots = tuple(sorted(path for path in writes if not writes.intersection(path.parents)))
     granted = reads | writes
-    return tuple(sorted(path for path in reads if not granted.intersection(path.parents))), kept
+    return tuple(sorted(path for path in reads if not granted.intersection(path.parents))), roots
 
 
 def _resolved_tool(at: dict[Path, Path], settings: Settings, own: ToolSettings) -> ToolSettings:
