@@ -250,7 +250,7 @@ class Showing:
         page = self._context.new_page()
         shown = Shown(page, page)
         page.on("pageerror", lambda error: shown.errors.append(str(error)))
-        page.on("console", lambda said: shown.errors.append(said.text) if said.type == "error" else None)
+        page.on("console", lambda entry: shown.errors.append(entry.text) if entry.type == "error" else None)
         return page, shown
 
     def _serve(self, page: Page, shown: Shown, served: Mapping[str, str]) -> None:

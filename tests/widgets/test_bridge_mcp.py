@@ -107,10 +107,10 @@ def test_a_method_of_the_document_becomes_its_twin(
     "call", ["uploadFile(new File([], 'x'))", "getFileDownloadUrl({fileId: 'x'})", "requestModal({})"]
 )
 def test_a_method_without_a_twin_is_rejected_as_unavailable(steady: Shown, call: str) -> None:
-    said = rejected(steady, f"window.openai.{call}")
+    message = rejected(steady, f"window.openai.{call}")
 
-    assert "unavailable" in said
-    assert said.startswith(call.partition("(")[0])
+    assert "unavailable" in message
+    assert message.startswith(call.partition("(")[0])
 
 
 @pytest.mark.parametrize(
@@ -130,10 +130,10 @@ def test_a_method_without_a_twin_is_rejected_as_unavailable(steady: Shown, call:
 def test_invalid_request_is_refused_before_reaching_host(steady: Shown, call: str, names: str) -> None:
     before = len(steady.posted)
 
-    said = rejected(steady, f"window.openai.{call}")
+    message = rejected(steady, f"window.openai.{call}")
 
-    assert names in said
-    assert "resolved" not in said
+    assert names in message
+    assert "resolved" not in message
     assert len(steady.posted) == before
 
 
@@ -330,12 +330,12 @@ def test_granted_mode_applies(show: Showing) -> None:
 def test_unresponsive_parent_is_not_a_host_and_nothing_hangs(show: Showing) -> None:
     shown = show.mcp("", html=BRIDGED, answers=False)
 
-    said = [
+    outcomes = [
         rejected(shown, f"openai.{call}")
         for call in ("callTool('t')", "requestClose()", "sendFollowUpMessage({prompt: 'x'})")
     ]
 
-    assert [text.partition(":")[0] for text in said] == [
+    assert [text.partition(":")[0] for text in outcomes] == [
         "callTool is unavailable",
         "requestClose is unavailable",
         "sendFollowUpMessage is unavailable",
