@@ -108,10 +108,10 @@ async def test_transformer_runs_in_worker_and_keeps_user_files(file: str, tmp_pa
 
     async with open_toolset(Path(file), tmp_path, user) as toolset:
         completed = await call(toolset, user, "export")
-        kept = await toolset.files(User(user)).all()
+        files = await toolset.files(User(user)).all()
 
     results = completed.processed.value["results"]
     assert (results["summary"], results["artifact"]["mime_type"]) == ("w", "application/pdf")
     assert results["pid"] != os.getpid()
-    assert [record.name for record in kept] == ["w.pdf"]
+    assert [record.name for record in files] == ["w.pdf"]
     assert "JVBERi0" not in json.dumps(results)
