@@ -59,7 +59,7 @@ _UNREADABLE = "unreadable"
 _CHANGED = "changed_meanwhile"
 
 
-def _told_nobody(record: Record) -> None:
+def _ignore(record: Record) -> None:
     """Do nothing."""
 
 
@@ -84,7 +84,7 @@ class Generated:
     max_bytes: int
     why_not: str | None = None
     as_seen: bool = False
-    hear: Callable[[Record], None] = _told_nobody
+    hear: Callable[[Record], None] = _ignore
     clock: Callable[[], float] = time.monotonic
 
 
@@ -133,7 +133,7 @@ async def keep_generated(
     """
     try:
         # Those named by way of a link are the result's.
-        result = await _kept([each for each in found if each.inode not in processed.inodes], rules)
+        result = await _keep_all([each for each in found if each.inode not in processed.inodes], rules)
     except Exception:  # noqa: BLE001
         # Files that nobody asked for never cost the result of the call.
         _log.exception("generated files not kept")
@@ -153,7 +153,7 @@ async def keep_generated(
     return replace(processed, value=value, generated=tuple(result.entries))
 
 
-async def _kept(found: Collection[ChangedFile], rules: Generated) -> _Kept:
+async def _keep_all(found: Collection[ChangedFile], rules: Generated) -> _Kept:
     result, ends_at = _Kept(), rules.clock() + _MOST_S
     for change in found:
         await _take(change, rules, result, is_late=rules.clock() > ends_at)
@@ -217,7 +217,7 @@ async def with_earlier(
     for file in mentioned:
         paths = paths_in_home(file, home.path)
         if places.keys().isdisjoint(paths):
-            earlier = await _kept_before(legible(file), posixpath.basename(file), files)
+            earlier = await _earlier_records(legible(file), posixpath.basename(file), files)
             newest = max(earlier, key=lambda record: record.created, default=None)
             if newest is not None and not _is_newer(file, home, newest):
                 places |= dict.fromkeys(paths, f"{SCHEME}{newest.id}")
@@ -255,7 +255,7 @@ def _mentioned(part: Any, home: Path) -> set[str]:
     return {file for file in found if file is not None}
 
 
-async def _kept_before(file: str, name: str, files: MyFiles) -> list[Record]:
+async def _earlier_records(file: str, name: str, files: MyFiles) -> list[Record]:
     """Return what was kept after earlier calls of the file that lay there.
 
     Asked for by the names that it may have got, of which a user's other files may have some: never all of
@@ -301,7 +301,7 @@ async def _keep(change: ChangedFile, name: str, rules: Generated) -> tuple[Recor
             return there, False
         # Before the earlier version goes, which stays where this one cannot be kept; so it may take a number.
         about = {_LAY_AT: legible(change.file)}
-        earlier = await _kept_before(about[_LAY_AT], name, rules.files)
+        earlier = await _earlier_records(about[_LAY_AT], name, rules.files)
         record = await rules.files.put(source.fd, name=name, origin=Origin.GENERATED, about=about)
         if source.changed_ns != before:
             # Somebody changes it, whose it is then: a call that has begun meanwhile, and looks at its end.
