@@ -123,7 +123,7 @@ class Administration:
         """
         library = open_library(self.settings)
         segments = {home_segment(session.user) for session in library.sessions.known()}
-        segments |= set(self._uids.given()) | {home.name for home in Homes.of(self.settings).made()}
+        segments |= set(self._uids.assignments()) | {home.name for home in Homes.of(self.settings).made()}
         if isinstance(library.store, LocalStore):
             segments |= set(await library.store.users())
         names = {home_segment(name) for name in self._bearer_names()} | segments
@@ -152,7 +152,7 @@ class Administration:
             home=None if home is None else str(self.settings.homes / segment),
             home_entries=0 if home is None else home.entries,
             home_bytes=0 if home is None else home.bytes,
-            uid=self._uids.given().get(segment),
+            uid=self._uids.assignments().get(segment),
             quarantine=len(self._quarantine(segment)),
             bearer_tokens=sum(name == user for name in self._bearer_names()),
         )
