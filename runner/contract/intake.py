@@ -74,7 +74,7 @@ class Intake:
     _untyped: list[str] = field(default_factory=list)
     _is_full: bool = False
 
-    def told(self) -> list[str]:
+    def warning_lines(self) -> list[str]:
         """Return the warnings; of all files without a type there is one."""
         if not self._untyped:
             return self.warnings
@@ -89,7 +89,7 @@ class Intake:
         """Take one item of `artifacts`; return its name, or None if it was refused."""
         if not self._has_room():
             return None
-        fields, name = _given(entry)
+        fields, name = _fields_of(entry)
         if name is None:
             self._refuse(None, "missing_name")
             return None
@@ -116,7 +116,7 @@ class Intake:
         """Take one item of `deferred_artifacts`."""
         if not self._has_room():
             return
-        fields, name = _given(entry)
+        fields, name = _fields_of(entry)
         if name is None:
             self._refuse(None, "missing_name")
             return
@@ -214,7 +214,7 @@ class Intake:
         return repaired(item, hints, f"file {safe!r}", self.warnings)
 
 
-def _given(entry: object) -> tuple[Mapping[str, Any], str | None]:
+def _fields_of(entry: object) -> tuple[Mapping[str, Any], str | None]:
     if not isinstance(entry, Mapping):
         return {}, None
     name = entry.get("name")

@@ -123,7 +123,7 @@ def normalise(
         blocks=intake.blocks,
         renamed=intake.renamed,
         refusals=tuple(intake.refusals),
-        warnings=tuple(intake.told()),
+        warnings=tuple(intake.warning_lines()),
     )
 
 
