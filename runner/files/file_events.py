@@ -34,7 +34,7 @@ def tell(events: Events, change: FileChange) -> None:
             "artifact": record.ref.model_dump(mode="json"),
             "uri": f"artifact://{record.id}",
             "origin": record.said.origin.value,
-            **({} if change.gone else _kept(record)),
+            **({} if change.gone else _stored_file(record)),
         }
     ]
     if record.said.origin is Origin.UPLOADED and not change.gone:
@@ -43,7 +43,7 @@ def tell(events: Events, change: FileChange) -> None:
         events.publish(event, user=home_segment(change.user), session=change.session)
 
 
-def _kept(record: Record) -> dict[str, Any]:
+def _stored_file(record: Record) -> dict[str, Any]:
     return {
         "content_type": record.mime,
         "created": record.created.isoformat(),
