@@ -121,7 +121,7 @@ class _Begun:
         await self.whole.copy_to(fd)
 
 
-async def _begun(content: Content) -> Content:
+async def _start(content: Content) -> Content:
     rest = aiter(content)
     return _Begun(size=content.size, first=await anext(rest, b""), rest=rest, whole=content)
 
@@ -147,7 +147,7 @@ class OpenedResponse:
                 content = await stack.enter_async_context(self.opened)
                 if scope["method"] != "HEAD":
                     # What is damaged in its first piece, as small files are, is refused in words.
-                    content = await _begun(content)
+                    content = await _start(content)
                 response = self.shaped(content)
             except CallError as error:
                 response = gone() if error.code is Code.E_FILE_NOT_FOUND else failed(self.file.id, error)

@@ -84,7 +84,7 @@ class Gateway:
         self._networks = [ip_network(each) for each in settings.auth.gateway_addresses]
         self._names = wanted_names(settings.auth.gateway_names)
         checks = {"auth.gateway_addresses": self._networks, "auth.gateway_names": self._names}
-        self._asked = ", ".join(setting for setting, values in checks.items() if values)
+        self._required_settings = ", ".join(setting for setting, values in checks.items() if values)
         self._give = give
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -108,7 +108,7 @@ class Gateway:
             note_wrong(Request(scope), "header")
             sentence = (
                 f"{self._shown} is taken from this server's gateway only; connect through it "
-                f"(operator: {self._asked})"
+                f"(operator: {self._required_settings})"
             )
             await refused(403, sentence)(scope, receive, send)
             return

@@ -73,12 +73,12 @@ class OpenStreams:
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         mine: list[anyio.CancelScope] = []
 
-        def begun(ends: anyio.CancelScope) -> None:
+        def register(ends: anyio.CancelScope) -> None:
             mine.append(ends)
             self._open.add(ends)
 
         try:
-            await answer_until_ended(self._app, scope, receive, send, begun)
+            await answer_until_ended(self._app, scope, receive, send, register)
         finally:
             self._open.difference_update(mine)
             if not self._open:

@@ -40,29 +40,29 @@ class _Part:
     name: str
     ask: Ask
     _asking: "asyncio.Task[Mapping[str, str]] | None" = field(init=False, default=None)
-    _said: Mapping[str, str] = field(init=False, default_factory=dict)
-    _said_at: float = field(init=False, default=float("-inf"))
+    _faults: Mapping[str, str] = field(init=False, default_factory=dict)
+    _checked_at: float = field(init=False, default=float("-inf"))
 
     async def faults(self) -> Mapping[str, str]:
         """Return what is wrong, by part."""
-        if time.monotonic() - self._said_at < _FRESH_S:
-            return self._said
+        if time.monotonic() - self._checked_at < _FRESH_S:
+            return self._faults
         if self._asking is None:
             self._asking = asyncio.create_task(self._ask())
         await asyncio.wait({self._asking}, timeout=_PATIENCE_S)
-        if time.monotonic() - self._said_at < _STALE_S:
-            return self._said
+        if time.monotonic() - self._checked_at < _STALE_S:
+            return self._faults
         return {self.name: "it could not be checked yet: the check takes unusually long; ask again"}
 
     async def _ask(self) -> Mapping[str, str]:
         try:
-            self._said = await self.ask()
+            self._faults = await self.ask()
         except OSError as error:
-            self._said = {self.name: f"it could not be checked: {error.strerror}"}
+            self._faults = {self.name: f"it could not be checked: {error.strerror}"}
         finally:
             self._asking = None
-        self._said_at = time.monotonic()
-        return self._said
+        self._checked_at = time.monotonic()
+        return self._faults
 
 
 class Checked(Protocol):
@@ -104,7 +104,7 @@ class Readiness:
         stopping: Callable[[], str | None] = lambda: None,
         identity: Callable[[], Awaitable[str | None]] | None = None,
     ) -> None:
-        async def kept() -> Mapping[str, str]:
+        async def store_fault() -> Mapping[str, str]:
             fault = await store.fault()
             return {} if fault is None else {"store": fault}
 
@@ -123,7 +123,7 @@ class Readiness:
         self._own_paths = own_paths
         self._parts = (
             _Part("tools", tools),
-            _Part("store", kept),
+            _Part("store", store_fault),
             _Part("state", disk),
             _Part("keys", keys),
             _Part("identity", issuer),

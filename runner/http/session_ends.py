@@ -33,17 +33,17 @@ class SessionEnds:
         session = _ending(scope)
         if session is None:
             return self._app(scope, receive, send)
-        return self._heard(session, scope, receive, send)
+        return self._watch(session, scope, receive, send)
 
-    async def _heard(self, session: str, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _watch(self, session: str, scope: Scope, receive: Receive, send: Send) -> None:
         granted = False
 
-        async def heard(message: Message) -> None:
+        async def send_and_watch(message: Message) -> None:
             nonlocal granted
             granted |= message["type"] == "http.response.start" and 200 <= message["status"] < 300
             await send(message)
 
-        await self._app(scope, receive, heard)
+        await self._app(scope, receive, send_and_watch)
         if granted:
             await self._ended(session)
 

@@ -43,7 +43,7 @@ class EndsWithToken:
             return
         left_s = token.expires_at - self._clock()
 
-        def begun(ends: anyio.CancelScope) -> None:
+        def register(ends: anyio.CancelScope) -> None:
             ends.deadline = anyio.current_time() + left_s
 
-        await answer_until_ended(self._app, scope, receive, send, begun)
+        await answer_until_ended(self._app, scope, receive, send, register)

@@ -164,7 +164,7 @@ class WrongKeys:
         self._claims = claims
         self._clock = clock
         self._wrong = WrongOnes()
-        self._told = _Told(hear)
+        self._reporter = _Told(hear)
         self._waiting: Counter[str] = Counter()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -201,7 +201,7 @@ class WrongKeys:
         """Wait before an answer to something wrong; False if too many wait."""
         address = of_address(scope["client"][0] if scope.get("client") else "")
         named = tuple(_short(name) for name in wrong.named)
-        self._told.one_more(address, replace(wrong, named=named))
+        self._reporter.one_more(address, replace(wrong, named=named))
         # What is named cannot be taken for an address.
         counted = (address, *(f"{wrong.kind} {name}" for name in named))
         now = self._clock()
