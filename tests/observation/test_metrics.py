@@ -83,7 +83,7 @@ def test_dashboard_and_docs_name_only_existing_metrics() -> None:
     metrics = Metrics()
     metrics.call_ended(ended())
     everything = Gauges(
-        retired={"age": 1}, user_memory={"alice": 1}, faults=("tools",), store=StoreFacts(kept_bytes=1)
+        retired={"age": 1}, user_memory={"alice": 1}, faults=("tools",), store=StoreFacts(stored_bytes=1)
     )
     there = {name for name, _ in samples(metrics, everything)}
     dashboard = json.loads((ROOT / "deploy" / "grafana" / "toolcell.json").read_text())
