@@ -81,7 +81,7 @@ class GuardedCall:
         return self.is_own or self.schema is not None
 
     @property
-    def is_met_in_message(self) -> bool:
+    def is_in_message(self) -> bool:
         """True if the operator's own function meets the message, and not the `results` before it."""
         return self.is_message_made_by_tool or (self.server is not None and not self.is_contract)
 
@@ -168,7 +168,7 @@ class OutputGuard:
             store=call.files.library.store,
             scope=call.scope,
             # Other contract values have met it already, in `results`, and our own tools' answers are ours.
-            transformer=self._transformer(call) if call.is_met_in_message else None,
+            transformer=self._transformer(call) if call.is_in_message else None,
         )
         self._tell(guarded, call)
         made: dict[str, Any] = guarded.value
@@ -239,11 +239,11 @@ class OutputGuard:
         for warning in guarded.warnings:
             log.warning("output guard warning", extra={"tool": call.tool, "problem": warning})
         if guarded.stored:
-            self.kept(guarded.stored, call)
+            self.note_stored(guarded.stored, call)
         for event in guarded.events:
             log.info("observation clamped", extra={"tool": call.tool, "method": event.get("method")})
 
-    def kept(self, records: Sequence[Record], call: GuardedCall) -> None:
+    def note_stored(self, records: Sequence[Record], call: GuardedCall) -> None:
         """Publish what was kept for the user of a call, as changes of their files."""
         files = call.files
         session = None if files.library.persist else files.session or None
