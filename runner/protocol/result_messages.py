@@ -85,7 +85,7 @@ class ResultMessages:
             tool: What the guard's settings know the tool by; by default as its client does.
             server: The other server that executed it, if one did.
         """
-        processed = self._told(request, completed.processed)
+        processed = self._redacted(request, completed.processed)
         schema = completed.spec.output_schema if completed.spec is not None else None
         guarded = GuardedCall(
             tool=tool or request.tool,
@@ -145,7 +145,7 @@ class ResultMessages:
                     smaller[index] = encode(made)
         return smaller
 
-    def _told(self, request: Request, processed: Processed) -> Processed:
+    def _redacted(self, request: Request, processed: Processed) -> Processed:
         """Return a result as its client is told it: what we say in it names no path of ours."""
         meta = processed.value.get("meta_data")
         if not isinstance(meta, Mapping):
