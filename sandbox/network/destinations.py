@@ -100,7 +100,7 @@ class Destination:
         if self.network is not None:
             return address in self.network
         if self.name is None:
-            return not _is_never_meant(address)
+            return not _is_reserved(address)
         return self.name == _LOCALHOST and address in _LOOPBACK
 
 
@@ -188,7 +188,7 @@ def is_public(address: IpAddress) -> bool:
     return address.is_global and (address.version == 4 or address in _GLOBAL_V6)
 
 
-def _is_never_meant(address: IpAddress) -> bool:
+def _is_reserved(address: IpAddress) -> bool:
     """Return whether a port alone does not mean this address: clouds give out keys at link-local ones."""
     nobody = address.is_multicast or address.is_unspecified or address.is_link_local
     return nobody or address == _AZURE_AGENT or _is_in(address, _CARRYING)
