@@ -47,7 +47,7 @@ def listener_of(service: Service, request: Request, tool: str | None, deadlines:
 
 def is_watched(service: Service, request: Request) -> bool:
     """Return whether an interface of the user receives events of a request."""
-    return service.events.heard(user=request.user.segment, session=request.facts.session_id)
+    return service.events.has_listener(user=request.user.segment, session=request.facts.session_id)
 
 
 def announce_files(
@@ -68,7 +68,7 @@ def _publisher(service: Service, request: Request, tool: str | None) -> Callable
     about = {"call": request.id, "tool": tool} | ({} if token is None else {"progress_token": token})
 
     def publish(event: Mapping[str, Any]) -> None:
-        if service.events.heard(user=user, session=session):
+        if service.events.has_listener(user=user, session=session):
             service.events.publish({**without_bytes(dict(event)), **about}, user=user, session=session)
 
     return publish

@@ -389,7 +389,7 @@ def _stays(block: Mapping[str, Any], file: ArtifactFile, form: _Form) -> bool:
 
 def _standing_for(file: ArtifactFile) -> str:
     """Return what stands where a tool named a file; what was not kept has no address."""
-    return file.uri if file.is_kept else file.name
+    return file.uri if file.is_stored else file.name
 
 
 def _link(

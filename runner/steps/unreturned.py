@@ -57,11 +57,13 @@ def left_of(
     def of(normalised: Normalised) -> list[ChangedFile]:
         if not is_last:
             during = [] if mode == "ignore" else _nameable(changes.found_since_begin, secrets)
-            toolset.handed_over.add(home.segment, not_returned(during, normalised, home, put=puts.kept))
+            toolset.handed_over.add(
+                home.segment, not_returned(during, normalised, home, put=puts.change_times)
+            )
             return []
         seen = {change.file for change in found}
         others = [each for each in toolset.handed_over.take(home) if each.file not in seen]
-        return not_returned([*found, *others], normalised, home, put=puts.kept)
+        return not_returned([*found, *others], normalised, home, put=puts.change_times)
 
     if not (found or toolset.handed_over.seen(home.segment)):
         return None
