@@ -27,7 +27,7 @@ class Check:
         self._keep_s = keep_s
         self._lock = threading.Lock()
         self._look: Future[str | None] | None = None
-        self._begun = 0.0
+        self._started_at = 0.0
 
     async def ask(self, look: Callable[[], str | None]) -> str | None:
         """Return None when all is well, else what is wrong, as one sentence.
@@ -36,9 +36,11 @@ class Check:
             look: Finds out; runs in a thread, and may hang there. Errors that it raises are raised here.
         """
         with self._lock:
-            if self._look is None or (self._look.done() and time.monotonic() > self._begun + self._keep_s):
-                self._look, self._begun = _started(look), time.monotonic()
-            running, start = self._look, self._begun
+            if self._look is None or (
+                self._look.done() and time.monotonic() > self._started_at + self._keep_s
+            ):
+                self._look, self._started_at = _started(look), time.monotonic()
+            running, start = self._look, self._started_at
         if not running.done():
             left_s = max(0.0, start + self._limit_s - time.monotonic())
             await asyncio.wait({asyncio.wrap_future(running)}, timeout=left_s)

@@ -34,7 +34,7 @@ class Meter:
 
     failed_puts: int = 0
     clock: Callable[[], float] = time.monotonic
-    _kept: tuple[int | None, float] = field(default=(None, float("-inf")))
+    _size_and_time: tuple[int | None, float] = field(default=(None, float("-inf")))
 
     @contextmanager
     def counting(self) -> Iterator[None]:
@@ -45,15 +45,15 @@ class Meter:
             self.failed_puts += error.code is Code.E_STORE
             raise
 
-    def kept(self, add_up: Callable[[], int]) -> int | None:
+    def stored_bytes(self, add_up: Callable[[], int]) -> int | None:
         """Return how much is kept, added up once a minute; None where that fails."""
-        if self.clock() - self._kept[1] > _KEPT_S:
+        if self.clock() - self._size_and_time[1] > _KEPT_S:
             try:
                 size: int | None = add_up()
             except CallError:
                 size = None
-            self._kept = size, self.clock()
-        return self._kept[0]
+            self._size_and_time = size, self.clock()
+        return self._size_and_time[0]
 
 
 async def measured(store: ArtifactStore) -> StoreFacts:

@@ -17,12 +17,12 @@ from runner.store.protocol import Origin, Put, Record, Scope
 from runner.store.sources import digest_of, opened
 from runner.system.threads import run_in_thread
 
-__all__ = ["NoStore", "does_not_fit", "is_lost", "not_kept"]
+__all__ = ["NoStore", "does_not_fit", "is_lost", "nothing_stored"]
 
 _log = logging.getLogger(__name__)
 
 
-def not_kept(name: str | None) -> CallError:
+def nothing_stored(name: str | None) -> CallError:
     """Return the error of a file that somebody would want later, and that nothing keeps."""
     return CallError(
         Code.E_STORE,
@@ -75,7 +75,7 @@ class NoStore(MemoryStore):
 
     def _described(self, content: tuple[str, int], about: Put, scope: Scope) -> Record:
         if about.origin is not Origin.GENERATED:
-            raise not_kept(about.name)
+            raise nothing_stored(about.name)
         if not self._warned:
             self._warned = True
             _log.warning("No ArtifactStore configured: contents dropped")

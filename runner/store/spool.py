@@ -315,7 +315,7 @@ class SpoolingStore:
         """Return what waits here, and how often the store did not take a file."""
         waiting = await asyncio.to_thread(self.spool.all)
         return StoreFacts(
-            kept_bytes=(await measured(self.store)).kept_bytes,
+            stored_bytes=(await measured(self.store)).stored_bytes,
             pending_files=len(waiting),
             pending_bytes=sum(entry.record.size for entry in waiting),
             failed_puts=self._meter.failed_puts,

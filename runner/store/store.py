@@ -214,10 +214,10 @@ class BlobStore:
         if name is not None and safe_name(name) != name:
             return False
 
-        def is_meant(entry: Entry) -> bool:
+        def matches(entry: Entry) -> bool:
             return entry.record.id == id_ and name in (None, entry.record.name)
 
-        return await self._run("delete", scope, lambda: self._change(scope, is_meant, self._remove))
+        return await self._run("delete", scope, lambda: self._change(scope, matches, self._remove))
 
     async def touch(self, id_: str, *, scope: Scope, expires_at: datetime | None = None) -> bool:
         """Renew the lifetime of an observation from now, or let any artifact end at `expires_at`."""
@@ -539,16 +539,16 @@ class BlobStore:
 
     # Changing.
 
-    def _change(self, scope: Scope, is_meant: Callable[[Entry], bool], act: Callable[[Entry], bool]) -> bool:
+    def _change(self, scope: Scope, matches: Callable[[Entry], bool], act: Callable[[Entry], bool]) -> bool:
         """Do something with each record that is meant and visible; return whether there was one."""
         done = False
         for _attempt in range(_ATTEMPTS):
             raced = False
-            for entry in [e for e in self._visible(scope) if is_meant(e)]:
+            for entry in [e for e in self._visible(scope) if matches(e)]:
                 with _as_call_errors(), self.blobs.exclusive(entry.area):
                     # As it is now that nobody else writes.
                     now = self._read(entry.key) if self.blobs.shares else entry
-                    if now is None or not (is_meant(now) and self._is_alive(now)):
+                    if now is None or not (matches(now) and self._is_alive(now)):
                         continue
                     changed = act(_owned(now, entry.record.scope))
                     done, raced = done or changed, raced or not changed

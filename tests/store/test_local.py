@@ -53,11 +53,11 @@ async def test_what_is_kept_is_added_up_by_owner_and_once_a_minute(store: LocalS
     await observe(store, b"same", ALICE)
     await keep(store, b"same", "a.txt", BOB)
 
-    assert await measured(store) == StoreFacts(kept_bytes=8)
+    assert await measured(store) == StoreFacts(stored_bytes=8)
     await keep(store, b"more", "c.txt", BOB)
-    assert await measured(store) == StoreFacts(kept_bytes=8)
+    assert await measured(store) == StoreFacts(stored_bytes=8)
     # Another process has looked at nothing yet.
-    assert await measured(LocalStore(store.root)) == StoreFacts(kept_bytes=12)
+    assert await measured(LocalStore(store.root)) == StoreFacts(stored_bytes=12)
 
 
 async def test_removal_deletes_bytes_and_spares_an_open_file(store: LocalStore) -> None:

@@ -157,7 +157,7 @@ def _is_row(row: _Row) -> bool:
     if not all(isinstance(row.get(name), kind) for name, kind in _KINDS.items()):
         return False
     try:
-        is_file = _said(row).retention is Retention.FILES
+        is_file = _metadata(row).retention is Retention.FILES
     except (TypeError, ValueError, LookupError, OverflowError, RecursionError, AttributeError):
         return False
     return row["name"] is not None or not is_file
@@ -223,7 +223,7 @@ def _write(blobs: LocalBlobs, area: str, row: _Row) -> None:
             session_id=row["session"][1:] if row["session"] else None,
             trace_id=row["trace"],
         ),
-        said=_said(row),
+        said=_metadata(row),
         created=datetime.fromtimestamp(row["created"], UTC),
         expires_at=_moment(row["expires"]),
     )
@@ -233,7 +233,7 @@ def _write(blobs: LocalBlobs, area: str, row: _Row) -> None:
     blobs.put(key, entry.written(), durable=False)
 
 
-def _said(row: _Row) -> Put:
+def _metadata(row: _Row) -> Put:
     fields = json.loads(row["said"])
     return Put(
         name=row["wanted"],

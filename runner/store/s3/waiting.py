@@ -69,7 +69,7 @@ class Waiting:
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     async def _in_turn(self, operation: str, user: str, work: Callable[[], R], end: float) -> R:
-        def asked() -> R:
+        def run_work() -> R:
             before = _give_up_at.set(end)
             try:
                 return work()
@@ -79,7 +79,7 @@ class Waiting:
         async with self._turn_of(user):
             if time.monotonic() > end:
                 raise failed(operation, "timeout")
-            return await asyncio.get_running_loop().run_in_executor(self._threads, asked)
+            return await asyncio.get_running_loop().run_in_executor(self._threads, run_work)
 
     @contextlib.asynccontextmanager
     async def _turn_of(self, user: str) -> AsyncIterator[None]:
