@@ -24,8 +24,8 @@ class StopSignals:
     _interrupted: bool = False
 
     @classmethod
-    def heard(cls) -> "StopSignals":
-        """Return what hears of SIGINT and SIGTERM, in the running event loop from now on."""
+    def install(cls) -> "StopSignals":
+        """Install handlers of SIGINT and SIGTERM in the running event loop; return their state."""
         signals, loop = cls(), asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, signals.come, number)
