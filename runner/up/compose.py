@@ -52,7 +52,7 @@ def _literal(value: Any) -> Any:
 
 
 def _service(server: UserServer) -> dict[str, Any]:
-    values = server.given
+    values = server.options
     options = ["--transport", "http", "--host", "0.0.0.0", "--port", str(_PORT), "--user", server.user]  # noqa: S104
     options += ["--config", str(server.config)] if server.config else []
     folders = sorted({path if path.is_dir() else path.parent for path in server.files})

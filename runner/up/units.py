@@ -61,7 +61,7 @@ def warnings(servers: Sequence[UserServer]) -> list[str]:
 
 
 def _drop_in(server: UserServer) -> Iterator[str]:
-    values = server.given
+    values = server.options
     options = ["--transport", "http", "--port", str(server.port), "--user", server.user]
     options += ["--config", str(server.config)] if server.config else []
     words = ["-P", "-m", "runner", server.command, *options, *server.words]

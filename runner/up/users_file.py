@@ -99,7 +99,7 @@ class UserServer:
         port: The port that it is reached at.
         words: The arguments of `runner` after the options: the tools, or the server behind the proxy.
         files: The files among them, and the configuration file.
-        given: The keys of the user, with the defaults.
+        options: The keys of the user, with the defaults.
         config: The configuration file.
         environment_file: The file of variables.
         stop_s: The longest time that it may take to end, in seconds.
@@ -110,7 +110,7 @@ class UserServer:
     port: int
     words: tuple[str, ...]
     files: tuple[Path, ...]
-    given: _Given
+    options: _Given
     config: Path | None
     environment_file: Path | None
     stop_s: float
@@ -118,7 +118,7 @@ class UserServer:
     @property
     def command(self) -> str:
         """The command of `runner` that serves."""
-        return "serve" if self.given.proxy is None else "proxy"
+        return "serve" if self.options.proxy is None else "proxy"
 
 
 def planned(path: Path, ports: Mapping[str, int]) -> list[UserServer]:
@@ -204,7 +204,7 @@ def _server(name: str, file: _UsersFile, beside: Path, port: int) -> UserServer:
         port=port,
         words=tuple(words),
         files=(*files, *([config] if config else [])),
-        given=values,
+        options=values,
         config=config,
         environment_file=variables,
         stop_s=file.stop_s,

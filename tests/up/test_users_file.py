@@ -30,8 +30,8 @@ def test_keys_of_a_user_go_before_the_defaults(tmp_path: Path) -> None:
 
     servers = plan(tmp_path, text)
 
-    assert [one.given.memory_mb for one in servers.values()] == [256, 512]
-    assert servers["ann"].given.environment == {"A": "1", "B": "2"}
+    assert [one.options.memory_mb for one in servers.values()] == [256, 512]
+    assert servers["ann"].options.environment == {"A": "1", "B": "2"}
     assert servers["ann"].words == (str(tmp_path / "tool.py"),)
     assert (servers["bob"].command, servers["bob"].words) == ("proxy", ("https://example.com/mcp",))
 
