@@ -84,9 +84,9 @@ async def test_waiting_listener_wakes_for_event_and_end() -> None:
 async def test_events_without_listener_are_gone() -> None:
     events = Events()
     with events.subscribe(user="ann"):
-        assert events.heard(user="ann", session="any")
+        assert events.has_listener(user="ann", session="any")
     events.publish(event(1), user="ann")
 
     with events.subscribe(user="ann", session="one") as listening:
-        assert not events.heard(user="bob")
+        assert not events.has_listener(user="bob")
         assert await heard(listening) == []
