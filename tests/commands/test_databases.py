@@ -65,7 +65,7 @@ async def test_duckdb_with_default_threads_works_instead_of_aborting(
     assert untold == 0 or os.WTERMSIG(untold) in (signal.SIGABRT, signal.SIGSEGV)
 
 
-async def asked(client: Client[Any]) -> list[Any]:
+async def results_of(client: Client[Any]) -> list[Any]:
     """Run the server on its database; return all of its output."""
     statements = (
         "insert into notes values (2, 'second')",
@@ -112,7 +112,7 @@ async def test_third_party_sqlite_server_works_on_granted_database(
         else:
             client = served(python, tmp_path, SERVER, *options, DB_URL=address)
         async with client:
-            replies.append(await asked(client))
+            replies.append(await results_of(client))
         with sqlite3.connect(database) as after:
             replies.append(after.execute("select id, text from notes").fetchall())
         after.close()

@@ -28,17 +28,17 @@ def open_folder() -> Iterator[Path]:
         yield folder
 
 
-def told_by_nobody(tier: str, folder: Path) -> dict[str, Any]:
-    return _told(run_as_nobody([sys.executable, str(PROGRAM), tier, str(folder)], seconds=300))
+def run_as_nobody_user(tier: str, folder: Path) -> dict[str, Any]:
+    return _report(run_as_nobody([sys.executable, str(PROGRAM), tier, str(folder)], seconds=300))
 
 
-def told_by_root(tier: str, folder: Path, *, without: str) -> dict[str, Any]:
+def run_as_root(tier: str, folder: Path, *, without: str) -> dict[str, Any]:
     os.chown(folder, 0, 0)
     folder.chmod(0o755)
-    return _told(run_without(without, [sys.executable, str(PROGRAM), tier, str(folder)], seconds=300))
+    return _report(run_without(without, [sys.executable, str(PROGRAM), tier, str(folder)], seconds=300))
 
 
-def _told(done: Any) -> dict[str, Any]:
+def _report(done: Any) -> dict[str, Any]:
     assert done.returncode == 0, done.stderr
     report: dict[str, Any] = json.loads(done.stdout)
     return report
@@ -62,7 +62,7 @@ def check(report: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("tier", ["process", "namespace"])
 def test_unprivileged_host_renews_limits_call_by_call(tier: str, open_folder: Path) -> None:
-    report = told_by_nobody(tier, open_folder)
+    report = run_as_nobody_user(tier, open_folder)
 
     assert not report["raises_limits"]
     check(report)
@@ -70,7 +70,7 @@ def test_unprivileged_host_renews_limits_call_by_call(tier: str, open_folder: Pa
 
 @pytest.mark.parametrize("tier", ["user", "namespace"])
 def test_default_container_user_namespace_cannot_raise_limits(tier: str, open_folder: Path) -> None:
-    report = told_by_root(tier, open_folder, without="sys_resource")
+    report = run_as_root(tier, open_folder, without="sys_resource")
 
     assert not report["raises_limits"]
     check(report)
@@ -78,7 +78,7 @@ def test_default_container_user_namespace_cannot_raise_limits(tier: str, open_fo
 
 def test_fully_privileged_host_renews_limits_call_by_call(open_folder: Path) -> None:
     """Limits set from outside with CAP_SYS_RESOURCE, which containers do not have."""
-    report = told_by_root("user", open_folder, without="sys_time")
+    report = run_as_root("user", open_folder, without="sys_time")
 
     assert report["raises_limits"] == may_raise_limits()
     check(report)

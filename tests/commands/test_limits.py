@@ -66,15 +66,15 @@ class Driver:
     process: "subprocess.Popen[str]"
     user: str
     results: dict[int, Any] = field(default_factory=dict)
-    asked: int = 0
+    number: int = 0
 
     def begin(self, tool: str, /, *, home: str = "", **arguments: Any) -> int:
         assert self.process.stdin is not None
-        self.asked += 1
-        call = [self.asked, f"{self.user}{home}", tool, arguments]
+        self.number += 1
+        call = [self.number, f"{self.user}{home}", tool, arguments]
         self.process.stdin.write(json.dumps(call) + "\n")
         self.process.stdin.flush()
-        return self.asked
+        return self.number
 
     def result(self, number: int) -> Any:
         assert self.process.stdout is not None

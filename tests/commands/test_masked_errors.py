@@ -19,7 +19,7 @@ PLAIN = (str(Path(sys.executable).with_name("fastmcp")), "run")
 OURS = (sys.executable, "-m", "runner", "serve")
 
 
-async def said(
+async def call_all(
     command: tuple[str, ...], file: Path, environment: dict[str, str], log: Path
 ) -> dict[str, Any]:
     """Call each failing tool; return the complete answers of the client."""
@@ -51,8 +51,8 @@ def texts(replies: dict[str, Any]) -> dict[str, str]:
 
 
 async def test_masked_errors_equal_plain_fastmcp(environment: dict[str, str], folder: Path) -> None:
-    plain = await said(PLAIN, FILE, environment, folder / "plain.log")
-    ours = await said(OURS, FILE, environment, folder / "ours.log")
+    plain = await call_all(PLAIN, FILE, environment, folder / "plain.log")
+    ours = await call_all(OURS, FILE, environment, folder / "ours.log")
 
     assert texts(ours) == texts(plain)
     assert texts(ours)["fails"] == "Error calling tool 'fails'"
@@ -64,7 +64,7 @@ async def test_masked_errors_equal_plain_fastmcp(environment: dict[str, str], fo
 
 
 async def test_log_has_errors_masked_for_clients(environment: dict[str, str], folder: Path) -> None:
-    await said(OURS, FILE, environment, folder / "log")
+    await call_all(OURS, FILE, environment, folder / "log")
 
     lines = (folder / "log").read_text().splitlines()
     withheld = [line for line in lines if "tool error withheld from client" in line]
@@ -77,8 +77,8 @@ async def test_unmasked_file_shows_errors_as_plain_fastmcp(environment: dict[str
     open_file = folder / "open.py"
     open_file.write_text(FILE.read_text().replace(", mask_error_details=True", ""))
 
-    plain = await said(PLAIN, open_file, environment, folder / "plain.log")
-    ours = await said(OURS, open_file, environment, folder / "ours.log")
+    plain = await call_all(PLAIN, open_file, environment, folder / "plain.log")
+    ours = await call_all(OURS, open_file, environment, folder / "ours.log")
 
     assert texts(ours) == texts(plain)
     assert SECRET in texts(ours)["fails"]
@@ -94,8 +94,8 @@ async def test_mounted_masking_server_masks_below_unmasked_parent(
     mixed = folder / "mixed.py"
     mixed.write_text(FILE.read_text().replace(", mask_error_details=True", "", 1))
 
-    plain = await said(PLAIN, mixed, environment, folder / "plain.log")
-    ours = await said(OURS, mixed, environment, folder / "ours.log")
+    plain = await call_all(PLAIN, mixed, environment, folder / "plain.log")
+    ours = await call_all(OURS, mixed, environment, folder / "ours.log")
 
     assert texts(ours) == texts(plain)
     assert SECRET in ours["fails"].model_dump_json()

@@ -30,7 +30,7 @@ def serve(serve_http: Callable[..., str]) -> Callable[..., Client[Any]]:
     return client
 
 
-async def told(client: Client[Any], tool: str, **arguments: Any) -> dict[str, Any]:
+async def result_of(client: Client[Any], tool: str, **arguments: Any) -> dict[str, Any]:
     """Call a tool; return its contract value."""
     result = await client.call_tool(tool, arguments)
     assert isinstance(result.structured_content, dict)
@@ -52,8 +52,8 @@ def put(run: Callable[..., Ran], file: Path) -> None:
 
 async def test_sample_draft_deferred_then_finished_by_name(serve: Any) -> None:
     async with serve("drafts") as client:
-        draft = await told(client, "draft", title="Spring sale")
-        finished = await told(client, "finish", filename="Spring sale.md", text="Ten percent off.")
+        draft = await result_of(client, "draft", title="Spring sale")
+        finished = await result_of(client, "finish", filename="Spring sale.md", text="Ten percent off.")
         [letter] = finished["artifacts"]
         written = await content(client, letter)
 
@@ -80,7 +80,7 @@ async def test_sample_links_fetch_files_and_resource_link_is_read(
 ) -> None:
     put(run, SALES)
     async with serve("links") as client:
-        fetched = await told(client, "digests", file_names=["sales.csv"])
+        fetched = await result_of(client, "digests", file_names=["sales.csv"])
         manual = await client.call_tool("manual", {})
         [link] = [block for block in manual.content if block.type == "resource_link"]
         [page] = await client.read_resource(link.uri)
@@ -94,7 +94,7 @@ async def test_sample_links_fetch_files_and_resource_link_is_read(
 async def test_sample_transformer_shortens_text_and_keeps_table_file(serve: Any) -> None:
     async with serve("transformer") as client:
         result = await client.call_tool("stock", {"rows": 20_000})
-        left = await told(client, "articles", rows=20_000)
+        left = await result_of(client, "articles", rows=20_000)
         table = result.structured_content["results"]["table"]
         table_text = await content(client, {"uri": f"artifact://{table['id']}"})
 
@@ -137,8 +137,8 @@ async def test_sample_data_frame_becomes_parquet_and_report(serve: Any, run: Cal
     """The examples of document 001. Source: S1-58, S1-107 to S1-109 and S1-112."""
     put(run, SALES)
     async with serve("data_frames") as client:
-        parquet = await told(client, "process_data", filename="sales.csv")
-        report = await told(client, "analyze_dataset", filename="sales.csv")
+        parquet = await result_of(client, "process_data", filename="sales.csv")
+        report = await result_of(client, "analyze_dataset", filename="sales.csv")
         frame = pd.read_parquet(io.BytesIO(await content(client, parquet["artifacts"][0])))
         page = await content(client, report["artifacts"][0])
 

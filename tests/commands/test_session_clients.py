@@ -87,7 +87,7 @@ async def test_fastmcp_client_served_in_session(
 ) -> None:
     steps: list[float] = []
 
-    async def heard(progress: float, _total: float | None, _message: str | None) -> None:
+    async def note_progress(progress: float, _total: float | None, _message: str | None) -> None:
         steps.append(progress)
 
     async def agreed(_message: str, kind: Any, _params: Any, _context: Any) -> Any:
@@ -95,7 +95,7 @@ async def test_fastmcp_client_served_in_session(
 
     async with Client(target, mode="legacy", elicitation_handler=agreed) as client:
         result = await client.call_tool("echo", {"value": "ümläut"})
-        await client.call_tool("steps", {"count": 2}, progress_handler=heard)
+        await client.call_tool("steps", {"count": 2}, progress_handler=note_progress)
         agreed_to = await client.call_tool("wonders")
         with pytest.raises(MCPError):
             await client.call_tool("told", {"mark": "by-python"}, timeout=0.5)

@@ -120,13 +120,13 @@ class Server:
     Attributes:
         folder: Where all of it lies.
         base: Its address, once it runs.
-        said: What it said until it served.
+        log: Its output until it served.
     """
 
     folder: Path
     user: str
     base: str = ""
-    said: str = ""
+    log: str = ""
 
     @property
     def state(self) -> Path:
@@ -136,7 +136,7 @@ class Server:
     def running(self) -> Iterator["Server"]:
         process = self.started()
         try:
-            self.base, _, self.said = playground_address(process)
+            self.base, _, self.log = playground_address(process)
             yield self
         finally:
             stop(process)
@@ -270,7 +270,7 @@ def test_server_starts_with_all_files_damaged(server: Server, damage: str) -> No
 
     apart = {path.name.partition(".damaged-")[0] for path in server.state.glob("*.damaged-*")}
     assert apart >= damaged
-    assert all(name in server.said for name in apart if name == "tokens.json")
+    assert all(name in server.log for name in apart if name == "tokens.json")
 
 
 def test_dangling_folder_link_named_and_dependents_refused(server: Server) -> None:
@@ -314,7 +314,7 @@ def test_server_on_full_disk_starts_or_names_need(server: Server, old: bool) -> 
         taken = fill(server.state)
         process = server.started()
         if old:
-            server.base, _, server.said = playground_address(process)
+            server.base, _, server.log = playground_address(process)
             ready = server.ask("/readyz")
             # What is known needs no room, and once there is some all is well.
             taken.unlink()
