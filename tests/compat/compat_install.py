@@ -146,7 +146,7 @@ def _environment(name: str, more: Sequence[str], using: Sequence[Entry], folder:
         if (folder / "bin/python").exists():
             stamp.write_text(json.dumps(known))
     laid.versions[name] = known["versions"]
-    laid.failures.update({entry: said for entry, said in known["failures"].items() if entry in wanted})
+    laid.failures.update({entry: message for entry, message in known["failures"].items() if entry in wanted})
     if not laid.pythons[name].exists():
         del laid.pythons[name]
 

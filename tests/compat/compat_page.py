@@ -55,7 +55,7 @@ def others(
         lines.append(f"| what | version | {' | '.join(TIERS)} | options | remark |\n")
         lines.append(f"| --- | --- | {' --- |' * len(TIERS)} --- | --- |\n")
         lines += [
-            rows[entry.name] if _is_kept(entry, outcomes, rows) else _row(entry, _found(entry, outcomes))
+            rows[entry.name] if _is_unchanged(entry, outcomes, rows) else _row(entry, _found(entry, outcomes))
             for entry in entries
         ]
         lines += _rules(entries)
@@ -68,7 +68,7 @@ def _rows(page: str) -> dict[str, str]:
     return {line.split(" | ")[0].removeprefix("| "): line for line in tables if line.startswith("| ")}
 
 
-def _is_kept(entry: Entry, outcomes: Mapping[str, Mapping[str, Any]], rows: Mapping[str, str]) -> bool:
+def _is_unchanged(entry: Entry, outcomes: Mapping[str, Mapping[str, Any]], rows: Mapping[str, str]) -> bool:
     """Return whether the row of an entry stays: no outcome is known here for that entry, changed or not."""
     return entry.name not in outcomes and entry.name in rows
 
@@ -89,7 +89,7 @@ def summary(entries: Sequence[Entry], outcomes: Mapping[str, Mapping[str, Any]],
     for column, tier in enumerate(TIERS, 2):
         toolsets = [
             rows[entry.name].split(" | ")[column].strip()
-            if _is_kept(entry, outcomes, rows)
+            if _is_unchanged(entry, outcomes, rows)
             else toolset_of(_found(entry, outcomes), tier)
             for entry in entries
         ]
