@@ -26,7 +26,7 @@ def _transformer(settings: Mapping[str, Any] | None) -> Transformer | None:
     if settings is None:
         return None
 
-    def plain(*_given: object) -> Any:
+    def plain(*_arguments: object) -> Any:
         if "raises" in settings:
             raise getattr(builtins, settings["raises"])("the transformer of the case")
         return settings["returns"]
@@ -56,7 +56,7 @@ async def _stored(store: MemoryStore) -> list[dict[str, Any]]:
     ]
 
 
-def _said(logs: list[dict[str, str]], warnings: Iterable[str]) -> list[dict[str, str]]:
+def _lines(logs: list[dict[str, str]], warnings: Iterable[str]) -> list[dict[str, str]]:
     """Return the log with what the guard hands its caller to log."""
     return [*logs, *({"level": "warning", "message": warning} for warning in warnings)]
 
@@ -68,7 +68,7 @@ async def _transform(case: Mapping[str, Any]) -> Observation:
     return {
         "output": guarded.value,
         "stored": await _stored(store),
-        "logs": _said(logs, guarded.warnings),
+        "logs": _lines(logs, guarded.warnings),
     }
 
 
@@ -95,7 +95,7 @@ async def _clamp(case: Mapping[str, Any]) -> Observation:
         "clamped": bool(clamped.events),
         "stored": await _stored(store),
         "events": list(clamped.events),
-        "logs": _said(logs, clamped.warnings),
+        "logs": _lines(logs, clamped.warnings),
     }
 
 

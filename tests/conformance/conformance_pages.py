@@ -62,7 +62,7 @@ def playground() -> Iterator[Shown]:
         )
         try:
             base, key, log = playground_address(process)
-            yield Shown(base=base, first_key=key, user=user, said=log, process=process)
+            yield Shown(base=base, first_key=key, user=user, log=log, process=process)
         finally:
             stop(process)
 

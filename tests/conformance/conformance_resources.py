@@ -44,7 +44,7 @@ class _Fake:
             low_level(self.server).add_request_handler(method, params, handler)
 
     async def _list(self, _ctx: Any, params: Any) -> Any:
-        self._asked("resources/list")
+        self._count("resources/list")
         pages = self.case.get("pages") or [{"resources": []}]
         cursors = [None, *(page.get("nextCursor") for page in pages)]
         page = pages[cursors.index(params.cursor if params else None)]
@@ -52,15 +52,15 @@ class _Fake:
         return mcp_types.ListResourcesResult.model_validate({**page, "resources": resources})
 
     async def _templates(self, _ctx: Any, _params: Any) -> Any:
-        self._asked("resources/templates/list")
+        self._count("resources/templates/list")
         return mcp_types.ListResourceTemplatesResult(resource_templates=[])
 
     async def _read(self, _ctx: Any, _params: Any) -> Any:
-        self._asked("resources/read")
+        self._count("resources/read")
         contents = self.case.get(f"contents_{self.version}", self.case.get("contents", []))
         return mcp_types.ReadResourceResult.model_validate({"contents": contents})
 
-    def _asked(self, method: str) -> None:
+    def _count(self, method: str) -> None:
         self.calls.append(method)
         error = self.case.get("server_error")
         if error:

@@ -114,7 +114,7 @@ def _state_store(spec: Mapping[str, Any]) -> object:
     if "methods" not in spec:
         return SimpleNamespace(artifact_store=MemoryStore() if spec["artifact_store"] == "InMemory" else None)
 
-    async def method(*_given: object, **_options: object) -> None:
+    async def method(*_arguments: object, **_options: object) -> None:
         return None
 
     return SimpleNamespace(**dict.fromkeys(spec["methods"], method))
