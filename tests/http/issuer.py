@@ -111,7 +111,9 @@ def issuing() -> Iterator[Issuer]:
         server.shutdown()
 
 
-def asked(url: str, token: str | None = None, *, headers: Mapping[str, str] | None = None) -> httpx2.Response:
+def initialize(
+    url: str, token: str | None = None, *, headers: Mapping[str, str] | None = None
+) -> httpx2.Response:
     """Begin an MCP session at `url`; return the answer."""
     parameters = {
         "protocolVersion": "2025-11-25",

@@ -62,7 +62,7 @@ def rows_of(server: Server) -> list[Row]:
             rows += [
                 headed(row)
                 for row in ROUTES.get(("GET", path), ())
-                if not row.asked(NOBODY, NO_VISITOR).is_stream
+                if not row.request_of(NOBODY, NO_VISITOR).is_stream
             ]
         else:
             rows += ROUTES.get((method, path), ())
@@ -111,10 +111,12 @@ def addresses(table: dict[str, Any]) -> set[tuple[str, str]]:
 def headed(row: Row) -> Row:
     """Return the row of a question for the head of an answer, which has none of its text."""
 
-    def asked(things: Things, visitor: Visitor) -> Asked:
-        return replace(row.asked(things, visitor), method="HEAD")
+    def request_of(things: Things, visitor: Visitor) -> Asked:
+        return replace(row.request_of(things, visitor), method="HEAD")
 
-    return replace(row, name=f"{row.name}, its head", asked=asked, owned=row.owned or row.asked)
+    return replace(
+        row, name=f"{row.name}, its head", request_of=request_of, owned=row.owned or row.request_of
+    )
 
 
 # These end with the browser session that asked for them; where the client counts as the user there is none.
@@ -172,7 +174,7 @@ class Crossing:
 
     async def faults(self, row: Row, visitor: Visitor) -> list[str]:
         """Return what the answers tell apart or give away."""
-        hers = row.asked(self.things, visitor)
+        hers = row.request_of(self.things, visitor)
         got = await self.crowd.ask(hers, await self.proofs(row, visitor))
         faults = []
         sent = hers.text() + str(visitor.proves)
@@ -182,7 +184,7 @@ class Crossing:
             faults.append(f"{visitor.name}: gets {leaks}: {got.shown()[-300:]}")
         is_out = not visitor.is_known and got.status in (401, 403)
         nobody = await self.nobody(row, visitor, is_out=is_out)
-        one, other = told(got, self.things), told(nobody, self.like)
+        one, other = shown_in(got, self.things), shown_in(nobody, self.like)
         if one != other and not (row.is_public and is_out):
             at = next(at for at, pair in enumerate(zip_longest(one, other)) if pair[0] != pair[1])
             faults.append(
@@ -195,7 +197,7 @@ class Crossing:
 
     async def nobody(self, row: Row, visitor: Visitor, *, is_out: bool) -> Answer:
         """Return what is answered where nobody has what is asked for."""
-        request = row.asked(self.things if row.is_public else self.like, visitor)
+        request = row.request_of(self.things if row.is_public else self.like, visitor)
         if row.is_public:
             return await self.crowd.ask(request, {})
         if not is_out:
@@ -213,7 +215,7 @@ class Crossing:
         return visitor.proves
 
 
-def told(answer: Answer, things: Things) -> str:
+def shown_in(answer: Answer, things: Things) -> str:
     """Return an answer without what is another in each."""
     return _CHANGING.sub("~", things.hidden(answer.shown())).replace("~~\r\n\r\n", "")
 
@@ -223,7 +225,7 @@ async def owned(crowd: Crowd, row: Row, things: Things, cookie: dict[str, str]) 
     server = crowd.server
     proves = {"token": server.token(server.ann), "cookie": cookie, "link": {}}[row.by]
     ann = Visitor(name="ann", proves=proves, session=things.session)
-    answer = await crowd.ask((row.owned or row.asked)(things, ann), proves)
+    answer = await crowd.ask((row.owned or row.request_of)(things, ann), proves)
     if row.may_be_absent and any(each in answer.text for each in ABSENT):
         return ""
     if not answer.is_good:

@@ -111,7 +111,7 @@ def calls(webs: Webs) -> int:
     return webs.toolset.admission.counts[0]
 
 
-def told(mark: str) -> dict[str, Any]:
+def marker_message(mark: str) -> dict[str, Any]:
     """Return a call that leaves a mark once it runs, and goes on for a minute."""
     return plain("told", {"mark": mark})
 
@@ -122,7 +122,7 @@ async def running(webs: Webs, client: Client, **more: Any) -> AsyncIterator[asyn
     mark = uuid.uuid4().hex
     assert await becomes(lambda: not calls(webs))
     webs.taken.clear()
-    asking = asyncio.create_task(client.post(told(mark), **more))
+    asking = asyncio.create_task(client.post(marker_message(mark), **more))
     try:
         assert await becomes((HOME / mark).exists)
         yield asking

@@ -107,7 +107,7 @@ def test_list_request_restarts_session_idle_time(tmp_path: Path) -> None:
 
     assert [file["filename"] for file in listed] == ["mine.txt"]
     assert ended == 1
-    assert (served.kept(session="one"), served.kept(session="two")) == ({"mine.txt": b"mine"}, {})
+    assert (served.contents(session="one"), served.contents(session="two")) == ({"mine.txt": b"mine"}, {})
 
 
 def test_other_users_files_answer_as_missing(served: Served, ann: TestClient) -> None:
@@ -125,7 +125,7 @@ def test_other_users_files_answer_as_missing(served: Served, ann: TestClient) ->
 
     assert own == [200, 200, 201, 204]
     assert foreign == missing == [404, 404, 404, 404]
-    assert served.kept("bob") == {"b.txt": b"theirs"}
+    assert served.contents("bob") == {"b.txt": b"theirs"}
 
 
 def test_removed_file_is_gone(served: Served, ann: TestClient) -> None:
@@ -156,7 +156,7 @@ def test_removing_deferred_file_keeps_file_of_same_name(served: Served, ann: Tes
     removed = ann.delete(f"/api/files/{key}")
 
     assert removed.status_code == 404
-    assert served.kept() == {"a.txt": b"mine"}
+    assert served.contents() == {"a.txt": b"mine"}
 
 
 def test_equal_content_under_two_names_resolves_by_name(served: Served, ann: TestClient) -> None:
@@ -170,7 +170,7 @@ def test_equal_content_under_two_names_resolves_by_name(served: Served, ann: Tes
 
     assert [answer.json()["filename"] for answer in read] == ["a.txt", "b.txt"]
     assert (other.status_code, removed.status_code) == (404, 204)
-    assert served.kept() == {"b.txt": b"same", "c.txt": b"other"}
+    assert served.contents() == {"b.txt": b"same", "c.txt": b"other"}
 
 
 @pytest.mark.parametrize("key", ["..%2F..%2Fetc%2Fpasswd", "%00", "%ff", "a%0d%0ax-evil:1", "art_\u00e9"])

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import httpx2
 import pytest
-from issuer import asked
+from issuer import initialize
 
 pytestmark = pytest.mark.kernel
 
@@ -42,7 +42,7 @@ def test_gateway_user_accepted_from_gateway_address_only(gated: str, tmp_path: P
     assert sent(gated, "127.0.0.2").status_code == 401
     assert sent(gated, "127.0.0.1").status_code == 401
     assert sent(gated, "127.0.0.2", authorization="Bearer ann").status_code == 401
-    assert asked(gated, headers=ANN).status_code == 403
+    assert initialize(gated, headers=ANN).status_code == 403
     log = (tmp_path / "log").read_text()
     assert "gateway header refused" in log
     assert "address=127.0.0.3" in log

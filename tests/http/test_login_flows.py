@@ -6,7 +6,7 @@ from pathlib import Path
 
 import httpx2
 import pytest
-from issuer import asked
+from issuer import initialize
 from oidc import Kept, called, called_by_inspector, called_by_node, openid_provider
 from ports import free_port
 
@@ -44,7 +44,7 @@ async def test_client_discovers_authorisation_server_and_calls(
     )
     described = f"{address}/.well-known/oauth-protected-resource/mcp"
 
-    refused = asked(url)
+    refused = initialize(url)
     facts = httpx2.get(described, trust_env=False).json()
     at_root = httpx2.get(described.removesuffix("/mcp"), trust_env=False).json()
     files = httpx2.get(f"{address}/api/files", trust_env=False)
@@ -119,9 +119,9 @@ async def test_login_with_opaque_tokens_uses_introspection(
 
     assert "ann" in reply
     assert storage.tokens is not None
-    assert asked(url, storage.tokens.access_token).status_code == 200
+    assert initialize(url, storage.tokens.access_token).status_code == 200
     # The end of its signature changed: no user's.
-    assert asked(url, storage.tokens.access_token[:-4] + "AAAA").status_code == 401
+    assert initialize(url, storage.tokens.access_token[:-4] + "AAAA").status_code == 401
     elsewhere = {"redirect_uris": ["https://evil.example.com/callback"], "token_endpoint_auth_method": "none"}
     assert httpx2.post(f"{address}/register", json=elsewhere, trust_env=False).status_code == 400
     here = {**elsewhere, "redirect_uris": ["http://localhost:5/callback"]}

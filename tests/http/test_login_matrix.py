@@ -105,7 +105,7 @@ def registered(browser: httpx2.Client) -> str:
     return str(answer.json()["client_id"])
 
 
-def asked_for(client: str) -> str:
+def authorization_url(client: str) -> str:
     return "/authorize?" + urlencode(
         {
             "client_id": client,
@@ -121,7 +121,7 @@ def asked_for(client: str) -> str:
 
 def waiting(browser: httpx2.Client, client: str) -> tuple[str, str]:
     """Begin a login up to the page that asks for consent; return its transaction and the form's proof."""
-    page = browser.get(browser.get(asked_for(client)).headers["location"])
+    page = browser.get(browser.get(authorization_url(client)).headers["location"])
     assert page.status_code == 200, page.text
     fields = dict(re.findall(r'name="(txn_id|csrf_token)" value="([^"]*)"', page.text))
     return unescape(fields["txn_id"]), unescape(fields["csrf_token"])
@@ -162,8 +162,10 @@ def ann_at(place: Place) -> Ann:
     consenting, returning, page, other = (place.browser("127.0.0.1") for _ in range(4))
     client = registered(other)
     transaction, proof = waiting(consenting, client)
-    callback = sent_back(returning, base + asked_for(client), "ann", f"{base}/auth/callback")
-    tokens = exchanged(other, client, code_in(sent_back(other, base + asked_for(client), "ann", CALLBACK)))
+    callback = sent_back(returning, base + authorization_url(client), "ann", f"{base}/auth/callback")
+    tokens = exchanged(
+        other, client, code_in(sent_back(other, base + authorization_url(client), "ann", CALLBACK))
+    )
     assert tokens.status_code == 200, tokens.text
     hers = Hers(
         client=client,
@@ -173,7 +175,7 @@ def ann_at(place: Place) -> Ann:
         transaction=transaction,
         proof=proof,
         callback=callback,
-        code=code_in(sent_back(other, base + asked_for(client), "ann", CALLBACK)),
+        code=code_in(sent_back(other, base + authorization_url(client), "ann", CALLBACK)),
         access=tokens.json()["access_token"],
         refresh=tokens.json()["refresh_token"],
         page_done=sent_back(page, f"{base}/play/login", "ann", f"{base}/play/login/done"),
@@ -193,15 +195,17 @@ def strangers_at(place: Place) -> list[Stranger]:
         theirs = place.browser(source)
         client = registered(theirs)
         transaction, proof = waiting(theirs, client)
-        back = sent_back(place.browser(source), base + asked_for(client), "bob", f"{base}/auth/callback")
+        back = sent_back(
+            place.browser(source), base + authorization_url(client), "bob", f"{base}/auth/callback"
+        )
         # Its own login under way, in this browser, as far as the provider.
-        way = sent_back(theirs, base + asked_for(client), "bob", f"{base}/auth/callback")
+        way = sent_back(theirs, base + authorization_url(client), "bob", f"{base}/auth/callback")
         state = parse_qs(urlsplit(way if name == "another's browser" else back).query)["state"][0]
         http = theirs
         if name == "nobody":
             http = place.browser(source)
         if name == "another's token":
-            code = code_in(sent_back(theirs, base + asked_for(client), "bob", CALLBACK))
+            code = code_in(sent_back(theirs, base + authorization_url(client), "bob", CALLBACK))
             token = exchanged(theirs, client, code).json()["access_token"]
             http = place.browser(source, authorization=f"Bearer {token}")
         made.append(

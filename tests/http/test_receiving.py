@@ -58,7 +58,7 @@ def test_extended_file_name_kept(served: Served, ann: TestClient, encoded: str, 
 
     answer = ann.post("/api/files", **form((header, b"content")))
 
-    assert (answer.status_code, served.kept()) == (201, {name: b"content"})
+    assert (answer.status_code, served.contents()) == (201, {name: b"content"})
 
 
 def left_behind(folder: Path) -> list[Path]:
@@ -76,7 +76,7 @@ def test_body_stored_under_name_in_address(served: Served, ann: TestClient, meth
     assert answer.status_code == 201
     assert (record["filename"], record["content_type"], record["size"]) == ("data.csv", "text/csv", len(DATA))
     assert answer.headers["location"] == f"/api/files/{record['key']}"
-    assert served.kept() == {"data.csv": DATA}
+    assert served.contents() == {"data.csv": DATA}
 
 
 def test_form_file_stored_without_boundaries(served: Served, ann: TestClient) -> None:
@@ -86,14 +86,14 @@ def test_form_file_stored_without_boundaries(served: Served, ann: TestClient) ->
     answer = ann.post("/api/files", **form(field, (in_form("photo.png"), tricky), field))
 
     assert answer.status_code == 201
-    assert served.kept() == {"photo.png": tricky}
+    assert served.contents() == {"photo.png": tricky}
 
 
 def test_form_of_client_library_accepted(served: Served, ann: TestClient) -> None:
     answer = ann.post("/api/files", files={"file": ("grüße.txt", DATA, "text/plain")})
 
     assert answer.status_code == 201
-    assert list(served.kept().values()) == [DATA]
+    assert list(served.contents().values()) == [DATA]
 
 
 def test_json_file_decoded_and_stored(served: Served, ann: TestClient) -> None:
@@ -102,7 +102,7 @@ def test_json_file_decoded_and_stored(served: Served, ann: TestClient) -> None:
     answer = ann.post("/api/files", json=fields)
 
     assert answer.status_code == 201
-    assert served.kept() == {"x.bin": DATA[:999]}
+    assert served.contents() == {"x.bin": DATA[:999]}
 
 
 def test_undecodable_name_made_text(served: Served, ann: TestClient) -> None:
@@ -111,13 +111,13 @@ def test_undecodable_name_made_text(served: Served, ann: TestClient) -> None:
     answer = ann.post("/api/files", content=body, headers={"content-type": "application/json"})
 
     assert answer.status_code == 201
-    assert list(served.kept().values()) == [b"x"]
+    assert list(served.contents().values()) == [b"x"]
 
 
 def test_empty_file_is_stored(served: Served, ann: TestClient) -> None:
     assert ann.post("/api/files?filename=empty.txt").status_code == 201
     assert ann.post("/api/files", **form((in_form("none.txt"), b""))).status_code == 201
-    assert served.kept() == {"empty.txt": b"", "none.txt": b""}
+    assert served.contents() == {"empty.txt": b"", "none.txt": b""}
 
 
 def test_unsafe_name_cleaned_and_second_content_numbered(served: Served, ann: TestClient) -> None:
@@ -130,7 +130,7 @@ def test_unsafe_name_cleaned_and_second_content_numbered(served: Served, ann: Te
     ]
 
     assert names[0] == names[2] != names[1]
-    assert sorted(served.kept().values()) == [b"one", b"two"]
+    assert sorted(served.contents().values()) == [b"one", b"two"]
     assert not any("/" in name for name in names)
 
 
@@ -161,7 +161,7 @@ def test_upload_at_limit_accepted_one_byte_more_refused(served: Served, ann: Tes
     assert exact.status_code == 201
     assert [answer.status_code for answer in refused] == [413, 413, 413]
     assert all("max_artifact_bytes" in answer.json()["error"] for answer in refused)
-    assert list(served.kept()) == ["a"]
+    assert list(served.contents()) == ["a"]
 
 
 def test_upload_declared_too_large_refused_before_body(ann: TestClient) -> None:
@@ -186,7 +186,7 @@ def test_json_body_bounded_by_request_limit(served: Served, ann: TestClient) -> 
 
     assert answer.status_code == 413
     assert "?filename=" in answer.json()["error"]
-    assert list(served.kept()) == ["a"]
+    assert list(served.contents()) == ["a"]
 
 
 def test_used_up_quota_is_507_with_a_sentence(tmp_path: Path) -> None:
@@ -197,7 +197,7 @@ def test_used_up_quota_is_507_with_a_sentence(tmp_path: Path) -> None:
 
     assert (fits.status_code, full.status_code) == (201, 507)
     assert "limit" in full.json()["error"]
-    assert list(served.kept()) == ["a"]
+    assert list(served.contents()) == ["a"]
 
 
 def test_full_disk_is_507_with_a_sentence(
@@ -211,7 +211,7 @@ def test_full_disk_is_507_with_a_sentence(
 
     assert answer.status_code == 507
     assert "disk is full" in answer.json()["error"]
-    assert list(served.kept()) == ["a"]
+    assert list(served.contents()) == ["a"]
 
 
 @pytest.mark.parametrize(
@@ -265,7 +265,7 @@ def test_malformed_upload_is_400_and_stores_nothing(
 
     assert answer.status_code == 400
     assert sentence in answer.json()["error"]
-    assert served.kept() == {}
+    assert served.contents() == {}
 
 
 def test_refused_upload_leaves_nothing_in_store(served: Served, ann: TestClient, tmp_path: Path) -> None:
@@ -314,4 +314,4 @@ def test_json_body_above_value_limit_refused(served: Served, ann: TestClient) ->
 
     assert answer.status_code == 400
     assert "more than 10,000 values" in answer.json()["error"]
-    assert list(served.kept()) == ["a"]
+    assert list(served.contents()) == ["a"]

@@ -67,7 +67,7 @@ def test_token_selects_user_of_files(with_tokens: Served) -> None:
         with with_tokens.visitor(user) as visitor:
             visitor.post(f"/api/files?filename={user}.txt&username=bob&user=bob", content=user.encode())
 
-    assert [with_tokens.kept(user) for user in TOKENS] == [{"ann.txt": b"ann"}, {"bob.txt": b"bob"}]
+    assert [with_tokens.contents(user) for user in TOKENS] == [{"ann.txt": b"ann"}, {"bob.txt": b"bob"}]
 
 
 def test_bound_server_refuses_token_of_another_user(tmp_path: Path) -> None:
@@ -84,7 +84,7 @@ def test_loopback_os_user_needs_no_token(tmp_path: Path) -> None:
         status = somebody.post("/api/files?filename=a", content=b"x").status_code
 
     assert status == 201
-    assert served.kept(os_user()) == {"a": b"x"}
+    assert served.contents(os_user()) == {"a": b"x"}
 
 
 def test_browser_session_known_by_cookie_alone(with_tokens: Served) -> None:
@@ -269,7 +269,7 @@ def test_pages_of_other_sites_rejected(
         answer = browser.request(method, path)
 
     assert answer.status_code == 403
-    assert open_to_all.kept() == {}
+    assert open_to_all.contents() == {}
 
 
 def test_bearer_token_reads_from_any_page_starts_no_session(with_tokens: Served) -> None:

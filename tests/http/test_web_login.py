@@ -7,7 +7,7 @@ from urllib.parse import parse_qs, urlsplit
 import httpx2
 import pytest
 from browsers import launched
-from issuer import asked
+from issuer import initialize
 from oidc import openid_provider, sent_back
 from playwright.sync_api import Browser, Page, expect
 from ports import free_port
@@ -109,7 +109,7 @@ def test_web_login_at_provider_works_until_logout(
         == 0
     )
     assert (before, after) == (200, 401)
-    assert asked(url).status_code == 401
+    assert initialize(url).status_code == 401
 
 
 CALL = """async () => {
