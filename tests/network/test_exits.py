@@ -26,10 +26,10 @@ class Book:
 
     def __init__(self, **names: Sequence[str] | Exception) -> None:
         self.names = {name.replace("_", "."): found for name, found in names.items()}
-        self.asked: list[tuple[str, RecordType]] = []
+        self.queries: list[tuple[str, RecordType]] = []
 
     def __call__(self, name: str, kind: RecordType) -> Sequence[str]:
-        self.asked.append((name, kind))
+        self.queries.append((name, kind))
         found = self.names.get(name, socket.gaierror(socket.EAI_NONAME, "unknown"))
         if isinstance(found, Exception):
             raise found
@@ -105,7 +105,7 @@ async def test_a_name_that_is_not_allowed_is_never_looked_up() -> None:
 
     assert await ask(exits, ONE, "other.test") == (3, 0)
 
-    assert book.asked == []
+    assert book.queries == []
 
 
 async def test_name_with_nul_is_refused_and_logged_escaped() -> None:
@@ -116,7 +116,7 @@ async def test_name_with_nul_is_refused_and_logged_escaped() -> None:
     assert socket.getaddrinfo("127.0.0.1\0.good.test", None)[0][4][0] == "127.0.0.1"
     assert await ask(exits, ONE, "8\0.good.test") == (3, 0)
 
-    assert [name for name, _ in book.asked] == ["a.good.test"]
+    assert [name for name, _ in book.queries] == ["a.good.test"]
     assert exits.forget(ONE) == ["8\\x00.good.test"]
 
 
@@ -213,7 +213,7 @@ async def test_client_sending_invalid_question_is_disconnected(data: bytes) -> N
             data_back = b""
 
     assert data_back == b""
-    assert book.asked == []
+    assert book.queries == []
     writer.close()
     assert await ask(exits, ONE, "good.test") == (0, 1)
 
@@ -230,7 +230,7 @@ async def test_two_questions_on_one_connection_are_both_answered() -> None:
         (length,) = struct.unpack(">H", await reader.readexactly(2))
         lengths.append(len(await reader.readexactly(length)))
 
-    assert [kind for _, kind in book.asked] == [RecordType.IPV4, RecordType.IPV6]
+    assert [kind for _, kind in book.queries] == [RecordType.IPV4, RecordType.IPV6]
     assert lengths[1] - lengths[0] == 12
     writer.close()
 
