@@ -10,7 +10,7 @@ class StoreFacts:
     """Facts at one moment.
 
     Attributes:
-        stored_bytes: Length of all stored content, equal content of one user once; None where it is not known:
+        stored_bytes: Length of all stored content, equal content of one user once; None if unknown:
             a bucket would have to be listed for it.
         pending_files: Files that wait on this machine for the store.
         pending_bytes: Their length.

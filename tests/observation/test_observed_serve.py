@@ -51,7 +51,7 @@ class Watched:
     metrics: str
     audit: Path
     config: Path
-    said: list[str]
+    lines: list[str]
     pid: int
 
     def records(self) -> list[dict[str, Any]]:
@@ -354,9 +354,9 @@ async def test_call_cancelled_by_client_is_logged(tmp_path: Path, behind: str) -
             call = asyncio.create_task(client.call_tool("sleeps", {}))
             assert await becomes(lambda: server.scraped()["toolcell_calls_running", ()] == 1)
             call.cancel()
-            assert await becomes(lambda: any("outcome=E_CANCELLED" in line for line in server.said))
+            assert await becomes(lambda: any("outcome=E_CANCELLED" in line for line in server.lines))
 
-    (line,) = [line for line in server.said if "call ended" in line]
+    (line,) = [line for line in server.lines if "call ended" in line]
     assert "tool=sleeps" in line
     assert f"user={user}" in line
 
@@ -369,7 +369,7 @@ async def test_unreturned_file_is_recorded_and_counted_separately(
             await client.call_tool("greet", {"name": "x"})
             await client.call_tool("leaves", {})
         metrics = server.scraped()
-        assert await becomes(lambda: sum("call ended" in line for line in server.said) == 2)
+        assert await becomes(lambda: sum("call ended" in line for line in server.lines) == 2)
 
     greeted, left = server.records()
     digest = hashlib.sha256(b"left").hexdigest()
@@ -378,7 +378,7 @@ async def test_unreturned_file_is_recorded_and_counted_separately(
     assert "generated" not in greeted
     assert metrics["toolcell_files_total", (("way", "generated"),)] == 1
     assert metrics["toolcell_file_bytes_total", (("way", "generated"),)] == 4
-    first, second = [line for line in server.said if "call ended" in line]
+    first, second = [line for line in server.lines if "call ended" in line]
     assert "files=0" in second
     assert "generated=1" in second
     assert "generated" not in first
