@@ -90,4 +90,4 @@ def test_an_action_is_written_down(boards: Shown) -> None:
         done = browser.post("/play/dashboards/actions", json={"id": "monitor-42", "action": "restart pump"})
 
     assert done.status_code == 204
-    assert boards.heard('dashboard action user=\\S+ dashboard=monitor-42 action="restart pump"')
+    assert boards.logs('dashboard action user=\\S+ dashboard=monitor-42 action="restart pump"')

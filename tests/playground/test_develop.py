@@ -61,7 +61,7 @@ def test_changed_file_is_reloaded(start: Callable[..., Shown], tools: Path) -> N
         before = answer(ask(browser, "tools/call", {"name": "version", "arguments": {}}))
 
         tools.write_text(FIRST.replace("return 1", "return 2"))
-        assert shown.heard("growing.py changed: 3 tools reloaded")
+        assert shown.logs("growing.py changed: 3 tools reloaded")
 
         after = answer(ask(browser, "tools/call", {"name": "version", "arguments": {}}))
 
@@ -84,7 +84,7 @@ def test_running_call_ends_in_the_file_it_started_in(start: Callable[..., Shown]
     assert shown.until(lambda: (home / "begun").exists())
 
     tools.write_text(FIRST.replace("version 1", "version 2"))
-    assert shown.heard("growing.py changed: 3 tools reloaded")
+    assert shown.logs("growing.py changed: 3 tools reloaded")
     with shown.entered() as browser:
         gone = answer(ask(browser, "tools/call", {"name": "go", "arguments": {}}))
     call.join(timeout=25)
@@ -96,7 +96,7 @@ def test_running_call_ends_in_the_file_it_started_in(start: Callable[..., Shown]
 def test_faulty_file_changes_nothing_and_names_the_fault(start: Callable[..., Shown], tools: Path) -> None:
     shown = start("dev", tools=tools)
     tools.write_text(FIRST + "\nthis is not Python\n")
-    assert shown.heard("growing.py changed and cannot be loaded: growing.py, line 27")
+    assert shown.logs("growing.py changed and cannot be loaded: growing.py, line 27")
 
     with shown.entered() as browser:
         result = answer(ask(browser, "tools/call", {"name": "version", "arguments": {}}))
@@ -156,7 +156,7 @@ def test_ctrl_c_ends_dev_server_with_running_calls_at_once(start: Callable[..., 
     assert "E_CANCELLED" in ends["call"]
     # Nobody is promised any time, and nothing has to be cut off.
     assert "will be ended in" not in ends["call"]
-    assert shown.heard(r"server is being stopped.*calls=1 drain_s=0\.0")
+    assert shown.logs(r"server is being stopped.*calls=1 drain_s=0\.0")
     output = "".join(shown.lines)
     assert "cut off" not in output
     assert "Traceback" not in output

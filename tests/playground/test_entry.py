@@ -153,7 +153,7 @@ def test_playground_is_off_on_open_address_without_login(start: Callable[..., Sh
     with httpx2.Client(base_url=open_to_all.base.replace("0.0.0.0", "127.0.0.1")) as browser:
         page, info = browser.get("/"), browser.get("/play/info")
 
-    assert "nobody has to log in" in open_to_all.said
+    assert "nobody has to log in" in open_to_all.log
     assert (page.status_code, info.status_code) == (404, 404)
 
 

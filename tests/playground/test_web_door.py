@@ -42,7 +42,7 @@ def log_in(door: Seen, token: str) -> None:
     door.page.get_by_role("button", name="Log in").click()
 
 
-def kept(door: Seen) -> str:
+def stored_token(door: Seen) -> str:
     """Return all that the browser keeps for the page and lets it read."""
     return str(
         door.page.evaluate(
@@ -84,7 +84,7 @@ def test_token_is_stored_nowhere_readable_by_a_page(door: Seen) -> None:
     log_in(door, TOKEN)
     expect(door.page.get_by_role("navigation", name="Views")).to_be_visible()
 
-    assert TOKEN not in kept(door)
+    assert TOKEN not in stored_token(door)
     assert any(url.endswith("/api/session") for url in requests)
     assert not any(TOKEN in url for url in requests)
     assert TOKEN not in door.page.content()

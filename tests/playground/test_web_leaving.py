@@ -148,8 +148,8 @@ def test_foreign_page_cannot_show_or_run_a_file_by_its_link(shown: Shown) -> Non
                 def stripped(route: object) -> None:
                     answer = route.fetch()  # type: ignore[attr-defined]
                     dropped = "cross-origin-resource-policy"
-                    kept_on = {name: value for name, value in answer.headers.items() if name != dropped}
-                    route.fulfill(response=answer, headers=kept_on)  # type: ignore[attr-defined]
+                    remaining = {name: value for name, value in answer.headers.items() if name != dropped}
+                    route.fulfill(response=answer, headers=remaining)  # type: ignore[attr-defined]
 
                 tab.route("**/api/files/download/**", stripped)
             # Of another site than the server: by another name for this machine.

@@ -208,12 +208,12 @@ def test_an_event_changes_one_row_and_does_not_fetch_the_list(many: Seen) -> Non
         ),
     )
 
-    def kept_and_told() -> bool:
+    def is_announced() -> bool:
         # Again and again: the stream of news opens in its own time.
         keep(many, "event_one.txt")
         return page.get_by_role("link", name="event_one.txt").count() == 1
 
-    assert many.shown.until(kept_and_told)
+    assert many.shown.until(is_announced)
     # The list is asked for once as the stream begins.
     lists.clear()
     keep(many, "event_two.txt")
