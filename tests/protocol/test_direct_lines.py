@@ -56,7 +56,7 @@ class Line:
     into: int
     out: int
     taken: list[str]
-    said: list[dict[str, Any]] = field(default_factory=list)
+    messages: list[dict[str, Any]] = field(default_factory=list)
     _rest: bytes = b""
 
     def write(self, *messages: Any) -> None:
@@ -75,8 +75,8 @@ class Line:
         with contextlib.suppress(BlockingIOError):
             while data := os.read(self.out, 1 << 16):
                 *whole, self._rest = (self._rest + data).split(b"\n")
-                self.said += [json.loads(line) for line in whole]
-        return self.said
+                self.messages += [json.loads(line) for line in whole]
+        return self.messages
 
 
 @contextlib.asynccontextmanager
@@ -108,7 +108,7 @@ async def served(toolset: Toolset, *, directly: bool) -> AsyncIterator[Line]:
             os.close(descriptor)
 
 
-async def said(
+async def replies(
     toolset: Toolset, sent: list[Any], *, directly: bool, ignored: Sequence[Any] = ()
 ) -> tuple[list[Any], list[str]]:
     """Return what a server says to these messages, one after the other, and which calls came directly.
@@ -149,8 +149,8 @@ async def test_usual_call_direct_answer_equals_sdk_answer(toolset: Toolset, name
     case = CASES[name]
     sent = [*case.before, case.message]
 
-    directly, taken = await said(toolset, sent, directly=True)
-    plainly, _ = await said(toolset, sent, directly=False)
+    directly, taken = await replies(toolset, sent, directly=True)
+    plainly, _ = await replies(toolset, sent, directly=False)
 
     assert directly == plainly
     assert taken == [case.message["params"]["name"]]
@@ -204,7 +204,7 @@ async def test_non_json_number_refused_without_worker(
 async def test_call_with_lone_surrogate_is_answered(
     toolset: Toolset, greeting: list[Any], envelope: Mapping[str, Any]
 ) -> None:
-    answers, _ = await said(toolset, [*greeting, echoing("a\ud800b", envelope)], directly=True)
+    answers, _ = await replies(toolset, [*greeting, echoing("a\ud800b", envelope)], directly=True)
 
     assert answers[-1]["result"]["_meta"]["toolcell/result"] == {"results": "a?b"}
 
@@ -215,8 +215,8 @@ async def test_unusual_message_goes_to_sdk(toolset: Toolset, name: str) -> None:
     sent = [*case.before, case.message, LAST]
     ignored = [] if case.is_answered else [case.message]
 
-    directly, taken = await said(toolset, sent, ignored=ignored, directly=True)
-    plainly, _ = await said(toolset, sent, ignored=ignored, directly=False)
+    directly, taken = await replies(toolset, sent, ignored=ignored, directly=True)
+    plainly, _ = await replies(toolset, sent, ignored=ignored, directly=False)
 
     assert directly == plainly
     assert taken == []
@@ -229,8 +229,8 @@ async def test_first_message_selects_same_era_as_sdk(toolset: Toolset, name: str
     sent = [case.message, message("echo", id="second"), message("echo", id="third")]
     ignored = [] if case.is_answered else [case.message]
 
-    directly, taken = await said(toolset, sent, ignored=ignored, directly=True)
-    plainly, _ = await said(toolset, sent, ignored=ignored, directly=False)
+    directly, taken = await replies(toolset, sent, ignored=ignored, directly=True)
+    plainly, _ = await replies(toolset, sent, ignored=ignored, directly=False)
 
     assert directly == plainly
     assert bool(taken) == ("result" in plainly[-1])
@@ -253,8 +253,8 @@ async def test_message_after_handshake_answer_equals_sdk_answer(
     sent = [initialize(version), INITIALIZED, case.message, last]
     ignored = [] if case.is_answered else [case.message]
 
-    directly, taken = await said(toolset, sent, ignored=ignored, directly=True)
-    plainly, _ = await said(toolset, sent, ignored=ignored, directly=False)
+    directly, taken = await replies(toolset, sent, ignored=ignored, directly=True)
+    plainly, _ = await replies(toolset, sent, ignored=ignored, directly=False)
 
     assert directly == plainly
     assert bool(taken) == case.by_stdio

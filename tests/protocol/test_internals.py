@@ -58,18 +58,18 @@ class Store:
     """FastMCP's key-value protocol, as far as session state needs it."""
 
     def __init__(self) -> None:
-        self.kept: dict[tuple[str | None, str], dict[str, Any]] = {}
+        self.items: dict[tuple[str | None, str], dict[str, Any]] = {}
 
     async def get(self, key: str, *, collection: str | None = None) -> dict[str, Any] | None:
-        return self.kept.get((collection, key))
+        return self.items.get((collection, key))
 
     async def put(
         self, key: str, value: Mapping[str, Any], *, collection: str | None = None, ttl: float | None = None
     ) -> None:
-        self.kept[collection, key] = dict(value)
+        self.items[collection, key] = dict(value)
 
     async def delete(self, key: str, *, collection: str | None = None) -> bool:
-        return self.kept.pop((collection, key), None) is not None
+        return self.items.pop((collection, key), None) is not None
 
 
 # ---------------------------------------------------------------- worker
@@ -163,7 +163,7 @@ async def test_session_state_kept_in_given_store_under_given_session() -> None:
     replies = [await served(server, "remember", session) for session in ("one", "two")]
 
     assert replies == ["one", "two"]
-    assert {key for _, key in store.kept} == {"one:key", "two:key"}
+    assert {key for _, key in store.items} == {"one:key", "two:key"}
 
 
 async def test_mounted_servers_keep_separate_state() -> None:
@@ -185,7 +185,7 @@ async def test_mounted_servers_keep_separate_state() -> None:
     values = [await served(outer, name, "one") for name in names]
 
     assert stores == values == list(names)
-    assert len(store.kept) == 3
+    assert len(store.items) == 3
     assert await served(outer, "in_remember", "two") == "None"
 
 
@@ -409,11 +409,11 @@ class Remote:
 
     def __init__(self) -> None:
         self.sent: list[tuple[str, dict[str, Any], CallOptions]] = []
-        self.told: list[tuple[str, Mapping[str, Any] | None]] = []
-        self.heard: Any = None
+        self.notices: list[tuple[str, Mapping[str, Any] | None]] = []
+        self.callbacks: Any = None
 
     async def run(self, on_request: Any, on_notify: Any, *_more: Any, task_status: Any) -> None:
-        self.heard = on_request, on_notify
+        self.callbacks = on_request, on_notify
         task_status.started()
         await anyio.sleep_forever()
 
@@ -428,7 +428,7 @@ class Remote:
         }
 
     async def notify(self, method: str, params: Any, opts: Any = None) -> None:
-        self.told.append((method, params))
+        self.notices.append((method, params))
 
 
 async def test_proxy_session_relays_client_capabilities_and_messages() -> None:
@@ -459,7 +459,7 @@ async def test_proxy_session_relays_client_capabilities_and_messages() -> None:
             session, "tools/call", params, timeout_s=5, progress=progress, http=HttpAnswer()
         )
         await tell_remote(session, "notifications/own", {"a": 1})
-        on_request, on_notify = remote.heard
+        on_request, on_notify = remote.callbacks
         assert await on_request(None, "own/request", {"b": 2}) == {"own": True}
         await on_notify(None, "notifications/other", {"c": 3})
 
@@ -471,6 +471,6 @@ async def test_proxy_session_relays_client_capabilities_and_messages() -> None:
     assert options["headers"]["mcp-name"] == "own"
     assert options["headers"]["Mcp-Param-Region"] == "here"
     assert (options["timeout"], options["on_progress"]) == (5, progress)
-    notified, parameters = remote.told[-1]
+    notified, parameters = remote.notices[-1]
     assert (notified, parameters and parameters["a"]) == ("notifications/own", 1)
     assert (requests, notices) == ([("own/request", {"b": 2})], [("notifications/other", {"c": 3})])
