@@ -242,17 +242,17 @@ async def test_failed_start_leaves_no_process_or_descriptor(
     settings = {**own(tmp_path), "audit_dir": str(tmp_path / "audit")}
     # What is opened once in the life of a process is open from then on.
     with pytest.raises(CallError, match="it is away"):
-        await _begun(tools, settings)
+        await _enter(tools, settings)
     processes, descriptors = set(psutil.Process().children()), len(os.listdir("/proc/self/fd"))
     for _ in range(3):
         with pytest.raises(CallError):
-            await _begun(tools, settings)
+            await _enter(tools, settings)
 
     assert set(psutil.Process().children()) == processes
     assert len(os.listdir("/proc/self/fd")) == descriptors
 
 
-async def _begun(tools: Path, settings: dict[str, object]) -> None:
+async def _enter(tools: Path, settings: dict[str, object]) -> None:
     async with Runner(tools, settings=settings):
         pass
 
