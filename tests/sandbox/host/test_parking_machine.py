@@ -20,7 +20,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
-from pools import ENVIRONMENT, Ears, kept_pool_of
+from pools import ENVIRONMENT, Ears, reusing_pool_of
 from support import becomes
 
 from sandbox.deadlines import Deadlines
@@ -181,7 +181,7 @@ class Machine(RuleBasedStateMachine):
             pids = [job.worker.pid for job in jobs]
             pool.end_jobs("session")
             assert await becomes(lambda: not any(map(_runs, pids))), (
-                _said_of(pids),
+                _descriptions(pids),
                 [(job.worker, job.over.is_set()) for job in jobs],
                 pool.zygote.retired,
             )
@@ -267,8 +267,8 @@ class Machine(RuleBasedStateMachine):
         async def end() -> None:
             for user in list(self.stacks):
                 await self._close(user)
-            assert await becomes(lambda: not any(_runs(pid) for pid in self.pids)), _said_of(self.pids)
-            assert await becomes(lambda: not _in_folder(self.folder)), _said_of(_in_folder(self.folder))
+            assert await becomes(lambda: not any(_runs(pid) for pid in self.pids)), _descriptions(self.pids)
+            assert await becomes(lambda: not _in_folder(self.folder)), _descriptions(_in_folder(self.folder))
             assert await becomes(lambda: len(os.listdir("/proc/self/fd")) <= self.descriptors), (
                 f"more than {self.descriptors} descriptors: {_open_files()}"
             )
@@ -283,7 +283,7 @@ class Machine(RuleBasedStateMachine):
             return self.pools[user]
         stack = self.stacks[user] = AsyncExitStack()
         self.pools[user] = await stack.enter_async_context(
-            kept_pool_of(self.forkserver, self.folder / user, limits=Limits(call_processes=16))
+            reusing_pool_of(self.forkserver, self.folder / user, limits=Limits(call_processes=16))
         )
         return self.pools[user]
 
@@ -337,7 +337,7 @@ async def _ends(pid: int) -> bool:
     return await becomes(lambda: not _runs(pid))
 
 
-def _said_of(pids: Iterable[int]) -> list[str]:
+def _descriptions(pids: Iterable[int]) -> list[str]:
     """Return the kernel's state of the running processes, for the report of a failure."""
     found = []
     for pid in filter(_runs, pids):

@@ -420,8 +420,8 @@ def test_readable_paths_reappear_in_place_and_nothing_else(tmp_path: Path) -> No
     view = view_of(policy)
 
     assert Path("/tmp") in view.covered
-    assert Path("/usr") not in view.kept
-    assert view.kept == tuple(sorted(tmp_path / name for name in ("home", "state/scratch", "tool")))
+    assert Path("/usr") not in view.mounted_back
+    assert view.mounted_back == tuple(sorted(tmp_path / name for name in ("home", "state/scratch", "tool")))
     assert tmp_path in view.made
 
 
@@ -452,8 +452,8 @@ def test_link_to_readable_path_is_made_and_not_followed(tmp_path: Path) -> None:
     through = view_of(Policy(read=(named,)))
 
     assert (tmp_path / "link", "real") in view.links
-    assert view.kept == (tmp_path / "real" / "tool.py",)
-    assert tmp_path / "real" / "tool.py" not in through.kept
+    assert view.mounted_back == (tmp_path / "real" / "tool.py",)
+    assert tmp_path / "real" / "tool.py" not in through.mounted_back
 
 
 def test_folder_lent_for_writing_is_mounted_once_and_writable(tmp_path: Path) -> None:
@@ -463,7 +463,7 @@ def test_folder_lent_for_writing_is_mounted_once_and_writable(tmp_path: Path) ->
 
     view = view_of(Policy(lent_write=(lent,), read=(lent / "data.db",)))
 
-    assert view.kept == (lent,)
+    assert view.mounted_back == (lent,)
 
 
 def test_link_to_lent_folder_is_made_and_grants_nothing(tmp_path: Path) -> None:
@@ -474,8 +474,8 @@ def test_link_to_lent_folder_is_made_and_grants_nothing(tmp_path: Path) -> None:
     named = view_of(Policy(names=(tmp_path / "link",)))
 
     assert (tmp_path / "link", "real") in shown.links
-    assert shown.kept == (tmp_path / "real",)
-    assert named.kept == ()
+    assert shown.mounted_back == (tmp_path / "real",)
+    assert named.mounted_back == ()
 
 
 def test_home_elsewhere_has_a_link_at_its_expected_path(tmp_path: Path) -> None:
@@ -663,7 +663,7 @@ def test_path_removed_during_view_setup_is_omitted(lent: Path, monkeypatch: pyte
     """A folder in /var/tmp that a stranger removes just then must not keep a user from their call."""
     gone = Path(tempfile.mkdtemp(dir="/var/tmp"))
     policy = replace(lending(lent), read=(*lending(lent).read, gone))
-    assert gone in view_of(policy).kept
+    assert gone in view_of(policy).mounted_back
 
     def early(policy: Policy) -> mounting.MountView:
         view = view_of(policy)
