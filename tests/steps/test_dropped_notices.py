@@ -42,7 +42,7 @@ async def toolset(tmp_path: Path) -> AsyncIterator[Toolset]:
         yield toolset
 
 
-async def said(toolset: Toolset, client: Slow, *levels: str, count: int = MANY) -> bool:
+async def dropped(toolset: Toolset, client: Slow, *levels: str, count: int = MANY) -> bool:
     tool_call = replace(request("ann", "says", {"count": count}, client), levels=frozenset(levels))
     return not (await execute(toolset, tool_call)).processed.is_error
 
@@ -52,7 +52,7 @@ async def test_slow_client_receives_dropped_notification_count_last(
 ) -> None:
     client = Slow(takes_s=0.005)
 
-    fine = await said(toolset, client, "info", "warning")
+    fine = await dropped(toolset, client, "info", "warning")
 
     *passed, last = client.texts
     match = re.match(r"(\d+) notifications of the tool were dropped", last)
@@ -75,7 +75,7 @@ async def test_fast_client_receives_everything_without_drop_notice(
 ) -> None:
     client = Slow(takes_s=takes_s)
 
-    fine = await said(toolset, client, "info", "warning", count=count)
+    fine = await dropped(toolset, client, "info", "warning", count=count)
 
     assert fine
     assert client.texts == [str(number) for number in range(count)]
@@ -87,7 +87,7 @@ async def test_non_reading_client_does_not_block_call_end(
 ) -> None:
     client = Slow(takes_s=3600)
 
-    fine = await said(toolset, client, "info", "warning", count=FEW)
+    fine = await dropped(toolset, client, "info", "warning", count=FEW)
 
     assert fine
     assert client.texts == []
@@ -99,7 +99,7 @@ async def test_client_refusing_warnings_gets_none_and_log_has_drop(
 ) -> None:
     client = Slow(takes_s=0.005)
 
-    fine = await said(toolset, client, "info")
+    fine = await dropped(toolset, client, "info")
 
     assert fine
     assert not [text for text in client.texts if "dropped" in text]
