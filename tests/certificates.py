@@ -48,7 +48,7 @@ class Authority:
         self.folder.mkdir(exist_ok=True)
         above = self.above or self
         self.certificate = (
-            _begun(self.name, self.name if self.above is None else above.name, self.key, (-DAY, DAY))
+            _builder(self.name, self.name if self.above is None else above.name, self.key, (-DAY, DAY))
             .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
             .add_extension(_usage(signs_certificates=True), critical=True)
             .add_extension(
@@ -73,7 +73,7 @@ class Authority:
         """Sign a certificate; its files take the place of those of the same name."""
         key = ec.generate_private_key(ec.SECP256R1())
         builder = (
-            _begun(common_name or name, self.name, key, valid)
+            _builder(common_name or name, self.name, key, valid)
             .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
             .add_extension(_usage(signs_certificates=False), critical=True)
             .add_extension(x509.ExtendedKeyUsage(purposes), critical=False)
@@ -136,7 +136,7 @@ def _named(name: str) -> x509.Name:
     return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
 
 
-def _begun(
+def _builder(
     name: str, issuer: str, key: ec.EllipticCurvePrivateKey, valid: tuple[timedelta, timedelta]
 ) -> x509.CertificateBuilder:
     now = datetime.now(UTC)

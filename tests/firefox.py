@@ -46,17 +46,17 @@ class Firefox:
     socket: ClientConnection
     context: str = ""
     troubles: list[str] = field(default_factory=list)
-    _asked: int = 0
+    _number: int = 0
 
     def ask(self, method: str, **params: Any) -> Any:
         """Send a command, and return its result. Raises `AssertionError` where the browser refuses it."""
-        self._asked += 1
-        self.socket.send(json.dumps({"id": self._asked, "method": method, "params": params}))
+        self._number += 1
+        self.socket.send(json.dumps({"id": self._number, "method": method, "params": params}))
         while True:
             reply = json.loads(self.socket.recv(timeout=PATIENCE_S))
             if reply.get("method") == "log.entryAdded" and reply["params"]["level"] == "error":
                 self.troubles.append(str(reply["params"]["text"]))
-            if reply.get("id") == self._asked:
+            if reply.get("id") == self._number:
                 assert reply["type"] == "success", reply
                 return reply["result"]
 
