@@ -147,7 +147,7 @@ class Shown:
     def posted(self) -> list[dict[str, Any]]:
         return list(self.page.evaluate("window.posted"))
 
-    def heard(self, method: str) -> dict[str, Any]:
+    def wait_for_message(self, method: str) -> dict[str, Any]:
         """Wait until the host has heard a method, and return the last such message."""
         self.page.wait_for_function(
             "method => window.posted.some(one => one.method === method)", arg=method, timeout=15_000
