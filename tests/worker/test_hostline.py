@@ -14,7 +14,7 @@ from sandbox.policy import Policy
 pytestmark = pytest.mark.anyio
 
 
-def asked_of(host: socket.socket) -> dict[str, object]:
+def request_of(host: socket.socket) -> dict[str, object]:
     """Return what a worker asks."""
     frame = receive(host, 1000)
     assert frame is not None
@@ -34,7 +34,7 @@ async def test_abandoned_request_takes_no_reply_of_next_call() -> None:
         await asyncio.sleep(0)
         left.cancel()
         await asyncio.wait({left})
-        requests = [asked_of(host) for _ in range(2)]
+        requests = [request_of(host) for _ in range(2)]
         send(host, FrameKind.REPLY, {"id": requests[1]["id"], "result": {"is": "heard"}})
 
         assert await asyncio.wait_for(pending, 10) == {"is": "heard"}

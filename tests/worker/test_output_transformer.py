@@ -63,13 +63,13 @@ def file(tmp_path: Path) -> str:
 
 
 async def called(file: str, tool: str, messages: list[str] | None = None) -> Any:
-    async def heard(message: Any) -> None:
+    async def receive(message: Any) -> None:
         if messages is not None:
             messages.append(str(message.data))
 
     server = load_tool_files([file])
     assert isinstance(server, FastMCP)
-    async with Client(server, log_handler=heard) as client:
+    async with Client(server, log_handler=receive) as client:
         return await client.call_tool_mcp(tool, {})
 
 
