@@ -158,7 +158,7 @@ NAMES = ["plain", *SCHEMAS]
 
 
 def made(text: str, username: str) -> dict[str, Any]:
-    """Return the result that `said` is; it may name the home, in which there are files then."""
+    """Return the result that a text is; it may name the home, in which there are files then."""
     if "@HOME@" in text:
         home = Path("/tmp", username)
         for name, content in FILES.items():
@@ -206,9 +206,10 @@ else:
 
     mcp = FastMCP("odd")
 
-    def give(text: str, username: str) -> ToolResult:
+    # The names of its parameters are those of the tools.
+    def give(said: str, username: str) -> ToolResult:
         """Return a result as given; what is not a result, as FastMCP makes one of any value."""
-        result = made(text, username)
+        result = made(said, username)
         try:
             return ToolResult.from_mcp_result(CallToolResult.model_validate(result, by_name=False))
         except (ValidationError, ValueError):
