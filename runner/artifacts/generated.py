@@ -274,7 +274,7 @@ async def _earlier_records(file: str, name: str, files: MyFiles) -> list[Record]
 
 
 def _lay_at(record: Record) -> object:
-    return record.said.source.get(_LAY_AT) if record.said.origin is Origin.GENERATED else None
+    return record.metadata.source.get(_LAY_AT) if record.metadata.origin is Origin.GENERATED else None
 
 
 async def _tried(change: ChangedFile, name: str, rules: Generated) -> tuple[Record, bool] | dict[str, str]:
