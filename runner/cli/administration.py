@@ -139,7 +139,7 @@ class Administration:
         segment = home_segment(user)
         library = open_library(self.settings)
         records = await self._records(library, user)
-        files = [record for record in records if record.said.retention is Retention.FILES]
+        files = [record for record in records if record.metadata.retention is Retention.FILES]
         home = await asyncio.to_thread(Homes.of(self.settings).usage, user, most_entries=_MOST_ENTRIES)
         return Account(
             user=user,
