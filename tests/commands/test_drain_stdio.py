@@ -131,7 +131,7 @@ class Talk:
             for message in self.messages
             if message.get("method") == "notifications/progress"
         ]
-        return [str(said.get("message")) for said in of_it if said["progressToken"] == f"of-{number}"]
+        return [str(notice.get("message")) for notice in of_it if notice["progressToken"] == f"of-{number}"]
 
     def _say(self, message: dict[str, Any]) -> None:
         assert self.process.stdin is not None

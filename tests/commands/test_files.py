@@ -458,4 +458,4 @@ async def test_delivered_artifacts_are_all_in_my_files(client: "Client[Any]", bo
     file = await bound.files(User(user)).find("kept.txt")
     assert file is not None
     assert f"artifact://{file.id}" == structured_of(result)["artifacts"][0]["uri"]
-    assert (file.size, file.said.origin) == (5, Origin.GENERATED)
+    assert (file.size, file.metadata.origin) == (5, Origin.GENERATED)

@@ -38,7 +38,7 @@ async def toolset(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Too
         yield it
 
 
-def told(completed: Completed) -> list[dict[str, Any]]:
+def listed_files(completed: Completed) -> list[dict[str, Any]]:
     """Return what a result says of files that were not returned."""
     return list(completed.processed.value.get("meta_data", {}).get("generated_files", []))
 
@@ -57,7 +57,7 @@ async def test_unreturned_file_stored_and_listed(toolset: Toolset, user: str) ->
     """Source: S1-24 and S1-27."""
     completed = await call(toolset, user, "leaves_write", files={"out/report.csv": "a,b\n"})
 
-    [entry] = told(completed)
+    [entry] = listed_files(completed)
     assert await stored_files(toolset, user) == {"report.csv": "a,b\n"}
     uri = entry.pop("uri")
     assert entry == {
@@ -71,7 +71,7 @@ async def test_returned_file_not_listed_again(toolset: Toolset, user: str) -> No
 
     completed = await call(toolset, user, "leaves_write", files=files, returned=["a.txt"])
 
-    assert [entry["name"] for entry in told(completed)] == ["b.txt"]
+    assert [entry["name"] for entry in listed_files(completed)] == ["b.txt"]
     assert await stored_files(toolset, user) == {"a.txt": "returned", "b.txt": "not returned"}
 
 
@@ -81,8 +81,8 @@ async def test_next_call_does_not_list_files_of_previous_call(toolset: Toolset, 
         wrote = await call(toolset, user, "leaves_write", files={name: "mine"}, returned=[name])
         nothing = await call(toolset, user, "leaves_nothing")
 
-        assert told(wrote) == []
-        assert told(nothing) == []
+        assert listed_files(wrote) == []
+        assert listed_files(nothing) == []
 
 
 async def test_plain_result_unchanged_and_its_file_stored(toolset: Toolset, user: str) -> None:
@@ -104,8 +104,8 @@ async def test_non_output_file_left_alone(toolset: Toolset, user: str, name: str
     beside = await call(toolset, user, "leaves_write", files={"output.txt": "shown"})
     completed = await call(toolset, user, "leaves_write", files={name: "not shown"})
 
-    assert [entry["name"] for entry in told(beside)] == ["output.txt"]
-    assert told(completed) == []
+    assert [entry["name"] for entry in listed_files(beside)] == ["output.txt"]
+    assert listed_files(completed) == []
     assert await stored_files(toolset, user) == {"output.txt": "shown"}
 
 
@@ -129,7 +129,7 @@ async def test_renamed_file_found_under_new_name(toolset: Toolset, user: str) ->
 
     completed = await call(toolset, user, "leaves_renamed", old="first.txt", new="second.txt")
 
-    assert [entry["name"] for entry in told(completed)] == ["second.txt"]
+    assert [entry["name"] for entry in listed_files(completed)] == ["second.txt"]
 
 
 async def test_link_out_of_home_or_hard_link_not_read(toolset: Toolset, user: str, tmp_path: Path) -> None:
@@ -139,7 +139,7 @@ async def test_link_out_of_home_or_hard_link_not_read(toolset: Toolset, user: st
     completed = await call(toolset, user, "leaves_odd", outside=str(secret))
 
     assert completed.processed.value["results"] == "made"
-    assert {entry["name"]: entry["reason"] for entry in told(completed)} == {
+    assert {entry["name"]: entry["reason"] for entry in listed_files(completed)} == {
         "one.txt": "invalid_path", "two.txt": "invalid_path"
     }  # fmt: skip
     assert await stored_files(toolset, user) == {}
@@ -155,9 +155,9 @@ async def test_overlapping_calls_last_collects_complete_files_of_both(toolset: T
     go = await call(toolset, user, "leaves_go")
     last = await slow
 
-    assert told(beside) == []
+    assert listed_files(beside) == []
     assert while_one_writes == {}
-    listed = {entry["name"] for completed in (go, last) for entry in told(completed)}
+    listed = {entry["name"] for completed in (go, last) for entry in listed_files(completed)}
     assert listed == {"beside.txt", "look.txt", "slow.txt"}
     assert await stored_files(toolset, user) == {
         "beside.txt": "whole", "look.txt": "whole", "slow.txt": "first half, second half"
@@ -188,8 +188,8 @@ async def test_file_locks_of_tool_do_not_block_host(
     assert 0 < looks.count(False) <= 16, looks
     Path(f"/tmp/{user}/.go").touch()
     last = await holding
-    assert told(beside) == []
-    assert [entry["name"] for entry in told(last)] == ["beside.txt"]
+    assert listed_files(beside) == []
+    assert [entry["name"] for entry in listed_files(last)] == ["beside.txt"]
 
 
 @pytest.mark.parametrize(
@@ -208,12 +208,12 @@ async def test_last_call_fails_keeps_files_of_others_not_its_own(tmp_path: Path,
             failed = await failing
 
             assert failed.processed.value["meta_data"]["error_code"] == code
-            assert told(beside) == []
-            assert [(entry["name"], entry["kept"]) for entry in told(failed)] == [("look.txt", True)]
+            assert listed_files(beside) == []
+            assert [(entry["name"], entry["kept"]) for entry in listed_files(failed)] == [("look.txt", True)]
             assert await stored_files(toolset, user) == {"look.txt": "whole"}
             # The control: a call that fails alone has nothing to keep.
             alone = await call(toolset, user, "leaves_failing", how=how)
-            assert told(alone) == []
+            assert listed_files(alone) == []
             assert await stored_files(toolset, user) == {"look.txt": "whole"}
 
 
@@ -226,7 +226,9 @@ async def test_file_changed_by_failing_call_reported_not_kept(toolset: Toolset, 
     (home / ".go").touch()
     failed = await failing
 
-    assert [(entry["name"], entry["reason"]) for entry in told(failed)] == [("late.txt", "changed_meanwhile")]
+    assert [(entry["name"], entry["reason"]) for entry in listed_files(failed)] == [
+        ("late.txt", "changed_meanwhile")
+    ]
     assert await stored_files(toolset, user) == {}
 
 
@@ -239,7 +241,7 @@ async def test_last_call_with_ignored_files_keeps_those_of_others(toolset: Tools
     (home / ".go").touch()
     last = await ignored
 
-    assert [entry["name"] for entry in told(last)] == ["look.txt"]
+    assert [entry["name"] for entry in listed_files(last)] == ["look.txt"]
     assert await stored_files(toolset, user) == {"look.txt": "whole"}
 
 
@@ -253,7 +255,7 @@ async def test_files_beside_abandoned_call_collected_by_next_call(toolset: Tools
     await asyncio.wait({abandoned})
     following = await call(toolset, user, "leaves_nothing")
 
-    assert [entry["name"] for entry in told(following)] == ["look.txt"]
+    assert [entry["name"] for entry in listed_files(following)] == ["look.txt"]
     assert await stored_files(toolset, user) == {"look.txt": "whole"}
 
 
@@ -266,7 +268,7 @@ async def test_file_over_quota_reported_and_call_succeeds(tmp_path: Path) -> Non
 
             assert completed.processed.value["results"] == 2
             assert "is_error" not in completed.processed.value["meta_data"]
-            reasons = {entry["name"]: entry.get("reason") for entry in told(completed)}
+            reasons = {entry["name"]: entry.get("reason") for entry in listed_files(completed)}
             assert reasons == {"large.txt": "quota_exceeded", "small.txt": None}
             assert await stored_files(toolset, user) == {"small.txt": "x"}
 
@@ -277,7 +279,7 @@ async def test_quota_exceeded_keeps_earlier_version(tmp_path: Path) -> None:
             for text in ("first", "second", "x" * 11):
                 completed = await call(toolset, user, "leaves_write", files={"state.txt": text})
 
-            assert [entry.get("reason") for entry in told(completed)] == ["quota_exceeded"]
+            assert [entry.get("reason") for entry in listed_files(completed)] == ["quota_exceeded"]
             assert list((await stored_files(toolset, user)).values()) == ["second"]
 
 
@@ -330,7 +332,7 @@ async def test_non_utf8_name_costs_nothing_of_result(toolset: Toolset, user: str
     completed = await call(toolset, user, "leaves_unreadable_name")
 
     assert completed.processed.value["results"] == "written"
-    assert json.loads(json.dumps(told(completed), ensure_ascii=False).encode())[0]["kept"] is True
+    assert json.loads(json.dumps(listed_files(completed), ensure_ascii=False).encode())[0]["kept"] is True
     assert list((await stored_files(toolset, user)).values()) == ["old"]
 
 
@@ -349,7 +351,7 @@ async def test_settings_and_author_decide_about_unreturned_files(
         async with open_leaves(tmp_path, **settings) as toolset:
             completed = await call(toolset, user, tool, name="a.txt")
 
-            assert [entry["name"] for entry in told(completed)] == names
+            assert [entry["name"] for entry in listed_files(completed)] == names
             assert list(await stored_files(toolset, user)) == stored
 
 
@@ -360,7 +362,7 @@ async def test_new_file_among_ten_thousand_old_ones_found_alone(tmp_path: Path) 
 
             completed = await call(toolset, user, "leaves_write", files={"new.txt": "new"})
 
-            assert [entry["name"] for entry in told(completed)] == ["new.txt"]
+            assert [entry["name"] for entry in listed_files(completed)] == ["new.txt"]
 
 
 async def test_too_many_files_keeps_some_and_reports_rest_count(tmp_path: Path) -> None:
@@ -418,9 +420,9 @@ async def test_two_runners_on_one_home_last_call_collects_both(tmp_path: Path, u
         Path(f"/tmp/{user}/.go").touch()
         last = await slow
 
-        assert told(beside) == []
+        assert listed_files(beside) == []
         assert while_one_writes == {}
-        assert [entry["name"] for entry in told(last)] == ["look.txt", "slow.txt"]
+        assert [entry["name"] for entry in listed_files(last)] == ["look.txt", "slow.txt"]
         assert await stored_files(one, user) == {"look.txt": "whole", "slow.txt": "first half, second half"}
 
 
@@ -428,7 +430,9 @@ async def test_files_beside_running_job_reported_not_read(tmp_path: Path, user: 
     async with open_leaves(tmp_path, background_jobs=True) as toolset:
         first = await call(toolset, user, "leaves_job")
 
-        assert [(entry["name"], entry["reason"]) for entry in told(first)] == [("job.txt", "job_goes_on")]
+        assert [(entry["name"], entry["reason"]) for entry in listed_files(first)] == [
+            ("job.txt", "job_goes_on")
+        ]
         assert await stored_files(toolset, user) == {}
 
 

@@ -34,7 +34,7 @@ def other(_user: str, username: str) -> dict:
 """
 
 
-async def asked(folder: Path, user: str, calls: dict[str, dict[str, Any]], **more: Any) -> tuple[Any, Any]:
+async def call_all(folder: Path, user: str, calls: dict[str, dict[str, Any]], **more: Any) -> tuple[Any, Any]:
     file = folder / "names.py"
     file.write_text(SOURCE)
     settings = settings_in(folder, user=user, **more)
@@ -49,7 +49,7 @@ async def asked(folder: Path, user: str, calls: dict[str, dict[str, Any]], **mor
 
 
 async def test_username_hidden_from_clients_and_passed_to_tool(folder: Path, user: str) -> None:
-    tools, replies = await asked(
+    tools, replies = await call_all(
         folder, user, {"who": {"word": "x"}, "perhaps": {}, "other": {"_user": "theirs"}}
     )
 
@@ -63,13 +63,13 @@ async def test_username_hidden_from_clients_and_passed_to_tool(folder: Path, use
 
 
 async def test_username_sent_by_caller_is_overwritten(folder: Path, user: str) -> None:
-    _, replies = await asked(folder, user, {"who": {"username": "somebody else"}})
+    _, replies = await call_all(folder, user, {"who": {"username": "somebody else"}})
 
     assert replies["who"] == {"username": user, "word": ""}
 
 
 async def test_username_parameter_name_is_configurable(folder: Path, user: str) -> None:
-    tools, replies = await asked(
+    tools, replies = await call_all(
         folder, user, {"other": {"username": "any word"}}, username_parameter="_user"
     )
 

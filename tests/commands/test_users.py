@@ -46,7 +46,7 @@ def test_user_listed_shown_removed_and_others_stay(run: Run, folder: Path, user:
     removed = run("users", "delete", user, "--yes", "--json")
     after = run("users", "list").out
 
-    assert [(said["user"], said["files"]) for said in listed] == [(other, 1), (user, 2)]
+    assert [(item["user"], item["files"]) for item in listed] == [(other, 1), (user, 2)]
     assert (shown["files"], shown["bytes"], shown["calls_running"]) == (2, 5, False)
     assert unsure.status == 2
     assert "Give --yes" in unsure.err
