@@ -215,14 +215,14 @@ async def _answers(
             await peer.greet(era)
             return {
                 label: normalised(answer, entry.rules, side.hidden)
-                for label, answer in await _asked(peer, entry, side.places)
+                for label, answer in await _call_results(peer, entry, side.places)
             }
     finally:
         for own in (folder, runs.private / folder.name, Path(f"/tmp/{side.user}")):
             await asyncio.to_thread(shutil.rmtree, own, ignore_errors=True)
 
 
-async def _asked(peer: Peer, entry: Entry, places: Mapping[str, str]) -> list[tuple[str, Answer]]:
+async def _call_results(peer: Peer, entry: Entry, places: Mapping[str, str]) -> list[tuple[str, Answer]]:
     lists = ("tools",) if entry.kind == "package" else ("tools", "resources", "prompts")
     # What a plain server does not offer is not asked of it, and what it was not asked is not compared.
     offered = [name for name in lists if name in peer.offers]
