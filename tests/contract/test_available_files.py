@@ -37,7 +37,7 @@ def record(name: str | None, *, size: int = 2048, created: datetime = NOON, **fi
         size=size,
         sha256="0" * 64,
         scope=Scope(user_id="alice"),
-        said=Put(name=name, **{"origin": Origin.UPLOADED, **fields}),
+        metadata=Put(name=name, **{"origin": Origin.UPLOADED, **fields}),
         created=created,
     )
 
