@@ -85,7 +85,7 @@ async def test_facts_of_a_file_are_learnt_when_it_comes(tmp_path: Path) -> None:
     from_bytes = await files.put(b"a\n1\n", name="b.csv", origin=Origin.UPLOADED)
     from_path = await files.put(tmp_path / "t.csv", name="t.csv", origin=Origin.UPLOADED)
 
-    assert [record.said.facts for record in (from_bytes, from_path)] == [{"rows": 1}, {"rows": 2}]
+    assert [record.metadata.facts for record in (from_bytes, from_path)] == [{"rows": 1}, {"rows": 2}]
 
 
 async def test_observations_are_no_files(tmp_path: Path) -> None:
@@ -166,7 +166,7 @@ async def test_a_deferred_file_is_used_by_name_until_it_expires(tmp_path: Path) 
     await files.put(b"y", name="gone.docx", origin=Origin.DEFERRED, deferral=past)
 
     assert await files.find("d.docx") == record
-    assert (record.said.reason, record.expires_at) == ("draft", soon.expires_at)
+    assert (record.metadata.reason, record.expires_at) == ("draft", soon.expires_at)
     assert record.ref.source == {"next_actions": ["edit"]}
     assert await files.find("gone.docx") is None
     assert await names(files) == ["d.docx"]
