@@ -165,7 +165,7 @@ def _shown(file: Record) -> dict[str, Any]:
         "content_type": media_type(file.mime),
         "size": file.size,
         "sha256": file.sha256,
-        "origin": file.said.origin.value,
+        "origin": file.metadata.origin.value,
         "created": file.created.isoformat(),
         "expires_at": file.expires_at.isoformat() if file.expires_at else None,
         "uri": f"artifact://{file.id}",

@@ -106,7 +106,7 @@ def _at(path: str) -> Callable[[Hers, Stranger], str]:
 def _authorize(**changed: str | None) -> Callable[[Hers, Stranger], dict[str, str]]:
     """Return what asks for a code of her client, with something changed or left out."""
 
-    def said(hers: Hers, _stranger: Stranger) -> dict[str, str]:
+    def form_fields(hers: Hers, _stranger: Stranger) -> dict[str, str]:
         usual: dict[str, str | None] = {
             "client_id": hers.client,
             "redirect_uri": hers.back,
@@ -119,7 +119,7 @@ def _authorize(**changed: str | None) -> Callable[[Hers, Stranger], dict[str, st
         }
         return {name: value for name, value in usual.items() if value is not None}
 
-    return said
+    return form_fields
 
 
 def _query(
@@ -171,7 +171,7 @@ def _authorizations(method: str) -> tuple[LoginRow, ...]:
 def _token(**changed: str | None) -> Callable[[Hers, Stranger], dict[str, str]]:
     """Return what exchanges her code, with something changed or left out; `{client}` is the stranger's."""
 
-    def said(hers: Hers, stranger: Stranger) -> dict[str, str]:
+    def form_fields(hers: Hers, stranger: Stranger) -> dict[str, str]:
         usual: dict[str, str | None] = {
             "grant_type": "authorization_code",
             "client_id": hers.client,
@@ -183,7 +183,7 @@ def _token(**changed: str | None) -> Callable[[Hers, Stranger], dict[str, str]]:
         rest = {name: value for name, value in usual.items() if value is not None}
         return {name: stranger.client if value == "{client}" else value for name, value in rest.items()}
 
-    return said
+    return form_fields
 
 
 def _exchange(name: str, fields: Callable[[Hers, Stranger], Mapping[str, str]]) -> LoginRow:
