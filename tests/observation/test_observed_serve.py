@@ -405,5 +405,5 @@ async def test_refused_tokens_are_counted_and_recorded_but_not_shown(tmp_path: P
     assert 1 <= counted <= 3
     assert refused[0]["most_from"] == "127.0.0.1"
     assert SECRET not in text
-    assert [said["kind"] for said in map(json.loads, text.splitlines())].count("call") == 1
+    assert [record["kind"] for record in map(json.loads, text.splitlines())].count("call") == 1
     assert verify(server.audit).is_whole
