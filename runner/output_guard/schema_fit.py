@@ -304,7 +304,7 @@ def _judged(value: Any, was: Any, schema: Any) -> bool:
     )
     if not is_larger and schema.keys().isdisjoint(_CONDITIONS):
         # What was evaluated still is.
-        rest = {key: said for key, said in rest.items() if not key.startswith("unevaluated")}
+        rest = {key: rule_value for key, rule_value in rest.items() if not key.startswith("unevaluated")}
     if isinstance(value, list) and rest.pop("uniqueItems", False) and changed:
         _spend(len(value))
         if len({json.dumps(item, sort_keys=True) for item in value}) < len(value):

@@ -125,7 +125,7 @@ class Keeper:
                 record = await self.store.put_bytes(find.content, about, scope=self.scope)
         except CallError as error:
             return self._lost(find, error.message)
-        if record.said.source.get("truncated"):
+        if record.metadata.source.get("truncated"):
             return self._lost(find, "no artifact store is configured")
         self.stored.append(record)
         return KeptFind(record, reading_tools=self.reading_tools)

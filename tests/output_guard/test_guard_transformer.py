@@ -93,7 +93,7 @@ def test_transformer_without_store_gets_truncated_reference(text: bool) -> None:
 def test_observations_have_retention_and_source(shelf: Shelf) -> None:
     guarded({"report": {"pdf": b64(PDF)}}, store=shelf, server="my.server", tool="get")
 
-    about = shelf.records[0].said
+    about = shelf.records[0].metadata
     assert about.retention is Retention.OBSERVATIONS
     assert about.source == {"tool": "get", "server": "my.server", "field": "report.pdf"}
     assert shelf.records[0].id.startswith("my_server_")
