@@ -33,7 +33,7 @@ def pipe() -> Iterator[list[int]]:
             os.close(end)
 
 
-def said(method: str, **params: Any) -> SessionMessage:
+def notification(method: str, **params: Any) -> SessionMessage:
     return SessionMessage(JSONRPCNotification(jsonrpc="2.0", method=method, params=params))
 
 
@@ -80,7 +80,7 @@ def read_all(end: int) -> bytes:
 
 async def test_messages_arrive_whole_and_in_order_at_any_size(pipe: list[int]) -> None:
     incoming, outgoing = IncomingLines(pipe[0]), OutgoingLines(pipe[1])
-    sent = [said(f"n/{number}", text=LARGE if number % 3 == 0 else "short") for number in range(12)]
+    sent = [notification(f"n/{number}", text=LARGE if number % 3 == 0 else "short") for number in range(12)]
 
     async def send() -> None:
         for message in sent:
@@ -254,12 +254,12 @@ async def test_null_device_has_nothing_to_read() -> None:
 
 async def test_cancelled_sender_leaves_whole_line(pipe: list[int]) -> None:
     outgoing = OutgoingLines(pipe[1])
-    sending = asyncio.create_task(outgoing.send(said("large", text=LARGE)))
+    sending = asyncio.create_task(outgoing.send(notification("large", text=LARGE)))
     await asyncio.wait({sending}, timeout=0.05)
 
     sending.cancel()
     await asyncio.wait({sending})
-    after = asyncio.create_task(outgoing.send(said("after")))
+    after = asyncio.create_task(outgoing.send(notification("after")))
     reading = asyncio.create_task(asyncio.to_thread(read_all, pipe[0]))
     await after
     os.close(pipe[1])
@@ -273,7 +273,7 @@ async def test_cancelled_sender_leaves_whole_line(pipe: list[int]) -> None:
 
 async def test_close_waits_for_send(pipe: list[int]) -> None:
     outgoing = OutgoingLines(pipe[1])
-    sending = asyncio.create_task(outgoing.send(said("large", text=LARGE)))
+    sending = asyncio.create_task(outgoing.send(notification("large", text=LARGE)))
     await asyncio.wait({sending}, timeout=0.05)
     sending.cancel()
 
@@ -284,17 +284,17 @@ async def test_close_waits_for_send(pipe: list[int]) -> None:
 
     assert json.loads(await reading)["params"]["text"] == LARGE
     with pytest.raises(anyio.ClosedResourceError):
-        await outgoing.send(said("more"))
+        await outgoing.send(notification("more"))
 
 
 async def test_send_to_gone_reader_fails(pipe: list[int]) -> None:
     outgoing = OutgoingLines(pipe[1])
-    await outgoing.send(said("heard"))
+    await outgoing.send(notification("heard"))
     os.close(pipe[0])
     pipe[0] = -1
 
     with pytest.raises(anyio.BrokenResourceError):
-        await outgoing.send(said("not heard"))
+        await outgoing.send(notification("not heard"))
 
 
 async def test_waiting_reader_receives_end_of_closed_stream(pipe: list[int]) -> None:
