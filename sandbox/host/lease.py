@@ -183,7 +183,7 @@ class Lease:
             ending=ending,
             answer=self._answer if ending is Ending.ANSWERED else None,
             answer_bytes=self._answer_bytes if ending is Ending.ANSWERED else 0,
-            begun=self._has_started or ending is not Ending.CRASHED,
+            may_have_started=self._has_started or ending is not Ending.CRASHED,
             status=self._status,
             cause=self._cause() if ending is Ending.CRASHED else None,
             fault=self._fault,

@@ -98,7 +98,7 @@ class MemoryGuard:
         if not killed:
             return outcome
         reached = Reached(limit=SERVER_MEMORY, value=self.memory.limit_bytes)
-        return replace(outcome, ending=Ending.OVER_LIMIT, reached=reached, begun=True)
+        return replace(outcome, ending=Ending.OVER_LIMIT, reached=reached, may_have_started=True)
 
     def hold(self, job: Job) -> None:
         """Watch also what goes on between two calls, until that is over."""

@@ -132,7 +132,7 @@ async def test_call_seen_by_its_worker_is_not_rerun(
 
         async def believes(lease: Lease, *args: Any, **more: Any) -> Outcome:
             outcome = await run(lease, *args, **more)
-            return replace(outcome, begun=outcome.ending is not Ending.CRASHED)
+            return replace(outcome, may_have_started=outcome.ending is not Ending.CRASHED)
 
         monkeypatch.setattr(Lease, "run", believes)
     with somebody() as ann:

@@ -204,9 +204,9 @@ async def test_job_ends_by_age_and_not_by_idle_time(
     assert pool.zygote.retired == {"age": 1}
 
 
-@pytest.mark.parametrize(("begun_in", "ends"), [("a", True), ("b", False), (None, False)])
-async def test_job_ends_with_its_session(pool: Pool, begun_in: str | None, *, ends: bool) -> None:
-    lease = await start_job(pool, "count", session=begun_in)
+@pytest.mark.parametrize(("started_in", "ends"), [("a", True), ("b", False), (None, False)])
+async def test_job_ends_with_its_session(pool: Pool, started_in: str | None, *, ends: bool) -> None:
+    lease = await start_job(pool, "count", session=started_in)
     assert pool.has_jobs
 
     pool.end_jobs("a")

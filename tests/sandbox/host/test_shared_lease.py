@@ -65,7 +65,7 @@ async def test_call_leased_before_a_crash_has_not_begun(pool: Pool) -> None:
     os.write(writer, b"of another user")
     late = await run(second, "answer")
 
-    assert (late.ending, late.begun, late.output) == (Ending.CRASHED, False, "")
+    assert (late.ending, late.may_have_started, late.output) == (Ending.CRASHED, False, "")
     assert os.read(reader, 100) == b"of another user"
     for each in (reader, writer):
         os.close(each)

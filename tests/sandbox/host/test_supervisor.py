@@ -122,7 +122,7 @@ async def test_running_call_of_killed_forkserver_ends_with_cause(
 
         outcome = await asyncio.wait_for(running, 100)
 
-    assert (outcome.ending, outcome.begun) == (Ending.CRASHED, True)
+    assert (outcome.ending, outcome.may_have_started) == (Ending.CRASHED, True)
     assert outcome.cause is not None
     assert "SIGKILL" in outcome.cause
 
@@ -144,7 +144,7 @@ async def test_call_has_not_begun_only_if_worker_ended_before_send(tmp_path: Pat
             assert await becomes(lambda: not alive(lease.worker.pid))
             outcome = await lease.run(call, deadlines=Deadlines(), listener=Ears())
 
-    assert (outcome.ending, outcome.begun) == (Ending.CRASHED, is_sent)
+    assert (outcome.ending, outcome.may_have_started) == (Ending.CRASHED, is_sent)
 
 
 @pytest.mark.parametrize("ended", [True, False])

@@ -431,7 +431,7 @@ def test_thread_scheduling_request_succeeds_without_effect(confined: Confined, w
     before = os.sched_getscheduler(0)
     wanted = os.SCHED_BATCH if before == os.SCHED_OTHER else os.SCHED_OTHER
 
-    def asked() -> list[int]:
+    def schedule_answers() -> list[int]:
         # As libzmq does in each of its threads, which it ends with all others where this is refused.
         priority = ctypes.c_int(0)
         answers = [
@@ -442,7 +442,7 @@ def test_thread_scheduling_request_succeeds_without_effect(confined: Confined, w
 
     def work() -> list[int]:
         with ThreadPoolExecutor(1) as pool:
-            return pool.submit(asked).result()
+            return pool.submit(schedule_answers).result()
 
     control = confined(world.policy, work, without=frozenset({"seccomp"}))
     report = confined(world.policy, work)
