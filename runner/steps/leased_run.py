@@ -157,7 +157,7 @@ async def _run_and_discard(
             await lease.at_rest()
             others = toolset.handed_over.seen(user_pool.home.segment)
             await run_in_thread(leftovers.beside(others).discard, user_pool.home.fd)
-    if not outcome.begun:
+    if not outcome.may_have_started:
         raise lease.zygote.loss or ZygoteDied(f"a worker ended before its call ({outcome.status})")
     return outcome
 
