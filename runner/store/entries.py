@@ -62,7 +62,7 @@ class Entry:
 
     def written(self) -> bytes:
         """Return it as JSON."""
-        record, metadata, scope = self.record, self.record.said, self.record.scope
+        record, metadata, scope = self.record, self.record.metadata, self.record.scope
         fields: dict[str, Any] = {
             "record": {
                 "id": record.id,
@@ -119,7 +119,7 @@ class Entry:
                     scope=Scope(
                         **{name: _checked(str | None, value) for name, value in record["scope"].items()}
                     ),
-                    said=Put(
+                    metadata=Put(
                         name=_checked(str | None, metadata["name"]),
                         mime=_checked(str | None, metadata["mime"]),
                         origin=Origin(metadata["origin"]),
@@ -143,7 +143,7 @@ class Entry:
             )
         except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
             raise DamagedEntry("it is not a record") from error
-        if made.record.name is None and made.record.said.retention is Retention.FILES:
+        if made.record.name is None and made.record.metadata.retention is Retention.FILES:
             raise DamagedEntry("it is a file without a name")
         return made
 
@@ -159,9 +159,9 @@ def records_of(area: str, place: OwnerPlace) -> str:
 def key_of(area: str, place: OwnerPlace, record: Record) -> str:
     """Return the key of a record: a file's by its name, an observation's by namespace and content."""
     prefix = records_of(area, place)
-    if record.said.retention is Retention.FILES:
+    if record.metadata.retention is Retention.FILES:
         return f"{prefix}files/{record.name}"
-    content = f"{record.said.id_prefix}{record.sha256}".encode(errors="surrogatepass")
+    content = f"{record.metadata.id_prefix}{record.sha256}".encode(errors="surrogatepass")
     return f"{prefix}observations/{hashlib.sha256(content).hexdigest()}"
 
 
@@ -181,7 +181,7 @@ def is_again(record: Record, about: Put, sha256: str) -> bool:
 
     A user may have one content by many names, but an observation of it once in a namespace.
     """
-    metadata = record.said
+    metadata = record.metadata
     if (record.sha256, metadata.retention) != (sha256, about.retention):
         return False
     named = about.retention is Retention.OBSERVATIONS or about.name in (metadata.name, record.name)

@@ -44,7 +44,7 @@ def does_not_fit(name: str | None) -> CallError:
 
 def is_lost(record: Record) -> bool:
     """Return whether a record only describes bytes that were not stored."""
-    return record.said.source.get("truncated") is True and "original_size" in record.said.source
+    return record.metadata.source.get("truncated") is True and "original_size" in record.metadata.source
 
 
 class NoStore(MemoryStore):
@@ -87,6 +87,6 @@ class NoStore(MemoryStore):
             size=size,
             sha256=digest,
             scope=scope,
-            said=replace(about, source={**about.source, "truncated": True, "original_size": size}),
+            metadata=replace(about, source={**about.source, "truncated": True, "original_size": size}),
             created=self.clock(),
         )

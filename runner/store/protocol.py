@@ -183,7 +183,7 @@ class Record:
         size: Length in bytes.
         sha256: Hex digest.
         scope: Whose it is.
-        said: What was said of it when it was put.
+        metadata: The metadata supplied with its put.
         created: When it was last put.
         expires_at: The last moment at which it is found, by its own time or its class's lifetime;
             None: it never ends by itself.
@@ -197,7 +197,7 @@ class Record:
     size: int
     sha256: str
     scope: Scope
-    said: Put
+    metadata: Put
     created: datetime
     expires_at: datetime | None = None
     pending: bool = False
@@ -213,11 +213,11 @@ class Record:
         """Return what a model may see of it; a MIME type only where one was given or a name suggests it."""
         return ArtifactRef(
             id=self.id,
-            mime_type=self.mime if self.name is not None else self.said.mime,
+            mime_type=self.mime if self.name is not None else self.metadata.mime,
             size_bytes=self.size,
             filename=self.name,
             sha256=self.sha256,
-            source={**self.said.source, **({"pending": True} if self.pending else {})},
+            source={**self.metadata.source, **({"pending": True} if self.pending else {})},
         )
 
 

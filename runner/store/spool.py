@@ -153,7 +153,7 @@ class Spool(BlobStore):
                     self.hide(record, datetime.fromisoformat(fields["deleted"]))
                 else:
                     with opened(content) as fd:
-                        self._put(fd, record.size, record.said, record.scope)
+                        self._put(fd, record.size, record.metadata, record.scope)
                 content.unlink(missing_ok=True)
                 note.unlink(missing_ok=True)
 
@@ -285,8 +285,8 @@ class SpoolingStore:
             if not going or not error.retryable:
                 raise
             # Hidden first: between the two it is found, not lost.
-            for kept in going:
-                await asyncio.to_thread(self.spool.hide, kept, self.now())
+            for each in going:
+                await asyncio.to_thread(self.spool.hide, each, self.now())
             await self._delete_here(going)
         return bool(going or gone)
 
@@ -340,7 +340,7 @@ class SpoolingStore:
         taken = await self._send_several(due)
         if taken:
             # They wait for the store, and it is back.
-            taken += await self._send_several([kept for kept in waiting if kept not in due])
+            taken += await self._send_several([each for each in waiting if each not in due])
         return taken
 
     async def send_all(self, within_s: float) -> int:
@@ -388,7 +388,7 @@ class SpoolingStore:
         """Send several files at once; those of one user that want one name in their order, who gets it."""
         rivals: dict[tuple[Scope, str | None], builtins.list[Entry]] = {}
         for entry in waiting:
-            rivals.setdefault((entry.record.scope.owner, entry.record.said.name), []).append(entry)
+            rivals.setdefault((entry.record.scope.owner, entry.record.metadata.name), []).append(entry)
         room = asyncio.Semaphore(_AT_ONCE)
 
         async def in_order(files: Sequence[Entry]) -> int:
@@ -415,7 +415,7 @@ class SpoolingStore:
                 if problem is not None:
                     raise damaged(record, problem)
                 with self._meter.counting():
-                    stored = await self.store.put_file(content.fd, record.said, scope=record.scope)
+                    stored = await self.store.put_file(content.fd, record.metadata, scope=record.scope)
             except FileNotFoundError:
                 return False
             except CallError as error:
@@ -511,10 +511,13 @@ def _is_same(stored: Record, pending: Record) -> bool:
     """Return whether a store has what waits here: sent again, it would not become a second artifact."""
     if (stored.sha256, stored.scope.owner) != (pending.sha256, pending.scope.owner):
         return False
-    metadata = pending.said
-    if (stored.said.retention, stored.said.namespace) != (metadata.retention, metadata.namespace):
+    metadata = pending.metadata
+    if (stored.metadata.retention, stored.metadata.namespace) != (metadata.retention, metadata.namespace):
         return False
-    return metadata.retention is Retention.OBSERVATIONS or metadata.name in (stored.said.name, stored.name)
+    return metadata.retention is Retention.OBSERVATIONS or metadata.name in (
+        stored.metadata.name,
+        stored.name,
+    )
 
 
 def _is_gone(stored: Record, gone: Entry) -> bool:

@@ -224,12 +224,14 @@ class BlobStore:
 
         def renew(entry: Entry) -> bool:
             record = entry.record
-            metadata = record.said if expires_at is None else replace(record.said, expires_at=expires_at)
+            metadata = (
+                record.metadata if expires_at is None else replace(record.metadata, expires_at=expires_at)
+            )
             until = expires_at or end_of_touched(
                 metadata, record.expires_at, now=self.clock(), rules=self.rules
             )
             return (
-                self._write(replace(entry, record=replace(record, said=metadata, expires_at=until)))
+                self._write(replace(entry, record=replace(record, metadata=metadata, expires_at=until)))
                 is not None
             )
 
@@ -341,7 +343,7 @@ class BlobStore:
                 return self._commit(area, about, scope, incoming, fresh_s=0.0)
         going = [] if is_file else self._room(area, alive, old, scope, incoming)
 
-        metadata = about if old is None else renewed(about, old.record.said)
+        metadata = about if old is None else renewed(about, old.record.metadata)
         entry = Entry(
             record=Record(
                 id=old.record.id if old else _free_id(about.id_prefix, incoming.sha256, alive),
@@ -350,7 +352,7 @@ class BlobStore:
                 size=incoming.size,
                 sha256=incoming.sha256,
                 scope=scope,
-                said=metadata,
+                metadata=metadata,
                 created=now,
                 expires_at=ends_at(metadata, now=now, rules=self.rules),
             ),
@@ -408,7 +410,7 @@ class BlobStore:
                 key.removeprefix(prefix) for key in (*known.entries, *known.unread) if key.startswith(prefix)
             }
         while True:
-            name = unique_name(str(record.said.name), taken)
+            name = unique_name(str(record.metadata.name), taken)
             new = replace(entry, record=replace(record, name=name))
             new = replace(new, key=key_of(area, place_of(record.scope), new.record))
             written = self._write(new, if_absent=True)
@@ -416,7 +418,7 @@ class BlobStore:
                 return written
             taken.add(name)
             other = self._read(new.key)
-            if other is not None and is_again(other.record, record.said, record.sha256):
+            if other is not None and is_again(other.record, record.metadata, record.sha256):
                 return None
 
     def _check_quota(self, alive: Iterable[Entry], incoming: Incoming) -> None:
@@ -702,7 +704,7 @@ def _owned(entry: Entry, owner: Scope) -> Entry:
 
 
 def _is_file(entry: Entry) -> bool:
-    return entry.record.said.retention is Retention.FILES
+    return entry.record.metadata.retention is Retention.FILES
 
 
 def _is_file_put(about: Put) -> bool:

@@ -78,7 +78,7 @@ class StoreSuite:
             size=8,
             sha256=digest,
             scope=ALICE,
-            said=about,
+            metadata=about,
             created=clock(),
         )
         assert await store.find("Übersicht 東京.csv", scope=ALICE) == record
@@ -448,7 +448,7 @@ class StoreSuite:
         found = await store.stat(file.id, scope=ALICE)
 
         assert found is not None
-        assert (found.name, found.said.retention) == ("a.txt", Retention.FILES)
+        assert (found.name, found.metadata.retention) == ("a.txt", Retention.FILES)
 
     async def test_many_at_once_get_names_of_their_own(self, store: ArtifactStore) -> None:
         records = await asyncio.gather(

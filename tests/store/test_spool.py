@@ -159,7 +159,7 @@ async def test_pending_files_are_sent_later_by_any_process(
     record = await after_restart.find("a.bin", scope=ALICE)
     assert record is not None
     assert not record.pending
-    assert (record.id, record.said) == (pending.id, pending.said)
+    assert (record.id, record.metadata) == (pending.id, pending.metadata)
     assert await read(after_restart, record) == content
     assert await read(after_restart, pending) == content
     assert files_in(spool) == 0
@@ -330,7 +330,7 @@ async def test_what_an_earlier_version_left_in_the_spool_is_taken_over(spool: Sp
 
     found = await there.find("a.csv", scope=ALICE)
     assert taken == (deleted == "null")
-    assert (found is not None and found.said.facts == {"rows": 1}) == (deleted == "null")
+    assert (found is not None and found.metadata.facts == {"rows": 1}) == (deleted == "null")
     assert [path.name for path in spool.folder.rglob("*") if path.is_file()] == ["lost.bytes"]
     assert spool.unsure() == ["lost.bytes"]
 
@@ -433,7 +433,7 @@ def test_acknowledged_files_survive_a_kill_whole(spool: Spool) -> None:
             writer.kill()
             acknowledged.update(writer.stdout.read().split())
 
-    records = {each.record.said.name: each for each in spool.all()}
+    records = {each.record.metadata.name: each for each in spool.all()}
     assert acknowledged <= set(records)
     for name, each in records.items():
         assert (spool.folder / each.blob).read_bytes() == str(name).encode() * 5000
@@ -456,7 +456,7 @@ async def test_touching_what_waits_moves_its_end(gone: BucketAddress, spool: Spo
     assert await store.touch(record.id, scope=ALICE, expires_at=ends)
 
     found = await store.find("a.txt", scope=ALICE)
-    assert found == replace(record, expires_at=ends, said=replace(record.said, expires_at=ends))
+    assert found == replace(record, expires_at=ends, metadata=replace(record.metadata, expires_at=ends))
 
 
 class Away(MemoryStore):

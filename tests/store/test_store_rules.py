@@ -66,7 +66,7 @@ async def test_a_file_is_found_with_all_that_was_said_of_it(store: ArtifactStore
         size=4,
         sha256=digest,
         scope=scope,
-        said=replace(about, name="data.csv"),
+        metadata=replace(about, name="data.csv"),
         created=clock.now,
         expires_at=clock.now + timedelta(hours=1),
     )
@@ -433,7 +433,7 @@ async def test_what_was_once_put_for_good_stays_for_good(
     clock.advance(7200)
 
     assert await store.find("a.txt", scope=ALICE) == record
-    assert (record.said.origin, record.said.reason) == (Origin.UPLOADED, None)
+    assert (record.metadata.origin, record.metadata.reason) == (Origin.UPLOADED, None)
 
 
 async def test_deferred_again_a_file_stays_until_the_later_word(store: ArtifactStore, clock: Clock) -> None:
@@ -441,7 +441,7 @@ async def test_deferred_again_a_file_stays_until_the_later_word(store: ArtifactS
         end = clock.now + timedelta(hours=hours)
         record = await keep(store, b"x", "a.txt", origin=Origin.DEFERRED, expires_at=end, reason="draft")
 
-    assert record.expires_at == record.said.expires_at == clock.now + timedelta(hours=1)
+    assert record.expires_at == record.metadata.expires_at == clock.now + timedelta(hours=1)
 
 
 async def test_each_removal_is_logged_with_its_reason_and_no_name(
@@ -483,4 +483,4 @@ async def test_retention_is_a_class_of_its_own_even_for_the_same_bytes(
 
     assert file.id == seen.id
     assert await content_of(store, file) == b"x"
-    assert [record.said.retention for record in await store.list(scope=ALICE)] == [Retention.FILES]
+    assert [record.metadata.retention for record in await store.list(scope=ALICE)] == [Retention.FILES]

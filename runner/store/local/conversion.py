@@ -223,7 +223,7 @@ def _write(blobs: LocalBlobs, area: str, row: _Row) -> None:
             session_id=row["session"][1:] if row["session"] else None,
             trace_id=row["trace"],
         ),
-        said=_metadata(row),
+        metadata=_metadata(row),
         created=datetime.fromtimestamp(row["created"], UTC),
         expires_at=_moment(row["expires"]),
     )

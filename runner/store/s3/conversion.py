@@ -101,7 +101,7 @@ def _write(blobs: "S3Blobs", area: str, entry: Entry) -> bool:
     taken: set[str] = set()
     while True:
         record = entry.record
-        if record.said.retention is Retention.FILES:
+        if record.metadata.retention is Retention.FILES:
             record = replace(record, name=unique_name(str(record.name), taken))
         new = replace(entry, record=record)
         key = key_of(area, place_of(record.scope), record)
@@ -114,6 +114,6 @@ def _write(blobs: "S3Blobs", area: str, entry: Entry) -> bool:
                     return False
             except DamagedEntry:
                 pass
-        if record.said.retention is Retention.OBSERVATIONS:
+        if record.metadata.retention is Retention.OBSERVATIONS:
             return False
         taken.add(str(record.name))
