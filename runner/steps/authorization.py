@@ -1,8 +1,8 @@
 """Authorisation of a request for a tool, and the answer to a refused one. Pure.
 
-Logins count over HTTP only: on stdio and in a shell the user of the operating system calls, who has nothing
-to log in to. What a widget asks for is marked as such by the host that shows it, which has asked a person
-where one has to be asked.
+Logins apply over HTTP only: on stdio and in a shell the caller is the user of the operating system, and there
+is nothing to log in to. Requests of a widget are marked as such by the host that shows it, which has obtained
+consent from a person where that is required.
 
 Source: document 003, "Auth"; requirements S3-140, S3-143; decision C36; MCP Apps 2026-01-26, "Tool
 Visibility".

@@ -1,4 +1,4 @@
-"""From a processed result to the `tools/call` message that an MCP client gets.
+"""Conversion of a processed result to the `tools/call` message for an MCP client.
 
 Text never carries base64, keys, tokens or paths of artifacts. Bytes travel only where the client
 asked for them and the whole message stays within what transports carry.

@@ -1,4 +1,4 @@
-"""The arguments of a call as its tool gets them: files staged or linked, then `runner.steps.rewriting`.
+"""Arguments of a call for its tool: files are staged or linked, then `runner.steps.rewriting` applies.
 
 Source: requirements S1-35 to S1-37; rules A2 and A4 of the conformance cases.
 """

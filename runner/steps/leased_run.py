@@ -1,4 +1,4 @@
-"""One request in one leased worker: its limits and secrets, the run itself, and what goes afterwards."""
+"""One request in one leased worker: its limits and secrets, the run itself, and the cleanup."""
 
 import asyncio
 import contextlib

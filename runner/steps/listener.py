@@ -1,8 +1,8 @@
 """Notifications of a running call for its client: progress, messages and notices of the ladder.
 
 A worker's notification is hostile until checked: only known methods pass, and progress is sent under
-the caller's own token whatever the worker wrote. The user's interface hears the same as events; payloads
-in progress messages are for it alone.
+the caller's own token whatever the worker wrote. The user's interface receives them as events; payloads in
+progress messages are sent to it alone.
 """
 
 import math

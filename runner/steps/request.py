@@ -1,4 +1,4 @@
-"""Values that the steps of a call hand to each other: the request, its files, its end."""
+"""Values passed between the steps of a call: the request, its files, its end."""
 
 import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence

@@ -1,7 +1,7 @@
 """Parts of oversized `meta_data` for a model: the failure and missing files only.
 
-The whole of it stands in `_meta`. Where a tool's output schema wants a `meta_data`, the structured content
-has one that satisfies the schema and is as small as any other.
+`_meta` has all of it. If a tool's output schema requires `meta_data`, the structured content has a minimal
+one that satisfies the schema.
 
 Source: requirement S0-4; contradiction C12; MCP specification 2025-11-25, tools, "Output Schema".
 """

@@ -1,4 +1,4 @@
-"""A denial as logs, results and reports tell of it."""
+"""The form of a denial in logs, results and reports."""
 
 from runner.settings.lendable import flag_for
 from runner.toolset.toolset import Toolset

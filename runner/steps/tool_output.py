@@ -1,7 +1,7 @@
-"""Output of tools for their operators: lines of the log, and of the page where tools are developed.
+"""Output of tools for their operators: in the log, and on the page of `runner dev`.
 
-A tool can print without end, and each record of the log takes time from everybody. So what is logged of a
-call is bounded: the end of what it printed, and the exceptions that it raised.
+A tool can print without end, and each log record costs time of the shared event loop. So the log of a call is
+bounded: the tail of its output, and the exceptions that it raised.
 """
 
 import asyncio

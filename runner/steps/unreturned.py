@@ -1,7 +1,6 @@
 """Collector of files that a call wrote and did not return.
 
-The last call that is under way in a home tells of all that changed there; the others hand over to it what
-they have seen.
+The last call in flight in a home reports all changes there; the others hand over what they found to it.
 
 Source: requirements S1-24, S1-27; `docs/decisions/0034-collect-generated-files.md`.
 """

@@ -1,4 +1,4 @@
-"""From how a worker ended to a wire result or one error of the contract. Decides only."""
+"""Conversion of a worker's outcome to a wire result or an error of the contract. Pure."""
 
 import re
 from collections.abc import Mapping, Sequence
