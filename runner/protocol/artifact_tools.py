@@ -1,8 +1,8 @@
-"""The tools with which a model reads back what the output guard took out of a result, and any other file.
+"""Tools for a model to read files and content that the output guard removed from a result.
 
 `artifact_info`, `artifact_read` and `artifact_search` are listed from the start: clients list tools once.
-Each answer is short by itself. A pattern is a model's and the content somebody else's, so it is matched
-by RE2, whose time is linear in the content, in a thread, and a bounded part of the content at a time.
+Each answer has a small bound. Neither the pattern nor the content is trusted, so RE2 matches them, in time
+linear in the content, in a thread, and a bounded part of the content at a time.
 
 Source: document 004, sections 5.5 and 5.6; requirements S4-76, S4-82.
 """

@@ -1,8 +1,8 @@
 """Tool calls in a session over HTTP, answered on their own response and not through the session's streams.
 
-The session stays the SDK's, which ends it when no request was served in it for a while. It does not see the
-calls here, so it is sent a ping in the session from time to time. A call goes on if its client leaves, as the
-protocol wants, and ends with its session.
+The SDK keeps the session, and ends it when it has served no request for a while. It does not see the calls
+here, so it is sent a ping in the session from time to time. A call continues if its client disconnects, as
+the protocol requires, and ends with its session.
 
 Source: MCP specification 2025-11-25, "Streamable HTTP", "Sending messages to the server".
 """

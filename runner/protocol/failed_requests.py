@@ -1,4 +1,4 @@
-"""Requests over MCP that failed for a fault of ours: their answer is an error of the contract.
+"""Answers to MCP requests that failed by our own fault: errors of the contract.
 
 Without this, the SDK would answer in its earlier era with code 0 and the text of the exception.
 

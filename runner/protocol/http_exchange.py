@@ -1,4 +1,4 @@
-"""One request over HTTP and its response: plain JSON, or events once there is something to tell before.
+"""One HTTP request and its response: plain JSON, or events if a notification precedes the result.
 
 Source: MCP specification 2025-11-25 and 2026-07-28, "Streamable HTTP"; WHATWG HTML, "Server-sent events".
 """

@@ -1,6 +1,6 @@
-"""Sessions over HTTP, as requests show them: how many a user has, which of them are idle, and their end.
+"""Sessions over HTTP: the number of each user, idle sessions, and their end.
 
-The SDK keeps the sessions. Here is counted what passes: which response opened one, which requests are in it.
+The SDK keeps the sessions. This module observes the responses that open one, and the requests in it.
 
 Source: MCP specification 2025-11-25, "Streamable HTTP", session management.
 """

@@ -1,13 +1,12 @@
 """MCP messages as lines of JSON over two descriptors, read and written by the event loop itself.
 
-These are the two streams that the SDK wants of a transport. Its own for stdio pass each message through
-threads, tasks and queues, which costs a short call more than all else. A pipe or socket has to be set not to
-block by its owner. Each stream belongs to one loop; neither
-closes its descriptor.
+These are the two streams that the SDK requires of a transport. Its own for stdio pass each message through
+threads, tasks and queues, which costs a short call more than all else. The owner of a pipe or socket makes it
+non-blocking. Each stream belongs to one loop; neither closes its descriptor.
 
-The peer may send anything, as fast as a pipe takes it. So a line is read when somebody
-takes it and not before, blank ones are nothing, others get the loop between two lines, and the time that the
-lines of a connection take of it is counted: after a burst it rests.
+The peer may send anything, as fast as the pipe accepts it. So a line is read only on demand, blank lines are
+skipped, the loop runs other tasks between two lines, and the processing time of each connection is counted:
+after a burst it pauses.
 
 Source: MCP specification 2025-11-25 and 2026-07-28, "Transports, stdio".
 """

@@ -1,9 +1,9 @@
-"""The resources of an MCP server, a remote one's or our own, as a model may read them.
+"""Resources of an MCP server, remote or our own, in a form for models.
 
-Lists are followed to their last page. What is read has no bytes in it: a blob is kept in the store and
-referenced, text stays where it is short. Reads are kept until the server says that the resource changed,
-or the store has let go of what was kept. A link in a tool's result is read only where its size is known
-and below the limit that the operator set, which is 0.
+Lists are followed to their last page. Results have no bytes: a blob is stored and referenced, short text is
+returned. Reads are cached until the server reports a change of the resource, or the store removes the
+content. A link in a tool's result is read only if its size is known and below the operator's limit, 0 by
+default.
 
 Source: document 004, sections 2.4, 3.5 and 5.7; requirements S4-12, S4-34 to S4-38, S4-81 to S4-84, S4-92
 to S4-96, S4-106; rules Q1 to Q4 of the conformance cases.

@@ -1,6 +1,6 @@
-"""From a completed call to the message that its client gets: told, guarded, rendered.
+"""Conversion of a completed call to the message for its client: redacted, guarded, rendered.
 
-One way for all results that are contract values, whichever executor ran the tool.
+It is shared by all executors whose results are contract values.
 
 Source: architecture, "One call, in order", step 10.
 """

@@ -1,4 +1,4 @@
-"""A request of an MCP client, as it reached the host: who sent it, and how to answer meanwhile."""
+"""The sender of an MCP request, and the channel for notifications and questions meanwhile."""
 
 import time
 from collections.abc import Mapping

@@ -1,7 +1,7 @@
 """Sessions of clients, and the tool calls in flight in them that the SDK does not run.
 
-A call that takes the short way (`runner.protocol.direct`) runs in a task of its own. What belongs to it: the
-client can cancel it, can be asked while it runs, and ends it with the session.
+A call that bypasses the SDK (`runner.protocol.direct`) runs in a task of its own. The client can cancel it,
+answer its questions, and end it with the session.
 
 Source: JSON-RPC 2.0; MCP specification 2025-11-25, "Cancellation" and "Lifecycle".
 """

@@ -1,11 +1,11 @@
-"""MCP clients that want to know when My Files change, in either era of the protocol.
+"""Change notifications for MCP clients, in either era of the protocol.
 
-The resource `runner://files` is updated whenever a file of the user comes or goes, `artifact://ID` when
-that file does; resources and lists of a remote server when it says so. A client of the handshake era
-subscribes to a URI and is told on its connection; one of the later era listens on the stream of a request.
-Nobody is told of another user's files. Where the list of tools names the files, it changes with them. What a
-tool says of a resource of its own file, those clients of its user hear who subscribed to it, or listen for
-it; what it says of its lists, those of the later era.
+`runner://files` changes whenever a file of the user is added or removed, `artifact://ID` when that file is;
+resources and lists of a remote server when it sends a notification. A client of the handshake era subscribes
+to a URI and is notified on its connection; one of the later era listens on the stream of a request. Nobody is
+notified of another user's files. If the list of tools names the files, it changes with them. A notification
+of a tool about a resource of its own file is sent to subscribers and listeners of its user; one about its
+lists, to clients of the later era.
 
 Source: MCP specification 2025-11-25, "Resources, Subscriptions", and 2026-07-28, `subscriptions/listen`;
 requirements S0-68, S4-12 and S4-37.

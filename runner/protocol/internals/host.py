@@ -1,7 +1,7 @@
-"""The server in front: how its client is served, and who answers.
+"""Handlers and middleware of the server in front.
 
-What is relayed is relayed innermost in the SDK's middleware, so that authentication and the sealing of
-request state stay where the SDK puts them.
+Requests are relayed at the innermost position of the SDK's middleware, so that authentication and the sealing
+of request state stay where the SDK puts them.
 """
 
 from collections.abc import Awaitable, Callable, Coroutine, Mapping

@@ -1,6 +1,6 @@
 """The client's half of a connection to a remote server.
 
-The proxy speaks to it as its client does: raw requests, the client's own capabilities.
+The proxy forwards raw requests, with the capabilities of its own client.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
