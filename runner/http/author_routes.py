@@ -1,8 +1,8 @@
 """HTTP routes that a tool file adds to its server (`custom_route`), answered in a worker of its user.
 
-The host knows their paths only, and knows them behind all of its own. Who may call the tools may ask, and
-nobody else. What comes back was made by code of an author, on the origin of this server's own pages: so a
-browser gets it in a sandbox, without a cookie, and with the headers that are harmless there.
+The host knows only their paths, and its own routes have precedence. Callers of the tools may use them, and
+nobody else. The response is made by an author's code, on the origin of this server's own pages: so a browser
+gets it in a sandbox, without a cookie, and with harmless headers only.
 
 Source: Content Security Policy Level 3, `sandbox`; `docs/serving.md`.
 """

@@ -1,4 +1,4 @@
-"""Browser sessions: `POST /api/session` sets the cookie by which a browser is known, `DELETE` takes it away.
+"""Browser sessions: `POST /api/session` sets the cookie that identifies a browser, `DELETE` removes it.
 
 A client that may call starts one, with a bearer token where the server requires it. The cookie
 holds a token of its own, never the one it was made for; no script can read it, no other site's page can

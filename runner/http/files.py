@@ -1,6 +1,6 @@
-"""My Files over HTTP: list, put, read, remove, and make links for those who have no login.
+"""My Files over HTTP: list, put, read, remove, and create download links that need no login.
 
-An upload is answered when the store has it on disk, and not before.
+An upload is answered once the store has it on disk.
 
 Source: requirements S0-54, S0-75, S1-18 to S1-20, S4-78, S4-97; rule H1 of the conformance cases;
 `docs/serving.md`.

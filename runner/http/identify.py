@@ -6,9 +6,9 @@
 3. Otherwise `runner.users.identity` says whether requests without a token have a user: the one the server is
    bound to, or on a loopback address the user of the operating system.
 
-In the last two nothing in the request proves who wants it: a browser adds the cookie, and reaches the
-address, for any page. So such a request must come from a page of this server, from none, or from an
-origin that the operator named.
+The last two prove nothing about the page that sends the request: a browser adds the cookie, and reaches the
+address, for any page. So such a request must be sent by a page of this server, by no page, or from a
+configured origin.
 
 Source: W3C Fetch Metadata; RFC 6265bis, 4.1.3 (names of cookies); architecture, decision "Identity";
 `docs/serving.md`.

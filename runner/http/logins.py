@@ -1,13 +1,11 @@
 """Valid browser sessions: a note for each; a cookie without its note is refused.
 
-A cookie is signed, so on its own it would hold to its end, wherever a copy of it is. So a session holds only
-as long as its note is there, which is taken away when the user logs out. That needs no room, holds for every
-process with the same state folder and after a restart, and removing the notes logs everybody out:
-nothing that gets lost lets anybody in.
+A cookie is signed, so each copy of it would stay valid until it expires. So a session is valid only as long
+as its note exists, and a logout removes the note. Notes need no disk blocks, hold for every process with the
+same state folder and after a restart, and removing them logs everybody out: a loss never grants access.
 
-A note is a symbolic link that leads nowhere: it is there as a whole or not at all, and takes no block of a
-disk that is full. It says when the session ends, when the token ends that it was made from, and which that
-was.
+A note is a dangling symbolic link: it is created atomically, and takes no block of a full disk. It holds the
+expiry of the session, the expiry of its token, and the id of that token.
 
 Source: symlink(7); `docs/serving.md`.
 """

@@ -1,6 +1,6 @@
-"""Answers that stay open by themselves, and their end: events, what a server tells a session, a subscription.
+"""Long-lived responses and their end: events, notifications of a session, subscriptions.
 
-A call is answered when its tool has ended. These would go on for as long as their clients like.
+The response to a call ends with its tool. These would last as long as their clients stay connected.
 
 Source: MCP specification 2025-11-25 and 2026-07-28, "Streamable HTTP".
 """

@@ -1,9 +1,9 @@
 """Allowed `Host` and `Origin` of the HTTP server, against DNS rebinding and foreign web pages.
 
-FastMCP's guard looks at `Host`: the server's own address, the loopback names and `allowed_hosts` are
-answered to. It lets pages of every port of this machine in, and compares by patterns. So `Origin` is looked
-at here, in front of it, on every route and whatever else a request proves: a page of this server, or an
-origin that stands in `allowed_origins`, each exactly as a browser writes it. Other clients send none.
+FastMCP's guard checks `Host`: the server's own address, the loopback names and `allowed_hosts` are accepted.
+But it accepts pages of every port of this machine, and matches patterns. So `Origin` is checked here first,
+on every route and with any credentials: it must be the origin of this server or one of `allowed_origins`,
+exactly as a browser sends it. Other clients send none.
 
 Source: MCP specification 2025-11-25, "Transports", security warning; RFC 6454, section 6; `docs/serving.md`.
 """

@@ -1,7 +1,7 @@
 """Readiness for calls, as answered by `/readyz` at any rate of requests.
 
-Each part is asked at most once a second, by one task at a time, and nobody waits for it for long: what
-takes its time is answered from the last look, while that is not too old.
+Each part is checked at most once a second, by one task at a time, and no request waits for it for long: while
+a check is slow, the last result is used, unless it is too old.
 """
 
 import asyncio

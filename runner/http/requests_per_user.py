@@ -1,7 +1,7 @@
 """Bounds of what one user has in flight: requests (open streams, uploads, calls that wait) and their bodies.
 
-It stands behind the check of tokens, since only then is known whose a request is; `runner.http.connections`
-bounds what comes before. Whether the server is well can always be asked.
+It applies after the check of tokens, since the user is unknown before; `runner.http.connections` limits
+connections before that. Health checks always pass.
 
 Source: RFC 6585, section 4 (429).
 """

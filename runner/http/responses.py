@@ -1,6 +1,6 @@
 """Common parts of files API answers: headers that keep it harmless, sentences of refusal.
 
-An answer may hold bytes that anybody made, so no browser is to run it, guess about it or keep it.
+A response may hold bytes from anybody, so no browser may run, sniff or cache it.
 
 Source: RFC 9110 section 15; the design's notes on shown content; requirements S0-52, S0-53.
 """

@@ -1,4 +1,4 @@
-"""The end of an MCP session over HTTP, as its client says it: a `DELETE` of `/mcp` that is granted.
+"""The end of an MCP session over HTTP by its client: a successful `DELETE` of `/mcp`.
 
 Elsewhere the header only names a session of any user, and a `DELETE` removes one file.
 

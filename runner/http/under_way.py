@@ -1,6 +1,6 @@
 """Cancels in-flight requests when their browser session ends: event streams, calls, MCP sessions.
 
-A request is looked at when it comes. One that stays open would go on after its session has ended, for hours.
+A request is checked when it is received. A long-lived one would continue for hours after its session ended.
 
 Source: `docs/serving.md`, "Browser sessions".
 """

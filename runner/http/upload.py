@@ -1,4 +1,4 @@
-"""A file that a request brings, on its way into My Files: streamed to a file without a name.
+"""An upload into My Files, streamed to a file without a name.
 
 Three forms: `multipart/form-data` with one file; a JSON object `{"filename", "content_base64"}`, which is
 held in memory and bounded like any request; otherwise the body is the file, and `?filename=` names it.

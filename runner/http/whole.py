@@ -1,6 +1,6 @@
-"""Requests whose client has left before they had come: nobody is there to be answered.
+"""Requests whose client disconnected before the body was complete.
 
-The SDK would take such a request for one that it failed to handle, and log a traceback of itself.
+The SDK would treat such a request as an internal failure and log a traceback.
 """
 
 import logging

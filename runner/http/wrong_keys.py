@@ -1,11 +1,10 @@
-"""Wrong tokens and keys: counted, told of in the log, and answered ever more slowly.
+"""Exponential back-off on failed authentication.
 
-They are counted by the address that they come from, and by the user or the key that they name, if they do:
-who tries from many addresses is slowed all the same. The address is the one that the web server knows, which
-behind a proxy on this machine is the one that the proxy forwards.
+Failures are counted by source address, and by the claimed user or key: so attempts from many addresses are
+slowed too. The address is the peer's, or the one forwarded by a proxy on this machine.
 
-A right one is never slowed, even if others at its address or for its user fail: only then is it known to be
-right. So an answer waits only once it says no. What was tried is not kept.
+Valid credentials are never delayed, even if others fail from that address or for that user: only the refusal
+waits. The attempted credentials are not stored.
 
 Source: OWASP Authentication Cheat Sheet, "Protect Against Automated Attacks"; RFC 6585, section 4.
 """

@@ -1,7 +1,7 @@
-"""Token verifiers of a server, changed after it was made.
+"""Replacement of a server's token verifiers after its creation.
 
-FastMCP takes it as an argument of the server, and a list of tokens as an argument of what checks them; that
-either may be replaced is not documented.
+FastMCP accepts a verifier as an argument of the server, and tokens as an argument of the verifier; replacing
+either is not documented.
 """
 
 from collections.abc import Callable
