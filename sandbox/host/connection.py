@@ -1,14 +1,14 @@
-"""The host's end of a pair of UNIX sockets whose other end is not trusted. It never makes the host wait.
+"""The host's end of a UNIX socket pair whose other end is not trusted. It never blocks the host.
 
 asyncio's own `sock_recv` and `sock_sendall` will not do here, for two reasons. A socket that always has
 something to read never lets them suspend, so a worker that writes faster than it is read would keep
 every other task, and the clock of its own call, from running. And whether a socket blocks is a property
 of the open file, which the worker made and may still hold: it can switch that back on.
 
-Nor will a plain `recv` or `close`. A message may carry descriptors; where nobody takes them the kernel
-closes them in the time of who reads, and what lies unread in the time of who closes the socket. That may
-take as long as the other side likes. So from Linux 6.16 on the kernel is told to let none be sent where
-none belong; before, those that come are taken, and closed elsewhere.
+Nor will a plain `recv` or `close`. A message may carry descriptors. If they are not received, the kernel
+closes them within `recv`, and unread ones within `close`, which the other side can make arbitrarily slow. So
+from Linux 6.16 on SO_PASSRIGHTS refuses descriptors where none belong; on older kernels they are received and
+closed elsewhere.
 
 Source: recv(2) and send(2) on MSG_DONTWAIT; fcntl(2) on O_NONBLOCK; unix(7); linux
 include/uapi/asm-generic/socket.h on SO_PASSRIGHTS; net/unix/af_unix.c.

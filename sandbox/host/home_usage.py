@@ -3,9 +3,9 @@
 A home is measured while a hostile tool changes it, so nothing here follows a link, leaves the home or
 goes over a mount, one folder is open at a time, and the walk ends at a number of entries.
 
-Two kinds of files without a name cannot be measured by anybody: one whose only descriptor is under way in a
-socket, and one that is mapped in part and open nowhere. That there are any can be seen. Then the home is
-taken to hold what its disk has lost (`HomeDisk`), whatever the cause.
+Two kinds of files without a name cannot be measured: one whose only descriptor is in flight in a socket, and
+one that is partly mapped and open nowhere. Their existence can be detected. Then the home is charged with the
+space that its disk has lost (`HomeDisk`), whatever the cause.
 
 Source: openat2(2), stat(2) on st_blocks, statvfs(3), proc_pid_fd(5), proc_pid_maps(5), proc_pid_fdinfo(5);
 unix_show_fdinfo() in the kernel's net/unix/af_unix.c on scm_fds.

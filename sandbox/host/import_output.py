@@ -1,7 +1,7 @@
 """Output of a program during import: its beginning goes to the log, the rest is dropped.
 
-A tool file can print without end, and each line of the log takes a moment of everybody's time. So lines are
-counted as well as bytes.
+A tool file can print without end, and each log line costs time of the event loop. So both lines and bytes are
+limited.
 """
 
 import logging

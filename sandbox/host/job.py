@@ -1,8 +1,8 @@
 """Background job in a worker between two calls: received, watched and bounded.
 
-Such a worker is not stopped, and so nothing of it is left to itself: a watch looks at its processes and its
-home as in a call, and whatever it says to the host, or its end, is heard at once. Processor time is bounded
-from one call to the next, memory over its whole life. What it prints belongs to no call and is dropped.
+Such a worker is not stopped, so it is watched as in a call: its processes and its home are measured, and its
+frames and its exit are handled at once. Processor time is limited between two calls, memory over its whole
+life. Its output belongs to no call and is dropped.
 """
 
 import asyncio

@@ -1,6 +1,6 @@
-"""Start the process of a forkserver: an exec and nothing more, so that it can come before all other imports.
+"""Start of a forkserver's process: only an exec, so that it can precede all other imports.
 
-`sandbox.host.forkserver` speaks to the process afterwards.
+`sandbox.host.forkserver` communicates with the process afterwards.
 """
 
 import os

@@ -1,10 +1,10 @@
 """Relay of a worker's notifications and requests to the owner of its call, and of the answers.
 
-Notifications and rungs of the ladder reach the listener in their order, one at a time; what it does not keep
-up with is dropped and counted. Requests are answered one after the other, unless they wait for a person.
-Both are bounded: a worker that says more than it may is a worker that breaks the protocol.
+Notifications and rungs of the ladder reach the listener in order, one at a time; those that it is too slow
+for are dropped and counted. Requests are answered one after the other, unless they wait for a person. Both
+are limited: a worker that sends more breaks the protocol.
 
-Most calls have nothing of this, so it is made with the first thing that is said.
+Most calls send none of this, so it is created with the first message.
 """
 
 import asyncio

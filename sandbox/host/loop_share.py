@@ -1,9 +1,8 @@
 """Share of the host's event loop for the workers of one user, or for one connection.
 
-A worker decides what its host has to do: a frame of a hundred bytes may ask for a value of a megabyte. So the
-time that its frames take is counted, and a worker above its burst rests for a multiple of it.
-Time is what a clock on the wall shows while the loop does nothing else: on a machine with too much to do
-others wait for all of it.
+A worker determines the load of its host: a frame of a hundred bytes may request a value of a megabyte. So the
+time of handling its frames is counted, and above its burst a worker pauses for a multiple of it. Wall time
+counts, since on an overloaded machine others wait for all of it.
 
 Source: SECURITY.md, "What is a bug here", on a host that waits.
 """

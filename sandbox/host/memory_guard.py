@@ -1,7 +1,7 @@
 """Ends the largest call before the memory of the host and all calls together runs out.
 
-The kernel would kill, without a word; and where a container says that it ends as a whole, the host with it.
-How often the guard looks follows from how much is left: nobody fills memory faster than it can be written.
+The kernel would kill a process without an explanation, and in a container with `memory.oom.group` the host
+too. The interval of checks depends on the memory left and the speed at which it can be written.
 """
 
 import asyncio

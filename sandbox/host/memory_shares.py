@@ -1,11 +1,10 @@
-"""Memory of many processes, asked for now and again for as long as a server runs: each has its share of it.
+"""Proportional set sizes of many processes, sampled while a server runs.
 
-What a process has of its own and what it shares with others, divided among them (proportional set size), is
-the one number that adds up: workers are forked, and have most of their pages in common with their zygote and
-the forkserver. The kernel takes a millisecond to tell it, and a server has processes by the thousand. So a
-process is looked at once, and then where its time or its memory has changed since, or minutes later: most
-stand still.
-And a look at all of them takes a bounded time; the longest waiting comes first.
+Only the proportional set size (private pages, and shared pages divided among their users) can be added up:
+workers are forked, and share most pages with their zygote and the forkserver. The kernel takes a millisecond
+to compute it, and a server has thousands of processes. So a process is sampled once, and again when its time
+or memory has changed, or after minutes: most are stopped. A round takes a bounded time and begins with the
+oldest sample.
 
 Source: proc_pid_smaps(5) on smaps_rollup.
 """

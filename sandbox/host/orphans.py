@@ -1,7 +1,7 @@
 """Orphans of a killed forkserver: found by their sessions, killed, and awaited.
 
-Zygotes and workers die with their parents, but what a call has started does not, and who has just been
-forked does not yet. Each of them carries the session of its zygote, or of the forkserver, for life.
+Zygotes and workers die with their parents, but processes that a call started do not, nor does a process that
+was just forked. All of them have the session id of their zygote or of the forkserver for life.
 
 Source: setsid(2), pidfd_send_signal(2).
 """

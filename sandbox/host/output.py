@@ -1,6 +1,6 @@
 """Output of a worker, standard output and error in one: the tail is kept for its call.
 
-It comes through a pipe whose end here never blocks; what the worker makes of its own end is its affair.
+It is read from a pipe whose end here never blocks, whatever the worker does with its own end.
 
 Source: pipe(7).
 """

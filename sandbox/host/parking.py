@@ -1,9 +1,9 @@
-"""Workers that wait for a call: some have served none yet, the others stay with the one user they serve.
+"""Parked workers: new ones, and used ones that stay with their user.
 
-A worker that has answered is stopped within milliseconds, looked at, and given the limits of its next call;
-it comes back only to the pool it is from: the same user, policy, program and home. What is odd about it
-retires it: it is killed, and reaped by its zygote. The most recently used one goes first, so that a user
-with one call at a time always meets the same process.
+A worker that has answered is stopped within milliseconds, checked, and given the limits of its next call. It
+returns only to its own pool: the same user, policy, program and home. Anything odd retires it: it is killed,
+and reaped by its zygote. The most recently used one is taken first, so that a user with one call at a time
+always gets the same process.
 """
 
 import asyncio

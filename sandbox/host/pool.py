@@ -1,8 +1,8 @@
 """Parked workers of one policy, ahead of need; hides whether they are forked or one-shot.
 
-A program that starts threads while it loads cannot be forked safely, and a process that was forked cannot
-be given its own files in a /proc that is everybody's (`sandbox.layers.proc`). A pool for such keeps one-shot
-interpreters instead, each loaded before its call comes: slower to refill, as fast when stocked.
+A program that starts threads while it loads cannot be forked safely, and a forked process cannot get its own
+files in a shared /proc (`sandbox.layers.proc`). For these a pool keeps one-shot interpreters instead, each
+loaded before its call: slower to refill, as fast when stocked.
 """
 
 import asyncio

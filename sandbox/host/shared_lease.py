@@ -1,7 +1,7 @@
 """The right to one call in a worker that serves other calls of its user at once.
 
-Each call has a connection of its own, so that all that `Lease` does of frames, ladder, denials and notices
-holds for it alone. What differs is the end: `sandbox.host.sharing` has the rules.
+Each call has its own connection, so frames, ladder, denials and notices work as in `Lease`. Only the end of a
+call differs: `sandbox.host.sharing` has the rules.
 """
 
 import asyncio

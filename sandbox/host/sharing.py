@@ -1,7 +1,7 @@
 """One worker that serves several calls of its user at once, as seen from the host.
 
-Each call has its own lease, connection, ladder and denials. Shared are the process itself, its output and its
-limits: what ends the process ends all of its calls, and each of them is given the reason.
+Each call has its own lease, connection, ladder and denials. The process itself, its output and its limits are
+shared: the end of the process ends all of its calls, each with the same reason.
 
 A call that is cancelled or silent for too long is cancelled in the process first. If it does not end, and
 others run beside it, the process takes no further call and is killed when the last of them has ended. A

@@ -1,9 +1,9 @@
 """Stop a worker between two calls, and let it go on: no thread of it runs an instruction in between.
 
-SIGSTOP stops every thread of a process and cannot be blocked, caught or ignored; that it has come into
-force is read from the kernel, since a thread inside a system call that cannot be interrupted stops a moment
-later. Where another process may continue it (a kernel without signal scopes, users without a user id of
-their own), that is noticed when it is wanted again, and it is retired.
+SIGSTOP stops every thread of a process and cannot be blocked, caught or ignored. Its effect is read from the
+kernel, since a thread in an uninterruptible system call stops a moment later. Where another process may
+continue it (a kernel without signal scopes, users without a user id of their own), that is detected before
+its next call, and the worker is retired.
 
 Source: signal(7), pidfd_send_signal(2).
 """

@@ -1,7 +1,7 @@
-"""A forkserver that is always there: when it ends or hangs, its whole tree is ended and another is started.
+"""Supervision of the forkserver: when it exits or hangs, its whole tree is killed and another is started.
 
-Who orders a zygote meanwhile waits for the next one. Where it ends again and again, or cannot be started at
-all, the pause before the next try grows, and the caller is told at once instead of waiting.
+Requests for a zygote wait for the new one. If it exits repeatedly or cannot be started, restarts back off,
+and callers get an error at once instead of waiting.
 """
 
 import asyncio

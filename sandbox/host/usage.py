@@ -1,8 +1,8 @@
 """Usage of a call, from the kernel: its processes, their memory and their time.
 
 Memory of several processes is their proportional set size: what they share counts once. It costs
-milliseconds to ask for, so it is asked for only where the sum of what each has resident, which is
-never less, is above what interests the caller.
+milliseconds to read, so it is read only if the sum of the resident set sizes, which is never less, is above
+the caller's threshold.
 
 Source: proc_pid_status(5), proc_pid_smaps(5); the kernel's filesystems/proc.rst.
 """

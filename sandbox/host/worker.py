@@ -1,6 +1,6 @@
 """A parked worker as the host holds it, and what the host finds out about a process by itself.
 
-A worker comes from a zygote that has run author code. So nothing is believed of it that the kernel can tell.
+A worker is forked from a zygote that has run author code. So facts are read from the kernel, not from it.
 
 Source: unix(7) on SO_PEERCRED; pidfd_send_signal(2).
 """

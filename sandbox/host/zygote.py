@@ -1,6 +1,6 @@
 """The host's side of one zygote: its loading, its parked workers, its end.
 
-Nothing a zygote says is trusted further than it harms the zygote's own user: the process id of a
+A message of a zygote can harm only the zygote's own user: the process id of a
 worker is read from the kernel, a worker must be the zygote's child and lead its own process group.
 """
 

@@ -4,7 +4,7 @@ It never loads code of a tool author, so it may hold what a zygote must not: the
 child to any home. It ends when the host ends or closes the control socket, and everything below it
 ends with it: it is the nearest reaper of every process that loses its parent down there, and whatever
 belongs to the session of a zygote that has ended is killed. Death with the parent alone would not do:
-what a worker forks is not told of its death, and a tool file can leave its zygote's process group.
+children of a worker do not inherit it, and a tool file can leave its zygote's process group.
 
 usage: python -m sandbox.inside.forkserver_main CONTROL_FD HOST_PID PROGRAM_MODULE [lasting]
 """

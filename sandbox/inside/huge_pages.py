@@ -1,4 +1,4 @@
-"""Put what this process has imported on huge pages, so that its descendants cost less to fork and to end.
+"""Huge pages for imported code and data, so that forks and exits of descendants cost less.
 
 A fork copies an entry for each page, and the end of a process gives each back. Both go faster where
 hundreds of neighbouring pages are one. Memory stays shared as before. Nothing depends on it.

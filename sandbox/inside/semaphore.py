@@ -1,8 +1,8 @@
-"""A semaphore that forked processes share without a name: stands for the one of `_multiprocessing`.
+"""An unnamed semaphore for forked processes, in place of the one of `_multiprocessing`.
 
-The C library keeps named semaphores in /dev/shm, which a worker may not write: everybody's lie there. So the
-tokens are in an eventfd, which children inherit and the kernel counts. How many there are is noted beside it,
-since an eventfd cannot be asked; the note is only read to refuse a release too many, and by `get_value`.
+The C library keeps named semaphores in /dev/shm, which a worker may not write, since all users share it. So
+the tokens are in an eventfd, which children inherit and the kernel counts. The count is also kept beside it,
+since an eventfd cannot be queried; it is used only to refuse a surplus release, and by `get_value`.
 
 Source: eventfd(2), sem_overview(7); CPython, Modules/_multiprocessing/semaphore.c.
 """

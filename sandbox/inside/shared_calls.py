@@ -3,8 +3,7 @@
 The host passes the connection of each call as a descriptor. So every frame, denial and reply belongs to one
 call by the socket it is on, and the end of that socket is the cancellation of that call alone.
 
-Working folder, environment and what else a call finds in place is the process's: it is put back once no call
-runs any more.
+Working folder, environment and other process state are shared: they are restored once no call runs any more.
 """
 
 import contextlib
