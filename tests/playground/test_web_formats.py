@@ -133,7 +133,7 @@ def test_workbook_declaring_a_million_rows_opens_at_once(seen: Seen) -> None:
             "too large to be shown",
         ),
         ("torn.xlsx", lambda: workbook()[:3000], "is damaged"),
-        ("text.xlsx", lambda: b"region,units", "no ZIP archive"),
+        ("text.xlsx", lambda: b"region,units", "not a ZIP archive"),
         ("empty.xlsx", lambda: packed({"a.txt": "a"}), "no workbook in it"),
     ],
 )
