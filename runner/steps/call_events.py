@@ -77,7 +77,7 @@ def _publisher(service: Service, request: Request, tool: str | None) -> Callable
 async def _show(
     service: Service, request: Request, content: bytes, name: str, mime: str | None
 ) -> Mapping[str, Any] | None:
-    """Keep for a while what a running call shows in an interface of its user, if one is there."""
+    """Store content that a running call shows in its user's interface, if one is open."""
     if not is_watched(service, request):
         return None
     files = service.files(request.user, trace=request.id)
@@ -90,7 +90,7 @@ async def _show(
 
 
 def _changed(service: Service, request: Request, method: str, uri: object) -> None:
-    """Publish to the user's clients what a call has changed."""
+    """Publish the changes of a call to the user's clients."""
     kind = method.removeprefix("notifications/").removesuffix("/list_changed")
     user, session = request.user.segment, request.user.session
     if kind in ("tools", "prompts", "resources"):

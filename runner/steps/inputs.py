@@ -30,7 +30,7 @@ _STRICT = json.JSONEncoder(allow_nan=False)
 
 
 def check_json(params: Mapping[str, Any]) -> None:
-    """Refuse the params of a request that hold what JSON does not have.
+    """Refuse request params with values that JSON lacks.
 
     Python's readers of JSON take `NaN` and `Infinity`, and make an infinity of `1e999`; no worker and no
     other server could be told of one.
@@ -140,7 +140,7 @@ def _object(arguments: object) -> dict[str, Any]:
 
 
 def _not_finite(params: Mapping[str, Any]) -> tuple[str, float] | None:
-    """Return the first number in params that JSON does not have, and where it stands."""
+    """Return the first number in params that JSON lacks, and its path."""
     # No recursion, and a place is written only once it is found: what is looked at may be as deep, as wide
     # and as full of long names as a client likes.
     path: list[str] = []

@@ -53,7 +53,7 @@ async def light(event: Mapping[str, Any], show: Show | None) -> dict[str, Any]:
 
 
 def without_bytes(value: Any, depth: int = 0) -> Any:
-    """Return JSON in which a word stands for each long run of base64."""
+    """Return JSON with a placeholder for each long run of base64."""
     match value:
         case str():
             return _short(value)

@@ -120,7 +120,7 @@ class Rewriting:
     def finish(
         self, *, paths: Mapping[str, str], links: Mapping[str, str], names: Mapping[str, str]
     ) -> Inputs:
-        """Put places where names of files stand.
+        """Replace names of files by their paths.
 
         Args:
             paths: For names of `by_path` that are files: where each is staged.

@@ -23,7 +23,7 @@ _FLAG = "meta_data_truncated"
 
 
 def little(meta_data: object) -> dict[str, Any]:
-    """Return what of oversized facts a model needs all the same, or nothing where that is too large too."""
+    """Return the parts of oversized facts that a model needs, or nothing if these are too large too."""
     if not isinstance(meta_data, Mapping):
         return {}
     facts: dict[str, Any] = {}

@@ -45,7 +45,7 @@ _ATTEMPTS = 8
 async def stage(
     lease: HomeLease, files: MyFiles, records: Sequence[Record], *, claims: Path
 ) -> AsyncIterator[dict[str, Path]]:
-    """Yield where each file lies, by name; the copies are removed when the block ends.
+    """Yield the path of each file, by name; the copies are removed when the block ends.
 
     Args:
         lease: The home of the call.
@@ -120,7 +120,7 @@ def _claimed(claims: Path, lease: HomeLease, name: str, *, first: int) -> Iterat
 
 
 def _is_locked(home_fd: int, folders: Sequence[str], name: str) -> bool:
-    """Return whether somebody holds what lies in a place."""
+    """Return whether a staged file is locked."""
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
     try:
         with _folder(home_fd, folders, open_folder) as folder:
@@ -198,7 +198,7 @@ def _open_or_make(parent: int, name: str) -> int:
 
 
 def _give(fd: int, above: int) -> None:
-    """Let what we made belong to whom the folder above it belongs to, which as root need not be us."""
+    """Give a created file the owner of its folder, which as root may be another user."""
     owner = os.fstat(above).st_uid
     if os.fstat(fd).st_uid != owner:
         os.fchown(fd, owner, owner)

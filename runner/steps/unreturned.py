@@ -73,14 +73,14 @@ def left_of(
 
 
 def _nameable(found: Sequence[ChangedFile], secrets: CallSecrets) -> list[ChangedFile]:
-    """Return what may be told of: no file that has a secret for its name."""
+    """Return the files that may be reported: none with a secret in its name."""
     return [change for change in found if secrets.masked_text(change.file) == change.file]
 
 
 async def left_by_others(
     toolset: Toolset, request: Request, spec: ToolSpec, home: HomeLease, lease: Lease
 ) -> Mapping[str, Any] | None:
-    """Keep what calls have handed over to one that has failed; return what `meta_data` says of it."""
+    """Store files handed over to a call that failed; return their `meta_data`."""
     others = toolset.handed_over.take(home)
     if not others:
         return None
