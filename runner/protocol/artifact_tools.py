@@ -101,7 +101,7 @@ def described() -> list[dict[str, Any]]:
 
 
 async def read_back(name: str, arguments: object, files: MyFiles) -> dict[str, Any]:
-    """Return what one of the tools answers.
+    """Return the answer of one of the tools.
 
     Raises:
         CallError: The arguments are wrong, there is no such artifact, or its bytes are not text.
@@ -278,7 +278,7 @@ def _pattern(pattern: str) -> Any:
 
 
 async def _pieces(content: AsyncIterator[bytes], offset: int) -> AsyncIterator[tuple[int, bytes]]:
-    """Yield pieces of whole lines, each with its offset; a line longer than a piece comes in parts."""
+    """Yield pieces of whole lines, each with its offset; a line longer than a piece is split."""
     rest = b""
     async for chunk in content:
         rest += chunk

@@ -26,7 +26,7 @@ class CountedBodies:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass on a request, or answer it with an error that says of how many values it may be made."""
+        """Pass on a request, or answer it with an error that names the limit of values."""
         first = await receive()
         try:
             check_values(first.get("body", b""))

@@ -65,7 +65,7 @@ class Answerer(Protocol):
     """Protocol of an object that answers direct calls."""
 
     def takes(self, tool: str) -> bool:
-        """Return whether calls of a tool may come directly."""
+        """Return whether calls of a tool may be answered directly."""
         ...
 
     def connected(self, session: str | None) -> LiveSession | None:
@@ -128,7 +128,7 @@ def is_usual(params: object, *, has_handshake: bool = False) -> bool:
 
 
 def is_traced() -> bool:
-    """Return whether somebody traces this server with OpenTelemetry, which the SDK sees to."""
+    """Return whether this server is traced with OpenTelemetry, which the SDK implements."""
     return not isinstance(get_tracer_provider(), ProxyTracerProvider)
 
 

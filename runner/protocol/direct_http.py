@@ -85,7 +85,7 @@ class DirectCalls:
         return _run(exchange, call, self._answer)
 
     def _session(self, scope: Scope, session: str) -> HttpSession | None:
-        """Return the session in which a request speaks, if it is open, its own, and as usual.
+        """Return the session of a request, if it is open, belongs to the caller, and is usual.
 
         None otherwise, also where events are stored to be sent once more, or where the SDK looks at `Host`
         and `Origin` itself: then the SDK has to answer.

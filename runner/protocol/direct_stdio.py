@@ -21,7 +21,7 @@ __all__ = ["DirectLines"]
 
 
 class DirectLines:
-    """Messages that come in, without those that are answered directly.
+    """Received messages, without those that are answered directly.
 
     Args:
         incoming: All messages.

@@ -47,7 +47,7 @@ class HttpExchange:
     _watchers: "list[asyncio.Task[None]]" = field(init=False, default_factory=list)
 
     def watch(self, left: Callable[[], None]) -> None:
-        """Begin to look after the client: `left` is called if it leaves, and it hears of us meanwhile."""
+        """Watch the client: `left` is called if it disconnects, and it gets keep-alive comments meanwhile."""
         loop = asyncio.get_running_loop()
         self._sent_at = loop.time()
         self._patience = loop.call_later(_PATIENCE_S, self._look_after, left)

@@ -179,7 +179,7 @@ class BoundedSessions:
                 del self._opening[user]
 
     def _forget_expired(self) -> None:
-        """Forget what the SDK has ended for being idle."""
+        """Forget sessions that the SDK has ended as idle."""
         if self._idle_s is None:
             return
         oldest = time.monotonic() - self._idle_s

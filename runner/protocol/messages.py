@@ -133,7 +133,7 @@ def check_values(text: bytes) -> None:
 
 
 def too_long(head: bytes, tail: bytes, most_bytes: int) -> Unreadable:
-    """Return what to tell of a message that is longer than those that are read.
+    """Return the error text for an overlong message.
 
     Args:
         head: Its first `HEAD_BYTES`.

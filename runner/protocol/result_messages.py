@@ -146,7 +146,7 @@ class ResultMessages:
         return smaller
 
     def _redacted(self, request: Request, processed: Processed) -> Processed:
-        """Return a result as its client is told it: what we say in it names no path of ours."""
+        """Return a result for its client, without paths of ours in our own texts."""
         meta = processed.value.get("meta_data")
         if not isinstance(meta, Mapping):
             return processed
@@ -206,7 +206,7 @@ def _linkless(block: Any) -> Any:
 
 
 def delivery_to(settings: Settings, params: Mapping[str, Any], facts: RequestFacts) -> Delivery:
-    """Decide how artifacts reach a client: by setting, else as it asks."""
+    """Return the delivery of artifacts to a client: by setting, else by its request."""
     if settings.store_scheme == "none":
         # Nothing could be read by reference.
         return Delivery.INLINE

@@ -37,7 +37,7 @@ class Unanswered:
             self._over(str((message.params or {}).get("requestId")))
 
     def sent(self, message: JSONRPCMessage) -> None:
-        """Note what the client has been told, all of it."""
+        """Record a message that was sent completely."""
         if isinstance(message, JSONRPCResponse | JSONRPCError):
             self._over(str(message.id))
 
