@@ -64,7 +64,7 @@ class AuthorRoutes(BaseRoute):
         return self._compiled
 
     def url_path_for(self, name: str, /, **path_params: Any) -> Any:
-        """Name no address: the host builds none, and the router goes on to the next route."""
+        """Raise `NoMatchFound`: the host builds no URLs, and the router tries the next route."""
         raise NoMatchFound(name, path_params)
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -96,7 +96,7 @@ def compiled(known: Known) -> list[Route]:
 
 
 def hidden(known: Known, before: Sequence[BaseRoute]) -> list[str]:
-    """Return the paths that are never asked for, because a route of the host comes first."""
+    """Return the paths that are unreachable, because a route of the host has precedence."""
     scopes = [
         (path, {"type": "http", "method": method, "path": path, "root_path": "", "headers": []})
         for path, methods in known

@@ -125,7 +125,7 @@ async def begin_session(site: Site, user: User, token: AccessToken | None = None
 
 
 def _noted(site: Site, user: User, token: AccessToken | None, now: float) -> tuple[Login, str]:
-    """Note that a session holds; return what was noted, and what proves it."""
+    """Record a session; return its note and its proof."""
     if token is not None:
         made_from = Login(end=0, token_end=token.expires_at or 0, token=token_print(token.token))
     else:

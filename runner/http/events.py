@@ -67,7 +67,7 @@ async def _frames(site: Site, user: User, session: str | None) -> AsyncIterator[
 
 
 def _lost(subscription: Subscription, known: int) -> tuple[int, int]:
-    """Return how many events were lost in all, and how many since the listener was told."""
+    """Return the number of lost events in total, and since the last notice."""
     return subscription.missed, subscription.missed - known
 
 

@@ -53,7 +53,7 @@ class UnsatisfiableRangeError(ValueError):
 
 
 def parse_range(header: str | None, size: int) -> tuple[int, int] | None:
-    """Return first and last byte of the one range asked for, or None for the whole file.
+    """Return first and last byte of the one requested range, or None for the whole file.
 
     Several ranges, and units other than bytes, are answered with the whole file, as the RFC allows.
 
@@ -159,7 +159,7 @@ class OpenedResponse:
 
 
 def file_response(request: Request, files: MyFiles, file: Record) -> OpenedResponse | Response:
-    """Return the answer with the bytes of a file, or with the range that is asked for.
+    """Return the response with a file's bytes, or with the requested range.
 
     A browser that would make them part of a page is refused.
     """

@@ -158,7 +158,7 @@ def _limit(request: Request) -> int | None:
 
 
 def _shown(file: Record) -> dict[str, Any]:
-    """Return of a file what its user may know."""
+    """Return the facts of a file for its user."""
     return {
         "key": file.id,
         "filename": file.shown,
@@ -186,7 +186,7 @@ def _json(file: Record, content: Content) -> Response:
 
 
 def _ordered(order: object) -> tuple[bool, float]:
-    """Read what is asked of a link."""
+    """Read the options of a requested link."""
     if isinstance(order, dict) and order.keys() <= {"single_use", "ttl_s"}:
         once, ttl_s = order.get("single_use", False), order.get("ttl_s", LINK_S)
         is_number = isinstance(ttl_s, int | float) and not isinstance(ttl_s, bool)

@@ -54,7 +54,7 @@ class TlsConnection(HttpToolsProtocol):
 
 
 class Peers:
-    """Middleware in front of whatever believes forwarded addresses: it notes who really is connected.
+    """Middleware that records the real peer address, before forwarded addresses are applied.
 
     Args:
         app: The application.

@@ -60,7 +60,7 @@ class Logins:
         self._folder = state_dir / _FOLDER
 
     def note(self, user: User, login: Login, *, now: float) -> None:
-        """Note that a session holds, in place of what was noted of it before.
+        """Record a session, replacing its earlier note.
 
         Raises:
             OSError: It cannot be noted; then it does not hold.
@@ -74,7 +74,7 @@ class Logins:
         os.rename(unfinished, path)
 
     def of(self, user: User) -> Login | None:
-        """Return what is noted of the session that `user` speaks in; None where it does not hold."""
+        """Return the note of the session of `user`; None if it is not valid."""
         return _read(self._path(user))
 
     def end(self, user: User) -> None:
@@ -117,7 +117,7 @@ class Logins:
         return self._folder / _name(user.name) / _name(user.session or "")
 
     def _make_room(self, path: Path, now: float) -> None:
-        """Remove what has ended of one user's notes, and the one that ends first if there are too many."""
+        """Remove expired notes of a user, and the one that expires first if there are too many."""
         held: list[tuple[int, Path]] = []
         for each in path.parent.iterdir():
             login = _read(each)
@@ -138,7 +138,7 @@ def _name(text: str) -> str:
 
 
 def _is_abandoned(note: Path) -> bool:
-    """Return whether nobody will put an unfinished note in its place any more: who made it has ended."""
+    """Return whether an unfinished note is abandoned: its process has ended."""
     with contextlib.suppress(FileNotFoundError):
         made = note.lstat()
         return stat.S_ISLNK(made.st_mode) and time.time() - made.st_mtime > _ABANDONED_AFTER_S
@@ -146,7 +146,7 @@ def _is_abandoned(note: Path) -> bool:
 
 
 def _clear_way(path: Path) -> None:
-    """Set aside what stands at a note's path and is not one; readers treat it as no session."""
+    """Set aside anything at a note's path that is not a note; readers treat it as no session."""
     if os.path.lexists(path) and not path.is_symlink():
         with holding(path.parent):
             if os.path.lexists(path) and not path.is_symlink():

@@ -101,7 +101,7 @@ class Loopback:
         return f"http://{LOOPBACK}:{self.port}"
 
     async def close(self) -> None:
-        """Answer what is under way, for a moment, and stop."""
+        """Answer requests in flight for a moment, and stop."""
         self._server.should_exit = True
         await asyncio.wait({self._task}, timeout=2 * _STOP_S)
         self._task.cancel()

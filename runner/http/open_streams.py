@@ -18,7 +18,7 @@ _LISTENS = (b"mcp-method", b"subscriptions/listen")
 
 
 def stays_open(scope: Scope) -> bool:
-    """Return whether the answer to a request may be a stream that does not end by itself."""
+    """Return whether the response to a request may be a long-lived stream."""
     return scope["type"] == "http" and (scope["method"] == "GET" or _LISTENS in scope["headers"])
 
 

@@ -110,7 +110,7 @@ class KnownOrigins:
 
 
 def for_pages(settings: ServerSettings) -> list[Middleware]:
-    """Return what lets pages of allowed origins read answers, and answers their preflight requests.
+    """Return the CORS middleware for allowed origins.
 
     Cookies are not among what they may send: such a page has a token.
     """
@@ -128,7 +128,7 @@ def for_pages(settings: ServerSettings) -> list[Middleware]:
 
 
 class HostGuard(HostOriginGuardMiddleware):
-    """FastMCP's guard, which is not asked again for what it has let pass.
+    """FastMCP's guard, with a cache of accepted requests.
 
     What it decides by is the same in every request of a client, and to take it apart takes longer than all
     else that is checked of one.
@@ -157,7 +157,7 @@ class HostGuard(HostOriginGuardMiddleware):
 
 
 def _decides(scope: Scope) -> tuple[object, ...]:
-    """Return all of a request that FastMCP's guard looks at."""
+    """Return the parts of a request that FastMCP's guard checks."""
     named = [(name, value) for name, value in scope["headers"] if name in _DECIDING]
     return (scope.get("scheme"), *(scope.get("server") or ()), *named)
 

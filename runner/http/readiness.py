@@ -35,7 +35,7 @@ _MIB = 1024 * 1024
 
 @dataclass(slots=True, eq=False)
 class _Part:
-    """One thing to ask, and what it said last."""
+    """One check and its last result."""
 
     name: str
     ask: Ask
@@ -44,7 +44,7 @@ class _Part:
     _checked_at: float = field(init=False, default=float("-inf"))
 
     async def faults(self) -> Mapping[str, str]:
-        """Return what is wrong, by part."""
+        """Return the faults, by part."""
         if time.monotonic() - self._checked_at < _FRESH_S:
             return self._faults
         if self._asking is None:
@@ -133,7 +133,7 @@ class Readiness:
     def of_site(
         cls, site: Site, *, identity: Callable[[], Awaitable[str | None]] | None = None
     ) -> "Readiness":
-        """Return what says it of a server over HTTP."""
+        """Return the checks of a server over HTTP."""
         return cls(
             site.settings,
             tools=site.faults,
@@ -146,7 +146,7 @@ class Readiness:
 
     @classmethod
     def of_services(cls, services: Checked) -> "Readiness":
-        """Return what says it of a server that nobody logs in to: over stdio, or a worker node."""
+        """Return the checks of a server without logins: over stdio, or a worker node."""
         return cls(
             services.settings,
             tools=services.faults,

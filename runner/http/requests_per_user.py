@@ -28,7 +28,7 @@ MOST_REQUESTS = 100
 
 
 class RequestsPerUser:
-    """Middleware that refuses a request of a user who has too many under way.
+    """Middleware that refuses a request of a user with too many in flight.
 
     Args:
         app: The application.
@@ -97,7 +97,7 @@ def token_user(site: Site) -> str | None:
 
 
 def _user_of(site: Site, scope: Scope) -> str | None:
-    """Return whose request it is, if that can be said already."""
+    """Return the user of a request, if known."""
     user = token_user(site)
     if user is not None:
         return user

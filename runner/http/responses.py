@@ -55,7 +55,7 @@ class Refusal(Exception):
 
 
 def refused(status: int, sentence: str, headers: Mapping[str, str] | None = None) -> JSONResponse:
-    """Return the answer that says why."""
+    """Return a refusal with its reason."""
     later = {"Retry-After": _RETRY_S[status]} if status in _RETRY_S else {}
     return JSONResponse(
         {"error": sentence}, status_code=status, headers={**SAFE_HEADERS, **later, **(headers or {})}
@@ -63,7 +63,7 @@ def refused(status: int, sentence: str, headers: Mapping[str, str] | None = None
 
 
 def of_call_error(error: CallError) -> Refusal:
-    """Return what an error of the store means for a request."""
+    """Return the response for an error of the store."""
     later = error.details.get("retry_after_seconds")
     # A number of ours; details of a tool could hold any text.
     headers = {"Retry-After": str(later)} if type(later) in (int, float) else {}
@@ -71,7 +71,7 @@ def of_call_error(error: CallError) -> Refusal:
 
 
 def refuses(own_paths: OwnPaths) -> Refuses:
-    """Return what answers requests that were refused: an exception handler of Starlette's.
+    """Return an exception handler for refused requests.
 
     Args:
         own_paths: What no client is told.
@@ -93,6 +93,6 @@ async def fails(_: Request, error: Exception) -> JSONResponse:
 
 
 async def left(request: Request, _error: Exception) -> Response:
-    """Answer nobody: the client left before its request had come. An exception handler of Starlette's."""
+    """Return an empty response: the client disconnected before its request was complete."""
     note_left(request.scope)
     return Response(status_code=400)

@@ -114,7 +114,7 @@ def _location(value: str, url: str) -> str | None:
 
 
 def _cache_control(value: str) -> str:
-    """Return the directives that keep an answer with the user who got it: no shared cache has another's."""
+    """Return cache directives that keep shared caches from storing a response."""
     directives = dict.fromkeys(
         part
         for part in (each.strip().lower() for each in value.split(","))

@@ -17,7 +17,7 @@ _HEADER = "mcp-session-id"
 
 
 class SessionEnds:
-    """Middleware that tells of each session that a client has ended.
+    """Middleware that reports each session that a client has ended.
 
     Args:
         app: The application.
@@ -49,7 +49,7 @@ class SessionEnds:
 
 
 def _ending(scope: Scope) -> str | None:
-    """Return the session that a request asks to end, if that is what it does."""
+    """Return the session that a request ends, if any."""
     if scope["type"] != "http" or (scope["method"], scope["path"]) != ("DELETE", _PATH):
         return None
     return Headers(scope=scope).get(_HEADER)

@@ -137,7 +137,7 @@ class _Sink:
         return f"the file is larger than {self.max_bytes} bytes; the limit is max_artifact_bytes"
 
     async def expect(self, least: int, most: int) -> None:
-        """Refuse at once what will not fit: nobody has to send it first."""
+        """Refuse an oversized upload before its body is sent."""
         await self._room.expect(least, most)
         await asyncio.to_thread(self._check_disk, least)
 

@@ -81,7 +81,7 @@ class UploadRoom:
     _lengths: range = range(0)
 
     async def expect(self, least: int, most: int) -> None:
-        """Reserve a length that the client has said, as exactly as it can be said.
+        """Reserve the length that the client announced.
 
         Raises:
             CallError: `E_QUOTA` or `E_FILE_TOO_LARGE`.
@@ -90,7 +90,7 @@ class UploadRoom:
         await self._reserve(least)
 
     async def take(self, count: int) -> None:
-        """Count bytes that have come; reserve them, where they are more than was said.
+        """Count received bytes; reserve those beyond the announced length.
 
         Raises:
             CallError: As from `expect`.

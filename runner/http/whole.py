@@ -24,7 +24,7 @@ class WholeRequests:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass on a request that has come whole."""
+        """Pass on a complete request."""
         first = await receive()
         if first["type"] == "http.disconnect" or first.get("more_body"):
             note_left(scope)
@@ -35,7 +35,7 @@ class WholeRequests:
 
 
 def again(first: Message, receive: Receive) -> Receive:
-    """Return what gives a message once more, and then the rest."""
+    """Return a `receive` that repeats a message before the rest."""
     sent = False
 
     async def received() -> Message:
@@ -49,5 +49,5 @@ def again(first: Message, receive: Receive) -> Receive:
 
 
 def note_left(scope: Scope) -> None:
-    """Log a client that left before its request had come."""
+    """Log a client that disconnected before its request was complete."""
     log.info("client disconnected during request", extra={"method": scope["method"], "path": scope["path"]})

@@ -62,7 +62,7 @@ def spare_tokens(request: Request) -> None:
 
 
 def of_address(host: str) -> str:
-    """Return the client that an address stands for: an IPv6 client has 2**64 addresses."""
+    """Return the client of an address: an IPv6 client has 2**64 addresses."""
     try:
         address = ip_address(host)
     except ValueError:
@@ -221,7 +221,7 @@ class WrongKeys:
 
 
 def _wrong_tokens(scope: Scope, claims: Sequence[str]) -> Iterator[_Wrong]:
-    """Yield the bearer token of a request that was refused, if it has one, with the user it says it is of."""
+    """Yield the bearer token of a refused request, if any, with its claimed user."""
     for name, value in scope["headers"]:
         if name == b"authorization":
             yield _Wrong("token", _user_in(value, claims))
@@ -229,7 +229,7 @@ def _wrong_tokens(scope: Scope, claims: Sequence[str]) -> Iterator[_Wrong]:
 
 
 def _user_in(authorization: bytes, claims: Sequence[str]) -> tuple[str, ...]:
-    """Return the user that a token says it is of. Nothing of it is proved."""
+    """Return the claimed user of a token, unverified."""
     parts = authorization[:_TOKEN_BYTES].split(b".")
     if len(parts) != 3:
         return ()

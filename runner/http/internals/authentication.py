@@ -15,7 +15,7 @@ __all__ = ["replace_auth", "replace_tokens"]
 
 
 def replace_auth(app: FastMCP, change: Callable[[AuthProvider], AuthProvider]) -> None:
-    """Replace what checks the tokens of a server, if it has such a thing.
+    """Replace the token verifier of a server, if it has one.
 
     Args:
         app: The server, before its application is made.

@@ -31,7 +31,7 @@ __all__ = [
 def change_middleware(
     app: Starlette, change: Callable[[Middleware], Middleware], outer: Sequence[Middleware] = ()
 ) -> None:
-    """Change what FastMCP has put in front of an application that has not started, and put more before it.
+    """Change the middleware of an application that has not started, and prepend more.
 
     Args:
         app: The application.
