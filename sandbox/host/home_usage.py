@@ -162,7 +162,7 @@ class OpenFiles:
 
 
 def open_files(pid: int, device: int | None) -> OpenFiles:
-    """Return what a process has open, which is listed once.
+    """Return the open files of a process, listed once.
 
     Args:
         pid: The process.
@@ -184,7 +184,7 @@ def open_files(pid: int, device: int | None) -> OpenFiles:
 def _count_folder(
     home_fd: int, path: str, usage: HomeUsage, most_entries: int, seen: Seen | None
 ) -> list[str]:
-    """Count what lies in a folder; return the folders in it."""
+    """Count the entries of a folder; return its subfolders."""
     folders: list[str] = []
     folder = _open(home_fd, path)
     try:

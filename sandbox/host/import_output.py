@@ -30,7 +30,7 @@ class ImportOutput:
         self._pipe = PacedPipe(pipe, self._keep)
 
     def close(self) -> None:
-        """Read what is there, which may say why there is no more, and then nothing."""
+        """Read the remaining output, which may hold the cause of the end, and stop reading."""
         self._pipe.close(most_pieces=1)
 
     def _keep(self, data: bytes) -> None:

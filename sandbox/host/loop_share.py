@@ -34,7 +34,7 @@ class LoopShare(TokenBucket):
     per_s: float = 0.5
 
     def turn(self) -> "LoopTurn":
-        """Begin to count what the loop does until somebody waits, as with something that is handed over."""
+        """Count the loop's time until the next suspension."""
         return LoopTurn(self)
 
     async def rest(self) -> None:
@@ -44,7 +44,7 @@ class LoopShare(TokenBucket):
             await asyncio.sleep(rest_s)
 
     async def measured(self, work: Awaitable[T]) -> T:
-        """Await something, and count what each of its steps takes of the loop."""
+        """Await something, and count the loop time of each of its steps."""
         result: T = await self._steps(work.__await__())
         return result
 

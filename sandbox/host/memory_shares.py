@@ -68,7 +68,7 @@ class MemoryShares:
             return found
 
     def _look(self, there: Mapping[int, Process]) -> None:
-        """Look at what has changed, as far as there is time."""
+        """Sample changed processes within the time budget."""
         now = self.clock()
         changed = [process for process in there.values() if self._has_changed(process, now)]
         for process in sorted(changed, key=self._looked_at):
@@ -94,7 +94,7 @@ def _state(process: Process) -> tuple[float, int]:
 
 
 def _own_bytes(process: Process, there: Mapping[int, Process]) -> int:
-    """Return what a process that could not be looked at has beyond its parent, most of it its own."""
+    """Estimate the memory of an unreadable process beyond its parent's."""
     try:
         parent = ProcessStat.of(process.pid).parent
     except (FileNotFoundError, ProcessLookupError):

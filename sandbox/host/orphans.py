@@ -36,7 +36,7 @@ def started_at(pid: int) -> int | None:
 
 
 def end_orphans(sessions: Mapping[int, int | None]) -> bool:
-    """Kill every process of some sessions until none is left; say whether that was so within five seconds.
+    """Kill every process of some sessions; return whether none was left within five seconds.
 
     Args:
         sessions: The leader of each, and when it began, if that is known. One whose number another
@@ -54,7 +54,7 @@ def end_orphans(sessions: Mapping[int, int | None]) -> bool:
 
 
 def _members(sessions: Mapping[int, int | None]) -> Iterator[_Process]:
-    """Yield what lives of these sessions, and reap what has ended and is ours."""
+    """Yield the living processes of these sessions, and reap our dead children."""
     everybody = [found for name in os.listdir("/proc") if name.isdecimal() and (found := _process(int(name)))]
     leaders = {process.pid: process.started for process in everybody}
     # The kernel reuses a number once no session has it any more.

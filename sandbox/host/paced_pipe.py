@@ -34,7 +34,7 @@ class PacedPipe:
         self._listen()
 
     def close(self, *, most_pieces: int) -> None:
-        """Read what is there, `most_pieces` at most, and then nothing more."""
+        """Read the available output, `most_pieces` at most, and stop reading."""
         self._stop()
         for _ in range(most_pieces):
             if not (data := read_some(self._pipe)):

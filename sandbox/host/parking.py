@@ -147,7 +147,7 @@ class Parking:
         return workers
 
     def jobs(self) -> list[Job]:
-        """Return what goes on in the workers."""
+        """Return the jobs of the workers."""
         return list(self._jobs.values())
 
     def _let_go_on(self, worker: Worker, begin: Callable[[Worker], Job]) -> str | None:
@@ -201,7 +201,7 @@ class Parking:
             self._stopping = asyncio.get_running_loop().call_later(delay_s, self._stop)
 
     def _stop(self) -> None:
-        """Stop the workers that have waited long enough, and look at those that have stopped."""
+        """Stop the workers that are due, and check those that have stopped."""
         self._stopping = None
         now = time.monotonic()
         looks_at_all = now >= self._all_at
@@ -290,7 +290,7 @@ class Parking:
         return None
 
     def _tidy(self) -> None:
-        """Retire the workers whose time is over."""
+        """Retire expired workers."""
         self._tidying = None
         for worker in tuple(self._idle):
             if worker.calls:
@@ -312,7 +312,7 @@ class Parking:
 
 
 def _is_stopping(worker: Worker, now: float) -> bool:
-    """Return whether a worker has been told to stop so shortly that it may do so at any moment."""
+    """Return whether a stop signal is so recent that it may not have taken effect yet."""
     return worker.stop_sent and now - worker.idle_since < _STOPPED_S
 
 
@@ -343,7 +343,7 @@ def _of_kernel(limits: Limits) -> tuple[int, ...]:
 
 
 def _has_spoken(worker: Worker) -> bool:
-    """Return whether something came, or an end, from a worker that nobody has asked."""
+    """Return whether an idle worker sent data or closed its connection."""
     poll = select.poll()
     poll.register(worker.connection, select.POLLIN | select.POLLRDHUP)
     return bool(poll.poll(0))

@@ -18,7 +18,7 @@ _MOST_BYTES = 1 << 16
 
 
 def read_proc(path: str, most_bytes: int = _MOST_BYTES) -> bytes:
-    """Return what a small file of the kernel's says.
+    """Return the content of a small file in /proc.
 
     Raises:
         OSError: It cannot be read; ENOENT or ESRCH where its process has ended.

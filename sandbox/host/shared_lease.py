@@ -47,11 +47,11 @@ class SharedLease(Lease):
         self.sharing.lease(self)
 
     def printed(self, part: bytes) -> None:
-        """Keep what the worker has printed while the call ran."""
+        """Store the worker's output during the call."""
         self._output.keep(part)
 
     def died(self) -> None:
-        """Wait a little longer for what it has sent before."""
+        """Wait briefly for frames that it sent before."""
         if not self._is_dead:
             self._died()
 
@@ -93,7 +93,7 @@ class SharedLease(Lease):
         return self._connection.send_now(frame)
 
     def _keep_or_kill(self, ending: Ending | None) -> bool:
-        """Take the call out of the worker; say whether the last one has left processes beside it."""
+        """Remove the call from the worker; return whether the last one has left processes beside it."""
         if self.measured:
             self._at_last = read_process(self.worker.pid)
         is_telling = False

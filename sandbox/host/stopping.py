@@ -61,7 +61,7 @@ class WorkerFacts:
 
 
 def look(pid: int) -> WorkerFacts | None:
-    """Return what the kernel says of a worker; None if it has ended.
+    """Return a worker's state from the kernel; None if it has ended.
 
     One has ended whose first thread has: it serves nobody any more, though others of it may take their time,
     and hold what it had open meanwhile.
@@ -79,7 +79,7 @@ def look(pid: int) -> WorkerFacts | None:
 
 
 def stop_process(pidfd: int) -> None:
-    """Stop a process and its group; `is_stopped` tells when that has happened.
+    """Send SIGSTOP to a process and its group; `is_stopped` reports its effect.
 
     A process that forks at this moment does not get away with it: the kernel repeats a fork that a signal
     to the group has come between.

@@ -114,7 +114,7 @@ class ForkserverSupervisor:
         return await forkserver.zygote(policy, config, home_fd=home_fd, once=once, reuse=reuse)
 
     async def _running(self) -> Forkserver:
-        """Return the forkserver, or the next one, if it is about to come.
+        """Return the forkserver, or the next one if it is being started.
 
         Raises:
             ForkserverDied: It has ended too often in a row.
@@ -201,6 +201,6 @@ class ForkserverSupervisor:
         )
 
     def _refuse(self, fault: SandboxError) -> None:
-        """Let nobody wait for the next try any longer."""
+        """Fail all callers that wait for the next attempt."""
         self._fault = fault
         self._change.set()

@@ -76,7 +76,7 @@ class Worker:
     data_bytes: int = 0
 
     def is_running(self) -> bool:
-        """Return whether it has not ended by itself."""
+        """Return whether it is still running."""
         try:
             signal.pidfd_send_signal(self.pidfd, 0)
         except ProcessLookupError:
@@ -118,7 +118,7 @@ class Worker:
 
 
 def maker_of(connection: int) -> int:
-    """Return which process made a connected pair of UNIX stream sockets, as the kernel knows it.
+    """Return the process that made a connected UNIX socket pair, by SO_PEERCRED.
 
     Raises:
         OSError: The descriptor is something else.

@@ -24,7 +24,7 @@ _MOST_REPORTED = 32
 
 
 def serve_in_a_thread(channel: socket.socket, policy: Policy) -> None:
-    """Answer what comes through the gate, which comes through `channel`, until this process ends."""
+    """Answer requests at the gate, received through `channel`, until this process ends."""
     threading.Thread(target=_serve, args=(channel, policy), name="gate of the command", daemon=True).start()
 
 

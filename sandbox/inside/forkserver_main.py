@@ -63,7 +63,7 @@ def settle() -> None:
 
 
 def imported(name: str, *, lasting: bool) -> Program:
-    """Import a program and let it begin, so that what is forked afterwards shares all of it.
+    """Import a program and run its `begin`, so that forked processes share all of it.
 
     Args:
         name: Module with a `PROGRAM`.
@@ -83,7 +83,7 @@ def imported(name: str, *, lasting: bool) -> Program:
 
 
 def serve_orders(control: socket.socket, host: int, program: Program) -> None:
-    """Serve zygote orders until the host lets go, and end what they made.
+    """Serve zygote orders until the host closes the socket, and end the zygotes.
 
     Args:
         control: Our end of the control socket.
@@ -201,7 +201,7 @@ class _Forkserver:
     def _fork(
         self, limits: Limits, *, own_users: bool
     ) -> tuple[int, tuple[Path, ...], ConfinementError | None]:
-        """Fork into a cgroup and a pid namespace; why these could not be had, the child has to tell."""
+        """Fork into a cgroup and a pid namespace; the child reports a failure of these."""
         cgroups: tuple[Path, ...] = ()
         self.forked += 1
         try:

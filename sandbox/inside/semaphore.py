@@ -76,7 +76,7 @@ class SemLock:
         return self._tokens.fd
 
     def acquire(self, block: bool = True, timeout: float | None = None) -> bool:  # noqa: FBT001, FBT002 - as the original
-        """Take a token; say whether there was one in time."""
+        """Take a token; return whether there was one in time."""
         if self.kind == _RECURSIVE and self._is_mine():
             self._held += 1
             return True

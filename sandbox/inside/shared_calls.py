@@ -58,7 +58,7 @@ class SharedCalls:
         return None
 
     def begin(self, descriptors: list[int]) -> JoinedCall | None:
-        """Read a call from its own connection; None where its caller has let go already."""
+        """Read a call from its own connection; None if its caller has disconnected."""
         connection = socket.socket(fileno=descriptors[0])
         frame = None
         # A caller may let go in the middle of a long call.

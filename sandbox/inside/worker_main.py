@@ -132,7 +132,7 @@ def _unheard(_denial: Denial) -> None:
 
 
 def _get_ready(birth: Birth, *, parent: int, warm: bool) -> Channel | None:
-    """Confine and park this process; or tell the host, which would only see it end, why that failed."""
+    """Confine and park this process; report a failure to the host, which would only see its exit."""
     try:
         birth.layers.apply(parent=parent)
         return _park(birth, warm=warm)
