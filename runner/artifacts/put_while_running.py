@@ -35,14 +35,14 @@ class RunningPuts:
         files: My Files of the user.
         home: The home of the call, or None if its tool has none.
         max_bytes: Largest file.
-        change_times: Change times of the stored files, in ns since 1970, by inode.
+        kept: Change times of the files that were kept, in ns since 1970, by inode.
     """
 
     files: MyFiles
     home: OpenHome | None
     max_bytes: int
-    change_times: dict[int, int] = field(default_factory=dict)
-    _total_bytes: int = 0
+    kept: dict[int, int] = field(default_factory=dict)
+    _kept_bytes: int = 0
     _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def put(self, params: Mapping[str, Any]) -> dict[str, Any]:
@@ -61,7 +61,7 @@ class RunningPuts:
         name, mime = params.get("name"), params.get("mime")
         if self.home is None:
             raise CallError(Code.E_INVALID_PATH, _NO_HOME)
-        left = self.max_bytes - self._total_bytes
+        left = self.max_bytes - self._kept_bytes
         opened = collect(params.get("path"), self.home, max_bytes=self.max_bytes)
         async with in_thread(opened) as found:
             if found.size > left:
@@ -74,8 +74,8 @@ class RunningPuts:
                 origin=Origin.GENERATED,
                 about=_small(params.get("source")),
             )
-            self.change_times[found.inode] = changed_ns
-        self._total_bytes += record.size
+            self.kept[found.inode] = changed_ns
+        self._kept_bytes += record.size
         return record
 
 

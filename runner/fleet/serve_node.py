@@ -58,7 +58,7 @@ async def serve_node(settings: Settings, targets: Sequence[str]) -> int:
         UsageError: The settings do not say which fleet, or its Redis cannot be used.
         LoadError: A tool file is at fault.
     """
-    signals = StopSignals.install()
+    signals = StopSignals.heard()
     now = _Now()
     async with (
         FleetConnection.open(settings) as connection,

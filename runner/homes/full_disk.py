@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 from runner.errors import CallError, Code
 
-__all__ = ["report_full_disk"]
+__all__ = ["told_of_no_room"]
 
 _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
 
@@ -18,7 +18,7 @@ _log = logging.getLogger(__name__)
 
 
 @contextmanager
-def report_full_disk(user: str) -> Iterator[None]:
+def told_of_no_room(user: str) -> Iterator[None]:
     """Turn a failure on a full disk into an error that says so, and log it for the operator.
 
     Args:

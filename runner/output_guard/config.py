@@ -151,14 +151,14 @@ class GuardConfig(BaseModel):
 
     @field_validator("tool_fields", mode="before")
     @classmethod
-    def _with_presets(cls, values: Any) -> Any:
-        if not isinstance(values, Mapping) or PRESET_KEY not in values:
-            return values
-        named = values[PRESET_KEY]
+    def _with_presets(cls, given: Any) -> Any:
+        if not isinstance(given, Mapping) or PRESET_KEY not in given:
+            return given
+        named = given[PRESET_KEY]
         merged: dict[str, Any] = {}
         for name in [named] if isinstance(named, str) else named:
             merged |= preset(str(name))
-        return merged | {key: fields for key, fields in values.items() if key != PRESET_KEY}
+        return merged | {key: fields for key, fields in given.items() if key != PRESET_KEY}
 
     def transformers(self) -> dict[str, Place]:
         """Return the names of all functions of the operator's, each with one place that gives it."""
@@ -212,7 +212,7 @@ class GuardConfig(BaseModel):
 
 
 def from_mapping(
-    values: Mapping[str, Any],
+    given: Mapping[str, Any],
     *,
     where: str = "output_guard",
     file: str | None = None,
@@ -220,7 +220,7 @@ def from_mapping(
     """Return the configuration that a table of a file, or any mapping, says.
 
     Args:
-        values: The mapping.
+        given: The mapping.
         where: What it is called.
         file: Name of the file that says it, to stand in front of what is wrong.
 
@@ -228,21 +228,21 @@ def from_mapping(
         UsageError: Something in it is wrong; the message names each place, the value and what is allowed.
     """
     try:
-        return GuardConfig.model_validate(values)
+        return GuardConfig.model_validate(given)
     except ValidationError as error:
         front = f"{file}: " if file else ""
         faults = [
-            front + _sentence(fault, (where, *_written(fault["loc"], values))) for fault in error.errors()
+            front + _sentence(fault, (where, *_written(fault["loc"], given))) for fault in error.errors()
         ]
         raise UsageError("\n".join(faults)) from None
 
 
-def _written(place: Place, values: Mapping[str, Any]) -> Place:
+def _written(place: Place, given: Mapping[str, Any]) -> Place:
     """Return a place by the names that the file has, which may be older ones."""
     if not place:
         return place
-    older = next((old for old, new in _OLDER.items() if new == place[0] and old in values), place[0])
-    held = values.get(str(older))
+    older = next((old for old, new in _OLDER.items() if new == place[0] and old in given), place[0])
+    held = given.get(str(older))
     if len(place) == 1 and isinstance(held, Mapping) and PRESET_KEY in held:
         return (older, PRESET_KEY)
     return (older, *place[1:])
@@ -291,9 +291,9 @@ def _sentence(fault: Any, written: Place) -> str:
         if written[-1] in _REMOVED:
             return f"{place}: the setting was removed: {_REMOVED[written[-1]]}"
         near = nearest(str(fault["loc"][-1]), _known_names(), most=1)
-        return f"{place} is not a setting" + (f"; did you mean {near[0]}?" if near else "")
-    message = fault["msg"].removeprefix("Value error, ")
-    return f"{place}: {message} (got {str(fault['input'])[:80]!r})"
+        return f"{place} is no setting" + (f"; did you mean {near[0]}?" if near else "")
+    said = fault["msg"].removeprefix("Value error, ")
+    return f"{place}: {said} (got {str(fault['input'])[:80]!r})"
 
 
 def _known_names() -> list[str]:

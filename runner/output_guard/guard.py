@@ -239,11 +239,11 @@ class OutputGuard:
         for warning in guarded.warnings:
             log.warning("output guard warning", extra={"tool": call.tool, "problem": warning})
         if guarded.stored:
-            self.note_stored(guarded.stored, call)
+            self.kept(guarded.stored, call)
         for event in guarded.events:
             log.info("observation clamped", extra={"tool": call.tool, "method": event.get("method")})
 
-    def note_stored(self, records: Sequence[Record], call: GuardedCall) -> None:
+    def kept(self, records: Sequence[Record], call: GuardedCall) -> None:
         """Publish what was kept for the user of a call, as changes of their files."""
         files = call.files
         session = None if files.library.persist else files.session or None

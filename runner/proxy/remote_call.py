@@ -266,7 +266,7 @@ def reader_of(upstreams: Upstreams, call: GuardedCall) -> Reader:
     return Reader(
         store=call.files.library.store,
         scope=call.scope,
-        on_stored=lambda records: upstreams.guard.note_stored(records, call),
+        on_kept=lambda records: upstreams.guard.kept(records, call),
     )
 
 

@@ -218,7 +218,7 @@ async def serve_application(
     loop = asyncio.get_running_loop()
     # A thread that copies a large file must not be what every other user waits for.
     loop.set_default_executor(ThreadPoolExecutor(_THREADS, thread_name_prefix="runner"))
-    signals = StopSignals.install()
+    signals = StopSignals.heard()
     reloads = Reloads(settings=settings, reread=reread)
     loop.add_signal_handler(signal.SIGHUP, _hung_up, os.isatty(0), reloads, signals)
     listener = _listener(settings) if transport == "http" else None

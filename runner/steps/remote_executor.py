@@ -15,7 +15,7 @@ class RemoteExecutor(Protocol):
     """Protocol of an executor on other machines, for requests that this host has admitted."""
 
     async def count(self, limits: Sequence[Counted]) -> None:
-        """Count a call against its rate limits.
+        """Count a call for what may be called how often.
 
         Args:
             request: The call.

@@ -1,6 +1,7 @@
 """Collector of files that a call wrote and did not return.
 
-The last call in flight in a home reports all changes there; the others hand over what they found to it.
+The last call that is under way in a home tells of all that changed there; the others hand over to it what
+they have seen.
 
 Source: requirements S1-24, S1-27; `docs/decisions/0034-collect-generated-files.md`.
 """
@@ -56,13 +57,11 @@ def left_of(
     def of(normalised: Normalised) -> list[ChangedFile]:
         if not is_last:
             during = [] if mode == "ignore" else _nameable(changes.found_since_begin, secrets)
-            toolset.handed_over.add(
-                home.segment, not_returned(during, normalised, home, put=puts.change_times)
-            )
+            toolset.handed_over.add(home.segment, not_returned(during, normalised, home, put=puts.kept))
             return []
         seen = {change.file for change in found}
         others = [each for each in toolset.handed_over.take(home) if each.file not in seen]
-        return not_returned([*found, *others], normalised, home, put=puts.change_times)
+        return not_returned([*found, *others], normalised, home, put=puts.kept)
 
     if not (found or toolset.handed_over.seen(home.segment)):
         return None
@@ -73,14 +72,14 @@ def left_of(
 
 
 def _nameable(found: Sequence[ChangedFile], secrets: CallSecrets) -> list[ChangedFile]:
-    """Return the files that may be reported: none with a secret in its name."""
+    """Return what may be told of: no file that has a secret for its name."""
     return [change for change in found if secrets.masked_text(change.file) == change.file]
 
 
 async def left_by_others(
     toolset: Toolset, request: Request, spec: ToolSpec, home: HomeLease, lease: Lease
 ) -> Mapping[str, Any] | None:
-    """Store files handed over to a call that failed; return their `meta_data`."""
+    """Keep what calls have handed over to one that has failed; return what `meta_data` says of it."""
     others = toolset.handed_over.take(home)
     if not others:
         return None

@@ -24,7 +24,7 @@ class StopSignals:
     _interrupted: bool = False
 
     @classmethod
-    def install(cls) -> "StopSignals":
+    def heard(cls) -> "StopSignals":
         """Install handlers of SIGINT and SIGTERM in the running event loop; return their state."""
         signals, loop = cls(), asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from runner.errors import RunnerError
 from runner.files.my_files import open_library
 from runner.files.sessions import KnownSessions
-from runner.homes.full_disk import report_full_disk
+from runner.homes.full_disk import told_of_no_room
 from runner.homes.handed_over import HandedOver
 from runner.homes.homes import Homes
 from runner.homes.scratch import sweep
@@ -298,7 +298,7 @@ class Toolset(CallServices):
         if found is not None and found.done() and not found.cancelled() and found.exception() is None:
             user_pool = found.result()
         else:
-            with report_full_disk(user.name), self._doubting():
+            with told_of_no_room(user.name), self._doubting():
                 user_pool = await self._user_pool(user, key)
         if user_pool.is_outdated:
             if user_pool.is_idle:
