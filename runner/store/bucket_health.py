@@ -31,7 +31,7 @@ _KEY = re.compile(
 
 
 def fault_of(settings: Settings) -> StoreFault | None:
-    """Return the fault of `settings.store`, which is in S3, or None."""
+    """Ask the server of `settings.store`, which is in S3; return what is wrong, or None."""
     try:
         address = s3_address(settings)
         # Only here: boto3 takes a while to import.

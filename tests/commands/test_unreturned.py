@@ -173,10 +173,10 @@ async def test_file_locks_of_tool_do_not_block_host(
     looks: list[bool] = []
     ask = fcntl.fcntl
 
-    def counted(*arguments: Any) -> Any:
-        if arguments[1] in (fcntl.F_OFD_SETLK, fcntl.F_OFD_GETLK):
+    def counted(*asked: Any) -> Any:
+        if asked[1] in (fcntl.F_OFD_SETLK, fcntl.F_OFD_GETLK):
             looks.append(threading.current_thread() is threading.main_thread())
-        return ask(*arguments)
+        return ask(*asked)
 
     monkeypatch.setattr(fcntl, "fcntl", counted)
 
