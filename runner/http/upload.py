@@ -113,7 +113,7 @@ async def read_json(request: Request, max_bytes: int) -> object:
         if len(body) > max_bytes:
             raise Refusal(413, too_large)
     if values_above(bytes(body), _MOST_VALUES):
-        raise Refusal(400, f"the body is not JSON with few members: it has more than {_MOST_VALUES:,} values")
+        raise Refusal(400, f"the JSON body has more than {_MOST_VALUES:,} values")
     try:
         return json.loads(body)
     except (ValueError, RecursionError) as error:

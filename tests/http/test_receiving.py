@@ -222,7 +222,7 @@ def test_full_disk_is_507_with_a_sentence(
         ("no name", "/api/files", form((in_form(""), b"x"))),
         ("no JSON", "/api/files", {"content": b"{", "headers": {"content-type": "application/json"}}),
         (
-            "no JSON",
+            "more than 10,000 values",
             "/api/files",
             {"content": b"[" * 99_999, "headers": {"content-type": "application/json"}},
         ),
