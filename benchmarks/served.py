@@ -114,14 +114,14 @@ def compare(transport: Transport, folder: Path, *, calls: int, rounds: int, pati
 def _served(transport: Transport, folder: Path, stack: ExitStack) -> dict[tuple[str, Path], Server]:
     """Start every server of the plan and warm it up; they end with the stack."""
     servers: dict[tuple[str, Path], Server] = {}
-    for asked in _PLAN:
-        for side, kind in asked.sides.items():
-            if (side, asked.tools) not in servers:
-                progress(f"starting {side} over {transport}, {asked.tools.name}")
-                starting = serving(kind, transport, folder, tools=asked.tools)
-                servers[side, asked.tools] = stack.enter_context(starting)
-            server = servers[side, asked.tools]
-            run_block(server, asked.tool, asked.arguments, calls=_WARM_UP_CALLS, load=STOCKED)
+    for load in _PLAN:
+        for side, kind in load.sides.items():
+            if (side, load.tools) not in servers:
+                progress(f"starting {side} over {transport}, {load.tools.name}")
+                starting = serving(kind, transport, folder, tools=load.tools)
+                servers[side, load.tools] = stack.enter_context(starting)
+            server = servers[side, load.tools]
+            run_block(server, load.tool, load.arguments, calls=_WARM_UP_CALLS, load=STOCKED)
     return servers
 
 

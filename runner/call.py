@@ -364,7 +364,7 @@ async def relay(
 
 
 async def ask_route(
-    toolset: Toolset, remote: RemoteExecutor | None, user: User, asked: Mapping[str, Any]
+    toolset: Toolset, remote: RemoteExecutor | None, user: User, params: Mapping[str, Any]
 ) -> Mapping[str, Any]:
     """Answer an HTTP request by a route of the file, in a worker of the user.
 
@@ -372,7 +372,7 @@ async def ask_route(
         toolset: The tools.
         remote: Where it is executed, if not on this machine.
         user: Who asks.
-        asked: The request.
+        params: The request.
 
     Raises:
         WireError: The server answered with a JSON-RPC error, which it does not.
@@ -381,7 +381,9 @@ async def ask_route(
     facts = RequestFacts(
         request_id=None, protocol=LATEST_PROTOCOL, session_id=user.session or "", transport="streamable-http"
     )
-    request = Request(user=user, method=ROUTE, params=asked, facts=facts, client=Nobody(), inline_max_bytes=0)
+    request = Request(
+        user=user, method=ROUTE, params=params, facts=facts, client=Nobody(), inline_max_bytes=0
+    )
     return await relay(toolset, request, remote)
 
 

@@ -17,7 +17,7 @@ from mcp_types import ToolAnnotations
 from runner.widgets import BUILTIN, Csp, add_widgets, builtin
 from runner.widgets.forms import Chat, Dashboard, Demo, Form, SearchResult, SearchResults, Stat, Table
 
-# Strict: a boolean is no number, and a number is no text.
+# Strict: a boolean is not a number, and a number is not text.
 mcp = FastMCP("chatui", version="1.0.0", strict_input_validation=True)
 
 CSP = Csp(resources=("web-sandbox.oaiusercontent.com",))
@@ -49,7 +49,7 @@ def shown_by(widget: str, form: type[Form], *, invoking: str, invoked: str) -> d
     return {"meta": meta, "annotations": hints, "output_schema": form.output_schema()}
 
 
-def said(ctx: Context, key: str, kind: type) -> Any:
+def argument_of(ctx: Context, key: str, kind: type) -> Any:
     """Return what the host says of its user in the request's `_meta`, or None."""
     meta = ctx.request_context.meta if ctx.request_context else None
     value = (meta or {}).get(f"openai/{key}")
@@ -58,7 +58,7 @@ def said(ctx: Context, key: str, kind: type) -> Any:
 
 def locale_of(ctx: Context) -> str:
     """Return the language of the user."""
-    return said(ctx, "locale", str) or "en"
+    return argument_of(ctx, "locale", str) or "en"
 
 
 def known(**facts: Any) -> dict[str, Any]:
@@ -78,7 +78,9 @@ def counted(number: int, noun: str) -> str:
 async def display_chat(ctx: Context, seedMessage: str = "") -> ToolResult:  # noqa: N803
     """Open a chat, perhaps with a first message."""
     text = "Chat interface opened" + (f' with the message "{seedMessage}"' if seedMessage else "")
-    client = known(userAgent=said(ctx, "userAgent", str), location=said(ctx, "userLocation", dict))
+    client = known(
+        userAgent=argument_of(ctx, "userAgent", str), location=argument_of(ctx, "userLocation", dict)
+    )
     chat = Chat(seed_message=seedMessage, locale=locale_of(ctx))
     return ToolResult(text, chat.content(), meta={"clientInfo": client})
 
@@ -95,7 +97,7 @@ async def display_chat(ctx: Context, seedMessage: str = "") -> ToolResult:  # no
 async def display_search_results(ctx: Context, query: str, results: list[SearchResult]) -> ToolResult:
     """Show what was found."""
     text = f'{counted(len(results), "result")} for "{query}"'
-    search = known(location=said(ctx, "userLocation", dict), timestamp=datetime.now(UTC).isoformat())
+    search = known(location=argument_of(ctx, "userLocation", dict), timestamp=datetime.now(UTC).isoformat())
     found = SearchResults(query=query, results=results, locale=locale_of(ctx))
     return ToolResult(text, found.content(), meta={"searchContext": search})
 

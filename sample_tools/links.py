@@ -42,7 +42,7 @@ def digest(link: str) -> dict[str, Any]:
 
 @mcp.tool
 def manual() -> ToolResult:
-    """Say where the manual is. Who wants to read it follows the link; nobody has to."""
+    """Return a link to the manual."""
     link = ResourceLink(type="resource_link", uri=UNITS, name="units", mime_type="text/plain")
     return ToolResult(content=[TextContent(type="text", text="The units are in the manual."), link])
 

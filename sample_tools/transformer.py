@@ -1,4 +1,4 @@
-"""Say yourself what a model reads of what your tools return: a function `output_transformer`.
+"""A function `output_transformer` that decides what a model reads of a tool's result.
 
     runner call sample_tools/transformer.py stock rows=20000
 

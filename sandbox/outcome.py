@@ -59,7 +59,7 @@ class Outcome:
         ending: The kind of end.
         answer: The program's answer frame, for `ANSWERED`.
         answer_bytes: Length of that frame.
-        begun: Whether the worker may have begun; one that had ended before it was sent its call has not.
+        may_have_started: False if the worker ended before its call was sent.
         status: Wait status text such as `signal SIGKILL` or `exit status 3`, where known.
         cause: Why the worker ended, for `CRASHED`, where that was not a fault of its own.
         fault: What was wrong with the last frame, for `BROKE_PROTOCOL`.
@@ -75,7 +75,7 @@ class Outcome:
     ending: Ending
     answer: Mapping[str, object] | None = None
     answer_bytes: int = 0
-    begun: bool = True
+    may_have_started: bool = True
     status: str | None = None
     cause: str | None = None
     fault: str | None = None

@@ -32,7 +32,7 @@ def loads(text: str, *, line_breaks: bool = False) -> object:
 
 
 def _refuse(constant: str) -> NoReturn:
-    raise ValueError(f"{constant} is no JSON value")
+    raise ValueError(f"{constant} is not a JSON value")
 
 
 def _finite(number: str) -> float:

@@ -48,7 +48,7 @@ class Authority:
         self.folder.mkdir(exist_ok=True)
         above = self.above or self
         self.certificate = (
-            _begun(self.name, self.name if self.above is None else above.name, self.key, (-DAY, DAY))
+            _builder(self.name, self.name if self.above is None else above.name, self.key, (-DAY, DAY))
             .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
             .add_extension(_usage(signs_certificates=True), critical=True)
             .add_extension(
@@ -72,8 +72,8 @@ class Authority:
     ) -> Pair:
         """Sign a certificate; its files take the place of those of the same name."""
         key = ec.generate_private_key(ec.SECP256R1())
-        begun = (
-            _begun(common_name or name, self.name, key, valid)
+        builder = (
+            _builder(common_name or name, self.name, key, valid)
             .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
             .add_extension(_usage(signs_certificates=False), critical=True)
             .add_extension(x509.ExtendedKeyUsage(purposes), critical=False)
@@ -82,8 +82,8 @@ class Authority:
             )
         )
         if names:
-            begun = begun.add_extension(x509.SubjectAlternativeName(names), critical=False)
-        certificate = begun.sign(self.key, hashes.SHA256())
+            builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=False)
+        certificate = builder.sign(self.key, hashes.SHA256())
         pair = Pair(self.folder / f"{name}.pem", self.folder / f"{name}.key")
         chain = [certificate] if self.above is None else [certificate, self.certificate]
         _put(pair.certificate, b"".join(each.public_bytes(serialization.Encoding.PEM) for each in chain))
@@ -136,7 +136,7 @@ def _named(name: str) -> x509.Name:
     return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
 
 
-def _begun(
+def _builder(
     name: str, issuer: str, key: ec.EllipticCurvePrivateKey, valid: tuple[timedelta, timedelta]
 ) -> x509.CertificateBuilder:
     now = datetime.now(UTC)

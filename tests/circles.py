@@ -24,16 +24,16 @@ class Circles:
 @contextmanager
 def circles() -> Iterator[Circles]:
     """Let no collector run in the block; say afterwards what of ours it would have had to end."""
-    said = Circles()
+    found_circles = Circles()
     was_enabled = gc.isenabled()
     gc.collect()
     gc.disable()
     try:
-        yield said
+        yield found_circles
         gc.set_debug(gc.DEBUG_SAVEALL)
         gc.collect()
         kinds = (type(left) for left in gc.garbage)
-        said.found.update(kind.__name__ for kind in kinds if kind.__module__.startswith(_OURS))
+        found_circles.found.update(kind.__name__ for kind in kinds if kind.__module__.startswith(_OURS))
     finally:
         gc.set_debug(0)
         gc.garbage.clear()

@@ -50,12 +50,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     most = config.getoption("--cases")
     if most is None:
         return
-    kept = chosen(
+    selected = chosen(
         (item.nodeid.partition("[")[0], most if _is_costly(item) else sys.maxsize, item) for item in items
     )
-    ids = {id(item) for item in kept}
+    ids = {id(item) for item in selected}
     config.hook.pytest_deselected(items=[item for item in items if id(item) not in ids])
-    items[:] = kept
+    items[:] = selected
 
 
 def _is_costly(item: pytest.Item) -> bool:

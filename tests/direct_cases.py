@@ -97,19 +97,19 @@ def taken(tool: str, arguments: Any = None, **more: Any) -> Case:
     return Case(message=message(tool, arguments, **more), headers=usual(tool), by_http=True, by_stdio=True)
 
 
-def left(said: Any, *, tool: str = "echo", is_answered: bool = True) -> Case:
+def left(message: Any, *, tool: str = "echo", is_answered: bool = True) -> Case:
     """Return a message that both transports leave to the SDK."""
-    return Case(message=said, headers=usual(tool), by_http=False, by_stdio=False, is_answered=is_answered)
+    return Case(message=message, headers=usual(tool), by_http=False, by_stdio=False, is_answered=is_answered)
 
 
-def differing(said: Any, headers: Headers, *, by_http: bool, by_stdio: bool | None = None) -> Case:
+def differing(message: Any, headers: Headers, *, by_http: bool, by_stdio: bool | None = None) -> Case:
     """Return a message with which it is something of HTTP that decides."""
-    return Case(message=said, headers=headers, by_http=by_http, by_stdio=by_stdio)
+    return Case(message=message, headers=headers, by_http=by_http, by_stdio=by_stdio)
 
 
-def opening(*before: Any, said: Any) -> Case:
+def opening(*before: Any, message: Any) -> Case:
     """Return a message whose forerunners decide, as they can over stdio only."""
-    return Case(message=said, headers=(), before=before, by_http=None, by_stdio=False)
+    return Case(message=message, headers=(), before=before, by_http=None, by_stdio=False)
 
 
 def meta(**changed: Any) -> dict[str, Any]:
@@ -155,14 +155,14 @@ CASES: Mapping[str, Case] = {
         by_http=False,
         by_stdio=False,
     ),
-    "a name that is no text": left(message("echo", params={"name": 5})),
+    "a name that is not text": left(message("echo", params={"name": 5})),
     "an old version": left(message("echo", params=meta(protocolVersion="2025-11-25"))),
     "a version of tomorrow": left(message("echo", params=meta(protocolVersion="2030-01-01"))),
     "no envelope": left({**message("echo"), "params": {"name": "echo", "arguments": {}}}),
     "no envelope and no arguments": left(BARE),
     "half an envelope": left(message("echo", params=meta(clientInfo=None, clientCapabilities=None))),
-    "an envelope that is no object": left(message("echo", params={"_meta": []})),
-    "arguments that are no object": left(message("echo", params={"arguments": [1]})),
+    "an envelope that is not an object": left(message("echo", params={"_meta": []})),
+    "arguments that are not an object": left(message("echo", params={"arguments": [1]})),
     "no params": left({"jsonrpc": "2.0", "id": 1, "method": "tools/call"}),
     "no id": left({key: value for key, value in message("echo").items() if key != "id"}, is_answered=False),
     "an id that is null": left(message("echo", id=None), is_answered=False),
@@ -230,11 +230,11 @@ CASES: Mapping[str, Case] = {
         by_stdio=True,
     ),
     # What stdio alone has: the first request decides for an era.
-    "the first request": opening(said=message("echo")),
+    "the first request": opening(message=message("echo")),
     "a client of the handshake": Case(
         message=BARE, headers=(), before=(INITIALIZE, INITIALIZED), by_http=None, by_stdio=True
     ),
-    "a client of the handshake with an envelope": opening(INITIALIZE, INITIALIZED, said=message("echo")),
+    "a client of the handshake with an envelope": opening(INITIALIZE, INITIALIZED, message=message("echo")),
 }
 
 
@@ -257,9 +257,9 @@ class InSession:
     is_answered: bool = True
 
 
-def sdks(said: Any, *, is_answered: bool = True) -> InSession:
+def sdks(message: Any, *, is_answered: bool = True) -> InSession:
     """Return a message in a session that both transports leave to the SDK."""
-    return InSession(message=said, by_http=False, by_stdio=False, is_answered=is_answered)
+    return InSession(message=message, by_http=False, by_stdio=False, is_answered=is_answered)
 
 
 def by_headers(*, by_http: bool, **headers: str | None) -> InSession:
@@ -293,10 +293,10 @@ IN_SESSIONS: Mapping[str, InSession] = {
     "a list of tools": sdks({"jsonrpc": "2.0", "id": 7, "method": "tools/list"}),
     "a ping": sdks({"jsonrpc": "2.0", "id": 7, "method": "ping"}),
     "an unknown method": sdks({"jsonrpc": "2.0", "id": 7, "method": "tools/nothing", "params": {}}),
-    "a name that is no text": sdks(plain("echo", params={"name": 5})),
-    "arguments that are no object": sdks(plain("echo", params={"arguments": [1]})),
+    "a name that is not text": sdks(plain("echo", params={"name": 5})),
+    "arguments that are not an object": sdks(plain("echo", params={"arguments": [1]})),
     "arguments that are null": sdks(plain("echo", params={"arguments": None})),
-    "an envelope that is no object": sdks(plain("echo", params={"_meta": []})),
+    "an envelope that is not an object": sdks(plain("echo", params={"_meta": []})),
     "an envelope of the later era": sdks(message("echo")),
     "a task": sdks(plain("echo", params={"task": {"ttl": 1}})),
     "no params": sdks({"jsonrpc": "2.0", "id": 7, "method": "tools/call"}),
@@ -329,7 +329,7 @@ IN_SESSIONS: Mapping[str, InSession] = {
     "nothing acceptable": by_headers(by_http=False, accept="text/html"),
     "no session": by_headers(by_http=False, mcp_session_id=None),
     "an unknown session": by_headers(by_http=False, mcp_session_id="0" * 32),
-    "a session that is no text": by_headers(by_http=False, mcp_session_id="\xe4"),
+    "a session that is not text": by_headers(by_http=False, mcp_session_id="\xe4"),
     "what came last": by_headers(by_http=True, last_event_id="5"),
     "a member more": InSession(message=plain("echo", more=1), by_http=False),
     "a long body": InSession(message=plain("echo", {"value": "x" * 70_000}), by_http=False),

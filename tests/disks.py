@@ -19,14 +19,20 @@ def small_disk(folder: Path, mib: int = 16, *, kind: str = "tmpfs", options: str
     assert os.geteuid() == 0, "only root mounts file systems; run these tests as root"
     folder.mkdir(parents=True)
     if kind == "tmpfs":
-        said = ["-t", "tmpfs", "-o", ",".join([f"size={mib}m", "mode=700", *filter(None, [options])]), "disk"]
+        arguments = [
+            "-t",
+            "tmpfs",
+            "-o",
+            ",".join([f"size={mib}m", "mode=700", *filter(None, [options])]),
+            "disk",
+        ]
     else:
         image = folder.with_name(f"{folder.name}.image")
         with image.open("wb") as file:
             file.truncate(mib * 1024 * 1024)
         subprocess.run([f"mkfs.{kind}", "-q", "-m", "0", str(image)], check=True)
-        said = ["-o", "loop", str(image)]
-    subprocess.run(["mount", *said, str(folder)], check=True)
+        arguments = ["-o", "loop", str(image)]
+    subprocess.run(["mount", *arguments, str(folder)], check=True)
     try:
         yield folder
     finally:

@@ -46,19 +46,19 @@ class Firefox:
     socket: ClientConnection
     context: str = ""
     troubles: list[str] = field(default_factory=list)
-    _asked: int = 0
+    _number: int = 0
 
     def ask(self, method: str, **params: Any) -> Any:
         """Send a command, and return its result. Raises `AssertionError` where the browser refuses it."""
-        self._asked += 1
-        self.socket.send(json.dumps({"id": self._asked, "method": method, "params": params}))
+        self._number += 1
+        self.socket.send(json.dumps({"id": self._number, "method": method, "params": params}))
         while True:
-            said = json.loads(self.socket.recv(timeout=PATIENCE_S))
-            if said.get("method") == "log.entryAdded" and said["params"]["level"] == "error":
-                self.troubles.append(str(said["params"]["text"]))
-            if said.get("id") == self._asked:
-                assert said["type"] == "success", said
-                return said["result"]
+            reply = json.loads(self.socket.recv(timeout=PATIENCE_S))
+            if reply.get("method") == "log.entryAdded" and reply["params"]["level"] == "error":
+                self.troubles.append(str(reply["params"]["text"]))
+            if reply.get("id") == self._number:
+                assert reply["type"] == "success", reply
+                return reply["result"]
 
     def go(self, url: str) -> None:
         """Open an address, and wait until it is loaded."""
@@ -68,9 +68,9 @@ class Firefox:
         """Return what an expression gives in the page, once it is there, as JSON has it."""
         text = f"(async () => JSON.stringify((await ({expression})) ?? null))()"
         target = {"context": self.context}
-        said = self.ask("script.evaluate", expression=text, target=target, awaitPromise=True)
-        assert said["type"] == "success", said
-        return json.loads(said["result"]["value"])
+        reply = self.ask("script.evaluate", expression=text, target=target, awaitPromise=True)
+        assert reply["type"] == "success", reply
+        return json.loads(reply["result"]["value"])
 
     def until(self, expression: str) -> None:
         """Wait until an expression is true in the page."""
@@ -99,11 +99,11 @@ def firefox() -> Iterator[Firefox]:
         Path(folder, "user.js").write_text(_PREFERENCES)
         command = [found, "--headless", "--no-remote", "--remote-debugging-port", "0", "--profile", folder]
         # A file, which it never waits for.
-        said = Path(folder, "said")
-        with said.open("w") as into:
+        log = Path(folder, "said")
+        with log.open("w") as into:
             running = subprocess.Popen(command, env=_environment(folder), stdout=into, stderr=into)
         try:
-            address = _address(said, running)
+            address = _address(log, running)
             with connect(f"{address}/session", max_size=None, compression=None) as socket:
                 window = Firefox(socket)
                 window.ask("session.new", capabilities={})
@@ -115,12 +115,12 @@ def firefox() -> Iterator[Firefox]:
             running.wait()
 
 
-def _address(said: Path, running: "subprocess.Popen[bytes]") -> str:
+def _address(log: Path, running: "subprocess.Popen[bytes]") -> str:
     """Return where it listens, once it has said so."""
     end = time.monotonic() + PATIENCE_S
-    while (found := re.search(r"BiDi listening on (ws://\S+)", said.read_text())) is None:
-        assert running.poll() is None, said.read_text()
-        assert time.monotonic() < end, said.read_text()
+    while (found := re.search(r"BiDi listening on (ws://\S+)", log.read_text())) is None:
+        assert running.poll() is None, log.read_text()
+        assert time.monotonic() < end, log.read_text()
         time.sleep(0.05)
     return found[1]
 

@@ -161,18 +161,18 @@ def _main() -> None:
         pid = fork_sibling()
         if pid == 0:
             orders.close()
-            said = json.loads(order)
+            order_fields = json.loads(order)
             os.setsid()
             # `process_tree` tells it from its template by this.
             Path("/proc/self/comm").write_text("forkserver")
-            os.chdir(said["folder"])
-            os.umask(said["mask"])
+            os.chdir(order_fields["folder"])
+            os.umask(order_fields["mask"])
             os.dup2(output, 1)
             os.dup2(words, 2)
             for descriptor in (output, words):
                 os.close(descriptor)
             settle()
-            serve_orders(socket.socket(fileno=control), watch(said["host"]), program)
+            serve_orders(socket.socket(fileno=control), watch(order_fields["host"]), program)
             os._exit(0)
         for descriptor in descriptors:
             os.close(descriptor)

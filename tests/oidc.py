@@ -95,13 +95,13 @@ def _sent(browser: httpx2.Client, answer: httpx2.Response, user: str) -> httpx2.
     fields = [
         dict(re.findall(r'(\w+)="([^"]*)"', field)) for field in re.findall(r"<input([^>]*)>", answer.text)
     ]
-    said = {field["name"]: unescape(field.get("value", "")) for field in fields if "name" in field}
-    if "login" in said:
-        said |= {"login": user, "password": "any"}
+    values = {field["name"]: unescape(field.get("value", "")) for field in fields if "name" in field}
+    if "login" in values:
+        values |= {"login": user, "password": "any"}
     if "<button" in answer.text and 'name="action"' in answer.text:
-        said["action"] = "approve"
+        values["action"] = "approve"
     target = urljoin(str(answer.url), unescape(form.group(1)) if form else "")
-    return browser.post(target, data=said)
+    return browser.post(target, data=values)
 
 
 class Kept:
@@ -124,15 +124,15 @@ class Kept:
         self.client = client_info
 
 
-async def called(url: str, user: str, kept: Kept, tool: str = "whose") -> tuple[list[str], str]:
+async def called(url: str, user: str, storage: Kept, tool: str = "whose") -> tuple[list[str], str]:
     """Log in with the SDK's client as far as it has to; return the tools listed, and what a call says."""
-    told: dict[str, str] = {}
+    fields: dict[str, str] = {}
 
     async def redirect(address: str) -> None:
-        told.update(logged_in(address, user))
+        fields.update(logged_in(address, user))
 
     async def callback() -> AuthorizationCodeResult:
-        return AuthorizationCodeResult(code=told["code"], state=told.get("state"), iss=told.get("iss"))
+        return AuthorizationCodeResult(code=fields["code"], state=fields.get("state"), iss=fields.get("iss"))
 
     provider = OAuthClientProvider(
         server_url=url,
@@ -143,7 +143,7 @@ async def called(url: str, user: str, kept: Kept, tool: str = "whose") -> tuple[
             response_types=["code"],
             token_endpoint_auth_method="none",
         ),
-        storage=kept,
+        storage=storage,
         redirect_handler=redirect,
         callback_handler=callback,
     )
@@ -181,20 +181,20 @@ def called_by_inspector(url: str, user: str, tool: str = "whose") -> dict[str, A
     program = MODULES / ".bin" / "mcp-inspector"
     assert program.exists(), "the Inspector is missing: run npm ci in tests/npm"
     back = f"http://127.0.0.1:{free_port()}/oauth/callback"
-    asked = ["--cli", "--transport", "http", "--server-url", url, "--callback-url", back]
-    command: list[str | Path] = [NODE, program, *asked, "--method", "tools/call", "--tool-name", tool]
+    arguments = ["--cli", "--transport", "http", "--server-url", url, "--callback-url", back]
+    command: list[str | Path] = [NODE, program, *arguments, "--method", "tools/call", "--tool-name", tool]
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     terminal, theirs = pty.openpty()
     # Longer than any address: the terminal would break it.
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 50, 9999, 0, 0))
     with tempfile.TemporaryDirectory() as home, os.fdopen(terminal, "rb", buffering=0) as screen:
-        kept = {"HOME": home, "MCP_INSPECTOR_SECRET_STORE": "memory", "MCP_AUTO_OPEN_ENABLED": "false"}
+        variables = {"HOME": home, "MCP_INSPECTOR_SECRET_STORE": "memory", "MCP_AUTO_OPEN_ENABLED": "false"}
         with subprocess.Popen(
             command,
             stdin=theirs,
             stdout=subprocess.PIPE,
             stderr=theirs,
-            env={"PATH": path, "TERM": "dumb", **kept},
+            env={"PATH": path, "TERM": "dumb", **variables},
             start_new_session=True,
         ) as inspector:
             os.close(theirs)
@@ -202,10 +202,10 @@ def called_by_inspector(url: str, user: str, tool: str = "whose") -> dict[str, A
                 address = _shown(screen)
                 with httpx2.Client(timeout=60, trust_env=False) as browser:
                     assert browser.get(sent_back(browser, address, user, back)).status_code == 200
-                said, _ = inspector.communicate(timeout=60)
+                output, _ = inspector.communicate(timeout=60)
             finally:
                 inspector.kill()
-    return dict(json.loads(said))
+    return dict(json.loads(output))
 
 
 def _shown(screen: IO[bytes]) -> str:

@@ -39,7 +39,7 @@ class Shelf:
             size=len(content),
             sha256=digest,
             scope=Scope(user_id="alice"),
-            said=Put(name=name, mime=mime),
+            metadata=Put(name=name, mime=mime),
             created=datetime(2024, 8, 27, tzinfo=UTC),
         )
 

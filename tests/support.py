@@ -184,13 +184,13 @@ def held(mark: Path) -> bool:
 def server_url(process: "subprocess.Popen[str]") -> str:
     """Wait until a server says where it listens."""
     assert process.stderr is not None
-    said: list[str] = []
+    lines: list[str] = []
     for line in process.stderr:
-        said.append(line)
+        lines.append(line)
         address = re.search(r"http://\S+/mcp", line)
         if address:
             return address.group()
-    raise AssertionError(f"the server ended with {process.wait()} before it served:\n{''.join(said)}")
+    raise AssertionError(f"the server ended with {process.wait()} before it served:\n{''.join(lines)}")
 
 
 def outer_environment() -> dict[str, str]:
@@ -273,13 +273,13 @@ def _listens(port: int) -> bool:
 def playground_address(process: "subprocess.Popen[str]") -> tuple[str, str | None, str]:
     """Wait until a server says where it listens; return its address, its start key and all that it said."""
     assert process.stderr is not None
-    said, base, has_page = [], "", True
+    lines, base, has_page = [], "", True
     for line in process.stderr:
-        said.append(line)
+        lines.append(line)
         has_page = has_page and "no Playground" not in line
         served = re.search(r"serving .* at (http://\S+)/mcp", line)
         base = served[1] if served else base
         opened = re.search(r"Playground: \S+?/(?:\?key=(\S+))?$", line)
         if base and (opened or not has_page):
-            return base, opened[1] if opened else None, "".join(said)
-    raise AssertionError(f"the server ended with {process.wait()} before it served:\n{''.join(said)}")
+            return base, opened[1] if opened else None, "".join(lines)
+    raise AssertionError(f"the server ended with {process.wait()} before it served:\n{''.join(lines)}")

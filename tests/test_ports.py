@@ -11,10 +11,10 @@ from ports import free_port
 
 
 def test_a_port_is_free_and_given_out_once() -> None:
-    given = [free_port() for _ in range(20)]
+    ports = [free_port() for _ in range(20)]
 
-    assert len(set(given)) == 20
-    with socket.create_server(("127.0.0.1", given[0])):
+    assert len(set(ports)) == 20
+    with socket.create_server(("127.0.0.1", ports[0])):
         pass
 
 

@@ -95,7 +95,7 @@ class ArtifactFile:
         origin: The path or base64 by which the tool gave it, where it did.
         is_content: Whether that is base64.
         block: Index of the content block that it was, or None.
-        is_kept: Whether the store has it; else it travels inside the message, or not at all.
+        is_stored: Whether the store has it; else it travels inside the message, or not at all.
     """
 
     id: str
@@ -106,7 +106,7 @@ class ArtifactFile:
     origin: str | None = field(default=None, repr=False)
     is_content: bool = False
     block: int | None = None
-    is_kept: bool = True
+    is_stored: bool = True
 
     @property
     def uri(self) -> str:
@@ -176,14 +176,14 @@ class _Progress:
 
 def without_lost(processed: Processed) -> Processed:
     """Return a result for a message without bytes: files that no store has kept are told as refused."""
-    if all(file.is_kept for file in processed.files):
+    if all(file.is_stored for file in processed.files):
         return processed
     value = {key: item for key, item in processed.value.items() if key != "artifacts"}
     pairs = zip(processed.value["artifacts"], processed.files, strict=True)
-    accepted = [(entry, file) for entry, file in pairs if file.is_kept]
+    accepted = [(entry, file) for entry, file in pairs if file.is_stored]
     if accepted:
         value["artifacts"] = [entry for entry, _ in accepted]
-    lost = [file for file in processed.files if not file.is_kept]
+    lost = [file for file in processed.files if not file.is_stored]
     refusals = [_refused({"name": file.name}, does_not_fit(file.name)) for file in lost]
     value["meta_data"] = with_refusals(value.get("meta_data", {}), refusals)
     files, errors = tuple(file for _, file in accepted), (*processed.errors, *refusals)
@@ -247,10 +247,10 @@ async def process_artifacts(
 async def _take(
     entry: Mapping[str, Any], origin: str | None, block: int | None, rules: _Rules, progress: _Progress
 ) -> None:
-    kept = await _kept(entry, None, rules, progress)
-    if kept is None:
+    outcome = await _put_in_store(entry, None, rules, progress)
+    if outcome is None:
         return
-    stored, carried = kept
+    stored, carried = outcome
     _compare_size(entry, stored.size)
     progress.entries.append(_processed(entry, stored, carried))
     progress.files.append(_file(entry, stored, origin=origin, block=block))
@@ -258,15 +258,15 @@ async def _take(
 
 async def _defer(entry: Mapping[str, Any], rules: _Rules, progress: _Progress) -> None:
     wanted = deferral(entry, now=rules.now)
-    kept = await _kept(entry, wanted, rules, progress)
-    if kept is None:
+    outcome = await _put_in_store(entry, wanted, rules, progress)
+    if outcome is None:
         return
-    stored, carried = kept
+    stored, carried = outcome
     progress.deferred.append(described(_processed(entry, stored, carried), wanted))
     progress.deferred_files.append(_file(entry, stored, origin=str(entry["path"]), block=None))
 
 
-async def _kept(
+async def _put_in_store(
     entry: Mapping[str, Any], wanted: Deferral | None, rules: _Rules, progress: _Progress
 ) -> tuple[Record, dict[str, Any]] | None:
     """Keep a file; return it and how it travels, or None where it was refused."""
@@ -330,7 +330,7 @@ def _file(entry: Mapping[str, Any], stored: Record, *, origin: str | None, block
         origin=origin,
         is_content="b64" in entry,
         block=block,
-        is_kept=not is_lost(stored),
+        is_stored=not is_lost(stored),
     )
 
 

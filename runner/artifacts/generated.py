@@ -59,7 +59,7 @@ _UNREADABLE = "unreadable"
 _CHANGED = "changed_meanwhile"
 
 
-def _told_nobody(record: Record) -> None:
+def _ignore(record: Record) -> None:
     """Do nothing."""
 
 
@@ -84,7 +84,7 @@ class Generated:
     max_bytes: int
     why_not: str | None = None
     as_seen: bool = False
-    hear: Callable[[Record], None] = _told_nobody
+    hear: Callable[[Record], None] = _ignore
     clock: Callable[[], float] = time.monotonic
 
 
@@ -133,32 +133,34 @@ async def keep_generated(
     """
     try:
         # Those named by way of a link are the result's.
-        kept = await _kept([each for each in found if each.inode not in processed.inodes], rules)
+        result = await _keep_all([each for each in found if each.inode not in processed.inodes], rules)
     except Exception:  # noqa: BLE001
         # Files that nobody asked for never cost the result of the call.
         _log.exception("generated files not kept")
         return processed
-    places = {path: uri for file, uri in kept.places.items() for path in paths_in_home(file, rules.home.path)}
+    places = {
+        path: uri for file, uri in result.places.items() for path in paths_in_home(file, rules.home.path)
+    }
     processed = replace(processed, places={**processed.places, **places})
-    if not kept.entries and not beyond:
+    if not result.entries and not beyond:
         return processed
-    refused = [entry for entry in kept.entries if not entry["kept"]]
-    _log.info("files that were not returned", extra={"kept": kept.count, "not_kept": len(refused) + beyond})
+    refused = [entry for entry in result.entries if not entry["kept"]]
+    _log.info("files that were not returned", extra={"kept": result.count, "not_kept": len(refused) + beyond})
     meta = processed.value.get("meta_data")
     meta = dict(meta) if isinstance(meta, Mapping) else {}
-    meta |= _listed(kept.entries, meta, beyond)
+    meta |= _listed(result.entries, meta, beyond)
     value = {**processed.value, "meta_data": meta}
-    return replace(processed, value=value, generated=tuple(kept.entries))
+    return replace(processed, value=value, generated=tuple(result.entries))
 
 
-async def _kept(found: Collection[ChangedFile], rules: Generated) -> _Kept:
-    kept, ends_at = _Kept(), rules.clock() + _MOST_S
+async def _keep_all(found: Collection[ChangedFile], rules: Generated) -> _Kept:
+    result, ends_at = _Kept(), rules.clock() + _MOST_S
     for change in found:
-        await _take(change, rules, kept, is_late=rules.clock() > ends_at)
-    return kept
+        await _take(change, rules, result, is_late=rules.clock() > ends_at)
+    return result
 
 
-async def _take(change: ChangedFile, rules: Generated, kept: _Kept, *, is_late: bool) -> None:
+async def _take(change: ChangedFile, rules: Generated, result: _Kept, *, is_late: bool) -> None:
     name = posixpath.basename(change.file)
     entry = {
         "name": legible(name),
@@ -167,32 +169,32 @@ async def _take(change: ChangedFile, rules: Generated, kept: _Kept, *, is_late: 
         "mime": guess(name),
         "kept": False,
     }
-    why_not = _refused(change, rules, kept, is_late=is_late)
+    why_not = _refused(change, rules, result, is_late=is_late)
     done = await _tried(change, name, rules) if why_not is None else {"reason": why_not}
     if isinstance(done, dict):
-        kept.entries.append({**entry, **done})
+        result.entries.append({**entry, **done})
         return
     record, is_new = done
     uri = f"{SCHEME}{record.id}"
     if legible(change.file) == change.file:
-        kept.places[change.file] = uri
+        result.places[change.file] = uri
     if is_new:
         rules.hear(record)
-        kept.count += 1
-        kept.total_bytes += record.size
+        result.count += 1
+        result.total_bytes += record.size
         entry |= {"name": record.shown, "size": record.size, "kept": True, "uri": uri}
-        kept.entries.append(entry)
+        result.entries.append(entry)
 
 
-def _refused(change: ChangedFile, rules: Generated, kept: _Kept, *, is_late: bool) -> str | None:
+def _refused(change: ChangedFile, rules: Generated, result: _Kept, *, is_late: bool) -> str | None:
     """Return why a file is not even opened, if so."""
     if rules.mode == "report":
         return "reported_only"
     if rules.why_not is not None:
         return rules.why_not
-    if is_late or kept.count >= _MOST_KEPT:
+    if is_late or result.count >= _MOST_KEPT:
         return "too_many"
-    return "file_too_large" if kept.total_bytes + change.size > rules.max_bytes else None
+    return "file_too_large" if result.total_bytes + change.size > rules.max_bytes else None
 
 
 async def with_earlier(
@@ -215,7 +217,7 @@ async def with_earlier(
     for file in mentioned:
         paths = paths_in_home(file, home.path)
         if places.keys().isdisjoint(paths):
-            earlier = await _kept_before(legible(file), posixpath.basename(file), files)
+            earlier = await _earlier_records(legible(file), posixpath.basename(file), files)
             newest = max(earlier, key=lambda record: record.created, default=None)
             if newest is not None and not _is_newer(file, home, newest):
                 places |= dict.fromkeys(paths, f"{SCHEME}{newest.id}")
@@ -253,7 +255,7 @@ def _mentioned(part: Any, home: Path) -> set[str]:
     return {file for file in found if file is not None}
 
 
-async def _kept_before(file: str, name: str, files: MyFiles) -> list[Record]:
+async def _earlier_records(file: str, name: str, files: MyFiles) -> list[Record]:
     """Return what was kept after earlier calls of the file that lay there.
 
     Asked for by the names that it may have got, of which a user's other files may have some: never all of
@@ -272,7 +274,7 @@ async def _kept_before(file: str, name: str, files: MyFiles) -> list[Record]:
 
 
 def _lay_at(record: Record) -> object:
-    return record.said.source.get(_LAY_AT) if record.said.origin is Origin.GENERATED else None
+    return record.metadata.source.get(_LAY_AT) if record.metadata.origin is Origin.GENERATED else None
 
 
 async def _tried(change: ChangedFile, name: str, rules: Generated) -> tuple[Record, bool] | dict[str, str]:
@@ -299,7 +301,7 @@ async def _keep(change: ChangedFile, name: str, rules: Generated) -> tuple[Recor
             return there, False
         # Before the earlier version goes, which stays where this one cannot be kept; so it may take a number.
         about = {_LAY_AT: legible(change.file)}
-        earlier = await _kept_before(about[_LAY_AT], name, rules.files)
+        earlier = await _earlier_records(about[_LAY_AT], name, rules.files)
         record = await rules.files.put(source.fd, name=name, origin=Origin.GENERATED, about=about)
         if source.changed_ns != before:
             # Somebody changes it, whose it is then: a call that has begun meanwhile, and looks at its end.

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from runner.check.dry_run import MALFORMED, closed, dry_run, pages
-from runner.check.rules import Finding, Severity, kept_of
+from runner.check.rules import Finding, Severity, without_waived
 from runner.check.source import SourceFile
 from runner.check.text_rules import check_text, needs
 from runner.check.wire_rules import page_faults, seen_at_import, tool_faults
@@ -73,7 +73,7 @@ async def check_from_shell(settings: Settings, target: str, *, as_json: bool) ->
         raise
     except SandboxError as error:
         failure, report["error"] = error, str(error)
-    found = kept_of(findings, source.waived)
+    found = without_waived(findings, source.waived)
     report["findings"] = [asdict(each) | {"severity": each.severity.value} for each in found]
     print(json_text(report, indent=2) if as_json else visible(_text(report, settings)))  # noqa: T201
     if failure is not None:

@@ -8,7 +8,7 @@ import enum
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-__all__ = ["RULES", "Finding", "Severity", "kept_of"]
+__all__ = ["RULES", "Finding", "Severity", "without_waived"]
 
 
 class Severity(enum.Enum):
@@ -54,7 +54,7 @@ class Finding:
         return RULES[self.rule]
 
 
-def kept_of(findings: Iterable[Finding], waived: Mapping[int, set[str]]) -> tuple[Finding, ...]:
+def without_waived(findings: Iterable[Finding], waived: Mapping[int, set[str]]) -> tuple[Finding, ...]:
     """Return findings in the order of the text, one for a rule and line, without those a comment waives."""
     found: dict[tuple[int, str], Finding] = {}
     for finding in findings:

@@ -103,7 +103,7 @@ def _misspelled_keys(reached: _Reached) -> Iterator[Finding]:
         for function in functions if offer.kind == "tool" else ():
             returned = [node.value for node in own_nodes(function) if isinstance(node, ast.Return)]
             names = {value.id for value in returned if isinstance(value, ast.Name)}
-            returned += [given for name, given in _assigned(function) if name in names]
+            returned += [key for name, key in _assigned(function) if name in names]
             for found in (value for value in returned if isinstance(value, ast.Dict)):
                 yield from _misspelled_in(found, is_own=function is offer.function)
 
@@ -130,8 +130,8 @@ def _misspelled_in(found: ast.Dict, *, is_own: bool) -> Iterator[Finding]:
 
 def _is_like(key: str, wanted: str) -> bool:
     """Compare two keys without case and punctuation; a slip of the keyboard is allowed."""
-    given, meant = re.sub(r"[\W_]", "", key.lower()), wanted.replace("_", "")
-    return SequenceMatcher(None, given, meant, autojunk=False).ratio() > _LEAST_LIKE
+    spelling, correct = re.sub(r"[\W_]", "", key.lower()), wanted.replace("_", "")
+    return SequenceMatcher(None, spelling, correct, autojunk=False).ratio() > _LEAST_LIKE
 
 
 def _assigned(root: ast.AST) -> Iterator[tuple[str, ast.expr]]:

@@ -3,7 +3,7 @@
 Everything is asked of where it is kept: the store, the homes, the notes in the state folder. Nothing is
 counted for this, so nothing can be out of step.
 
-Source: `docs/cli.md`, "Users"; `docs/store.md`.
+Source: `docs/cli.md`, "Users"; `docs/operating.md`.
 """
 
 import asyncio
@@ -123,7 +123,7 @@ class Administration:
         """
         library = open_library(self.settings)
         segments = {home_segment(session.user) for session in library.sessions.known()}
-        segments |= set(self._uids.given()) | {home.name for home in Homes.of(self.settings).made()}
+        segments |= set(self._uids.assignments()) | {home.name for home in Homes.of(self.settings).made()}
         if isinstance(library.store, LocalStore):
             segments |= set(await library.store.users())
         names = {home_segment(name) for name in self._bearer_names()} | segments
@@ -139,7 +139,7 @@ class Administration:
         segment = home_segment(user)
         library = open_library(self.settings)
         records = await self._records(library, user)
-        files = [record for record in records if record.said.retention is Retention.FILES]
+        files = [record for record in records if record.metadata.retention is Retention.FILES]
         home = await asyncio.to_thread(Homes.of(self.settings).usage, user, most_entries=_MOST_ENTRIES)
         return Account(
             user=user,
@@ -152,7 +152,7 @@ class Administration:
             home=None if home is None else str(self.settings.homes / segment),
             home_entries=0 if home is None else home.entries,
             home_bytes=0 if home is None else home.bytes,
-            uid=self._uids.given().get(segment),
+            uid=self._uids.assignments().get(segment),
             quarantine=len(self._quarantine(segment)),
             bearer_tokens=sum(name == user for name in self._bearer_names()),
         )

@@ -77,7 +77,7 @@ def files_block(files: Sequence[AvailableFile], *, most: int = MOST_FILES) -> st
 
 def available_files(records: Iterable[Record]) -> list[AvailableFile]:
     """Return what a block may say of stored files, the newest first; observations are not files."""
-    files = [record for record in records if record.said.retention is Retention.FILES and record.name]
+    files = [record for record in records if record.metadata.retention is Retention.FILES and record.name]
     return [_available(record) for record in sorted(files, key=lambda file: file.created, reverse=True)]
 
 
@@ -92,15 +92,15 @@ def human_facts(facts: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _available(record: Record) -> AvailableFile:
-    deferred = record.said.origin is Origin.DEFERRED
+    deferred = record.metadata.origin is Origin.DEFERRED
     return AvailableFile(
         name=record.name or "",
-        source=record.said.origin.value,
+        source=record.metadata.origin.value,
         day=record.created.date().isoformat(),
         # Of a deferred file its state is told, not its size: it is not finished.
         size=None if deferred else record.size,
-        reason=record.said.reason if deferred else None,
-        facts={} if deferred else record.said.facts,
+        reason=record.metadata.reason if deferred else None,
+        facts={} if deferred else record.metadata.facts,
     )
 
 

@@ -31,17 +31,17 @@ def repaired(
         wrong = {str(fault["loc"][0]) for fault in error.errors(include_url=False, include_input=False)}
     else:
         return values
-    kept = dict(values)
+    result = dict(values)
     for key in sorted(wrong):
         default = hints.model_fields[key].get_default()
-        if kept.pop(key) is None:
+        if result.pop(key) is None:
             continue
         if default is None:
             warnings.append(f"{what}: {key} is of the wrong type, left out")
         else:
-            kept[key] = default
+            result[key] = default
             warnings.append(f"{what}: unknown {key}, taken as {default}")
-    return kept
+    return result
 
 
 @cache

@@ -74,7 +74,7 @@ class Intake:
     _untyped: list[str] = field(default_factory=list)
     _is_full: bool = False
 
-    def told(self) -> list[str]:
+    def warning_lines(self) -> list[str]:
         """Return the warnings; of all files without a type there is one."""
         if not self._untyped:
             return self.warnings
@@ -89,15 +89,15 @@ class Intake:
         """Take one item of `artifacts`; return its name, or None if it was refused."""
         if not self._has_room():
             return None
-        given, name = _given(entry)
+        fields, name = _fields_of(entry)
         if name is None:
             self._refuse(None, "missing_name")
             return None
-        reason = _fault(given)
+        reason = _fault(fields)
         if reason is not None:
             self._refuse(name, reason)
             return None
-        item = {key: value for key, value in given.items() if key not in _OURS and value is not None}
+        item = {key: value for key, value in fields.items() if key not in _OURS and value is not None}
         origin = item.get("b64", item.get("path"))
         if "b64" in item:
             content = canonical(item["b64"])
@@ -116,15 +116,17 @@ class Intake:
         """Take one item of `deferred_artifacts`."""
         if not self._has_room():
             return
-        given, name = _given(entry)
+        fields, name = _fields_of(entry)
         if name is None:
             self._refuse(None, "missing_name")
             return
-        path = given.get("path")
+        path = fields.get("path")
         if not isinstance(path, str) or not path:
             self._refuse(name, "missing_path" if path in (None, "") else "invalid_path")
             return
-        item = {key: value for key, value in given.items() if key not in _OURS_DEFERRED and value is not None}
+        item = {
+            key: value for key, value in fields.items() if key not in _OURS_DEFERRED and value is not None
+        }
         item = self._described(item, name, DeferralHints)
         if "reason" in item and item["reason"] not in DEFERRAL_REASONS:
             shown = legible(item["reason"], 100)
@@ -212,7 +214,7 @@ class Intake:
         return repaired(item, hints, f"file {safe!r}", self.warnings)
 
 
-def _given(entry: object) -> tuple[Mapping[str, Any], str | None]:
+def _fields_of(entry: object) -> tuple[Mapping[str, Any], str | None]:
     if not isinstance(entry, Mapping):
         return {}, None
     name = entry.get("name")

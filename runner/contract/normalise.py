@@ -123,7 +123,7 @@ def normalise(
         blocks=intake.blocks,
         renamed=intake.renamed,
         refusals=tuple(intake.refusals),
-        warnings=tuple(intake.told()),
+        warnings=tuple(intake.warning_lines()),
     )
 
 
@@ -239,8 +239,8 @@ def _is_file(key: str, item: object, *, is_beside_results: bool) -> bool:
                 return True
             return is_beside_results and is_named and item.keys() <= Artifact.model_fields.keys()
         case "deferred_artifacts":
-            is_meant = is_named and item.keys() <= DeferredArtifact.model_fields.keys()
-            return is_meant or (is_named and "path" in item) or "s3_ref" in item
+            is_deferred = is_named and item.keys() <= DeferredArtifact.model_fields.keys()
+            return is_deferred or (is_named and "path" in item) or "s3_ref" in item
         case _:
             return key == "returned_file_contents"
 
@@ -271,18 +271,18 @@ def _is_of_another_shape(payload: Mapping[str, Any], *, failed: bool) -> bool:
 def _as_results(payload: Any, warnings: list[str]) -> dict[str, Any]:
     if isinstance(payload, dict):
         # `result` beside other keys is ordinary data; alone it has been unwrapped.
-        meant = _misspelled(key for key in payload if key != "result")
-        if meant is not None:
-            warnings.append(_MISSPELLED.format(meant))
+        name = _misspelled(key for key in payload if key != "result")
+        if name is not None:
+            warnings.append(_MISSPELLED.format(name))
     return {"results": payload}
 
 
 def _error_value(payload: Any, blocks: Mapping[int, Mapping[str, Any]]) -> dict[str, Any]:
     texts = [_clean(block["text"]) for block in blocks.values() if block.get("type") == "text"]
-    said = "\n".join(text for text in texts if text)
-    if not said and payload is not None:
-        said = payload if isinstance(payload, str) else json.dumps(payload, ensure_ascii=False)
-    return {"results": {"error": said or _UNSPOKEN}, "meta_data": {"is_error": True}}
+    message = "\n".join(text for text in texts if text)
+    if not message and payload is not None:
+        message = payload if isinstance(payload, str) else json.dumps(payload, ensure_ascii=False)
+    return {"results": {"error": message or _UNSPOKEN}, "meta_data": {"is_error": True}}
 
 
 def _marked(payload: dict[str, Any]) -> dict[str, Any]:
@@ -298,13 +298,13 @@ def _take_files(value: dict[str, Any], blocks: Mapping[int, Mapping[str, Any]], 
         for entry in entries:
             intake.artifact(entry)
     if artifacts is not None and not isinstance(artifacts, list):
-        intake.warnings.append("artifacts is no array, ignored")
+        intake.warnings.append("artifacts is not an array, ignored")
     _take_legacy(value, intake)
     deferred = value.get("deferred_artifacts")
     for entry in deferred if isinstance(deferred, list) else ():
         intake.defer(entry)
     if deferred is not None and not isinstance(deferred, list):
-        intake.warnings.append("deferred_artifacts is no array, ignored")
+        intake.warnings.append("deferred_artifacts is not an array, ignored")
     for index, block in blocks.items():
         if block["type"] in _MEDIA or (block["type"] == "resource" and "blob" in block["resource"]):
             intake.block(index, block)
@@ -320,7 +320,7 @@ def _take_legacy(value: dict[str, Any], intake: Intake) -> None:
         if items and value.get("artifacts"):
             intake.warnings.append(f"{key} is ignored beside artifacts")
         elif items is not None and not isinstance(items, list):
-            intake.warnings.append(f"{key} is no array, ignored")
+            intake.warnings.append(f"{key} is not an array, ignored")
     if not value.get("artifacts"):
         intake.legacy(*legacy.values())
 
@@ -330,8 +330,8 @@ def _mend(value: dict[str, Any], intake: Intake, links: Sequence[Any]) -> dict[s
         # Whatever is repaired below is missing.
         return value
     if "results" not in value:
-        meant = _misspelled(value)
-        intake.warnings.append(_MISSPELLED.format(meant) if meant else "the tool returned no `results`")
+        name = _misspelled(value)
+        intake.warnings.append(_MISSPELLED.format(name) if name else "the tool returned no `results`")
     repaired = {"results": value.pop("results", None)}
     meta_data = with_refusals(_meta_data(value, intake.warnings), intake.refusals)
     retryable = _retryable(value, meta_data, intake.warnings)
@@ -364,16 +364,16 @@ def _object(value: dict[str, Any], key: str, warnings: list[str]) -> dict[str, A
     item = value.pop(key, None)
     if item is None or isinstance(item, dict):
         return item
-    warnings.append(f"{key} is no object, ignored")
+    warnings.append(f"{key} is not an object, ignored")
     return None
 
 
 def _retryable(value: dict[str, Any], meta_data: dict[str, Any], warnings: list[str]) -> bool | None:
     outer, inner = value.pop("retryable", None), meta_data.pop("retryable", None)
-    for given in (outer, inner):
-        if isinstance(given, bool):
-            return given
-        if given is not None:
+    for part in (outer, inner):
+        if isinstance(part, bool):
+            return part
+        if part is not None:
             warnings.append("retryable is not a boolean, ignored")
     return None
 
@@ -389,8 +389,8 @@ def _display(value: dict[str, Any], intake: Intake) -> dict[str, Any] | None:
 def _hints(
     value: dict[str, Any], key: str, hints: type[BaseModel], warnings: list[str]
 ) -> dict[str, Any] | None:
-    given = _object(value, key, warnings)
-    return None if given is None else repaired(given, hints, key, warnings)
+    fields = _object(value, key, warnings)
+    return None if fields is None else repaired(fields, hints, key, warnings)
 
 
 def _misspelled(keys: Iterable[str]) -> str | None:

@@ -104,12 +104,12 @@ def unversioned(uri: str) -> str:
 
 def templates_of(meta: Mapping[str, Any] | None) -> tuple[str, ...]:
     """Return the addresses of pages that the `_meta` of a tool names, in either dialect."""
-    given = meta or {}
-    ui = given.get("ui")
+    metadata = meta or {}
+    ui = metadata.get("ui")
     named = (
-        given.get(OUTPUT_TEMPLATE),
+        metadata.get(OUTPUT_TEMPLATE),
         ui.get("resourceUri") if isinstance(ui, Mapping) else None,
-        given.get(RESOURCE_URI),
+        metadata.get(RESOURCE_URI),
     )
     return tuple(dict.fromkeys(uri for uri in named if isinstance(uri, str)))
 

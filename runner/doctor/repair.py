@@ -1,9 +1,9 @@
-"""`runner doctor --repair` and `--verify`: what became of the store; what can be mended is.
+"""`runner doctor --repair` and `--verify`: verification and repair of the store.
 
 Removed are left-over bytes and what has expired. Files whose bytes are gone are named and stay listed:
 only their owner can say whether to put them again or to remove them.
 
-Source: `docs/store.md`.
+Source: `docs/operating.md`, "The store".
 """
 
 import asyncio

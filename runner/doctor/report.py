@@ -154,8 +154,8 @@ def reflinks(source: Path, target: Path) -> bool:
 def _tier(settings: Settings, offered: Probe) -> Tier | None:
     if settings.isolation == "auto":
         return next((tier for tier in AUTO if not offered.missing(tier)), None)
-    asked = Tier(settings.isolation)
-    return None if offered.missing(asked) else asked
+    wanted = Tier(settings.isolation)
+    return None if offered.missing(wanted) else wanted
 
 
 def _machine(offered: Probe) -> Iterator[DoctorLine]:
@@ -202,12 +202,12 @@ def _tiers(settings: Settings, offered: Probe, force: Tier | None) -> Iterator[D
         elif not faults:
             yield DoctorLine(section="tiers", name=tier.value, level=Level.OK, detail="available")
         elif wanted and (tier is Tier.PROCESS or settings.isolation != "auto"):
-            asked = settings.isolation != "auto"
+            is_chosen = settings.isolation != "auto"
             yield DoctorLine(
                 section="tiers",
                 name=tier.value,
                 level=Level.MISSING,
-                detail="asked for, not available" if asked else "not available, and no other either",
+                detail="asked for, not available" if is_chosen else "not available, and no other either",
                 cure="; ".join(faults),
             )
         else:
@@ -216,20 +216,20 @@ def _tiers(settings: Settings, offered: Probe, force: Tier | None) -> Iterator[D
 
 def _reuse(settings: Settings) -> str:
     """Return how long a process of a user lives, and for which tools that is otherwise."""
-    kept, single = "stay with their user between calls", "serve one call each"
+    shared, single = "stay with their user between calls", "serve one call each"
     usual = settings.worker_reuse
     others = sorted(name for name, tool in settings.tools.items() if tool.worker_reuse not in (None, usual))
-    said = f"{single if usual == 'call' else kept} (worker_reuse = {usual})"
-    return f"{said}; not so for {', '.join(others)}" if others else said
+    detail = f"{single if usual == 'call' else shared} (worker_reuse = {usual})"
+    return f"{detail}; not so for {', '.join(others)}" if others else detail
 
 
 def _jobs(settings: Settings) -> str:
     """Return whether anything may go on between calls, and for which tools that is otherwise."""
     usual = settings.lets_go_on()
     others = sorted(name for name in settings.tools if settings.lets_go_on(name) != usual)
-    said = "go on between calls where a tool asks for it" if usual else "nothing goes on between calls"
-    said += f" (background_jobs = {str(settings.background_jobs).lower()})"
-    return f"{said}; not so for {', '.join(others)}" if others else said
+    detail = "go on between calls where a tool asks for it" if usual else "nothing goes on between calls"
+    detail += f" (background_jobs = {str(settings.background_jobs).lower()})"
+    return f"{detail}; not so for {', '.join(others)}" if others else detail
 
 
 def _folders(settings: Settings) -> Iterator[DoctorLine]:
@@ -299,15 +299,17 @@ def _records(settings: Settings, *, whole: bool) -> DoctorLine:
 def _local_store(settings: Settings) -> Iterator[DoctorLine]:
     if settings.store_scheme == "s3":
         found = Spool(settings.spool_path).unsure()
-        cure = "they are kept and not sent; docs/s3.md says what to do with them"
+        cure = "they are kept and not sent; docs/operating.md says what to do with them"
         if found:
             detail = f"{len(found)} waiting files have no record that can be read: {', '.join(found[:3])}"
             yield DoctorLine(section="store", name="spool", level=Level.NOTE, detail=detail, cure=cure)
         return
     if settings.store_scheme != "file":
-        kept = "as long as the process that keeps them" if settings.store_scheme == "memory" else "not at all"
+        lifetime = (
+            "as long as the process that keeps them" if settings.store_scheme == "memory" else "not at all"
+        )
         yield DoctorLine(
-            section="store", name="files", level=Level.OK, detail=f"{settings.store} keeps them {kept}"
+            section="store", name="files", level=Level.OK, detail=f"{settings.store} keeps them {lifetime}"
         )
         return
     try:
@@ -427,13 +429,13 @@ def _versions() -> Iterator[DoctorLine]:
 def _secrets(settings: Settings) -> Iterator[DoctorLine]:
     for name, secret in settings.secrets.items():
         fault = secret_fault(name, secret)
-        said = f"{name}, for {', '.join(secret.tools)}"
+        detail = f"{name}, for {', '.join(secret.tools)}"
         yield DoctorLine(
             section="configuration",
             name="secret",
             level=Level.MISSING if fault else Level.OK,
-            detail=fault or f"{said}: {secret.report}",
-            cure=f"the server does not start without it; mend it, or take [secrets.{name}] out"
+            detail=fault or f"{detail}: {secret.report}",
+            cure=f"the server does not start without it; fix it, or take [secrets.{name}] out"
             if fault
             else None,
         )

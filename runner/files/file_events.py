@@ -33,17 +33,17 @@ def tell(events: Events, change: FileChange) -> None:
             "type": REMOVED if change.gone else STORED,
             "artifact": record.ref.model_dump(mode="json"),
             "uri": f"artifact://{record.id}",
-            "origin": record.said.origin.value,
-            **({} if change.gone else _kept(record)),
+            "origin": record.metadata.origin.value,
+            **({} if change.gone else _stored_file(record)),
         }
     ]
-    if record.said.origin is Origin.UPLOADED and not change.gone:
+    if record.metadata.origin is Origin.UPLOADED and not change.gone:
         messages.append({"type": "files_update", "files": [_file(record)], "display": {"open": False}})
     for event in messages:
         events.publish(event, user=home_segment(change.user), session=change.session)
 
 
-def _kept(record: Record) -> dict[str, Any]:
+def _stored_file(record: Record) -> dict[str, Any]:
     return {
         "content_type": record.mime,
         "created": record.created.isoformat(),

@@ -337,7 +337,7 @@ class MyFiles:
     async def all(self) -> Sequence[Record]:
         """Return all files, by name. Observations are not files."""
         found = await self.library.store.list(scope=self.scope)
-        return [record for record in found if record.said.retention is Retention.FILES]
+        return [record for record in found if record.metadata.retention is Retention.FILES]
 
     async def sizes(self) -> Sequence[int]:
         """Return the length of each content that counts against the quota of the user."""
@@ -365,7 +365,7 @@ class MyFiles:
 
     async def remove_found(self, record: Record) -> bool:
         """Remove a file that was found, and no other that has its name by now; say whether it was there."""
-        if record.said.retention is not Retention.FILES:
+        if record.metadata.retention is not Retention.FILES:
             return False
         removed = await self.library.store.delete(record.id, scope=self.scope, name=record.name)
         if removed:

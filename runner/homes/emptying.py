@@ -30,16 +30,16 @@ class Emptied:
 
     Attributes:
         removed: How many files, links and folders are gone.
-        kept: Why something is still there, by name, the first few; empty if all is gone.
+        reasons: Why something is still there, by name, the first few; empty if all is gone.
     """
 
     removed: int = 0
-    kept: dict[str, str] = field(default_factory=dict)
+    reasons: dict[str, str] = field(default_factory=dict)
 
     def keep(self, name: str, reason: OSError | str) -> None:
         """Note what could not be removed."""
-        if len(self.kept) < _MAX_REASONS:
-            self.kept[name] = reason if isinstance(reason, str) else reason.strerror or str(reason)
+        if len(self.reasons) < _MAX_REASONS:
+            self.reasons[name] = reason if isinstance(reason, str) else reason.strerror or str(reason)
 
 
 def empty(folder_fd: int) -> Emptied:
@@ -53,7 +53,7 @@ def empty(folder_fd: int) -> Emptied:
     try:
         top = reopen_folder(folder_fd)
     except OSError as error:
-        return Emptied(kept={".": error.strerror or str(error)})
+        return Emptied(reasons={".": error.strerror or str(error)})
     removed = 0
     try:
         # A pass that removed nothing is the last. So many are needed only where someone still writes.
@@ -63,7 +63,7 @@ def empty(folder_fd: int) -> Emptied:
                 _remove(top, name, result)
             removed += result.removed
             if not result.removed:
-                return Emptied(removed, result.kept)
+                return Emptied(removed, result.reasons)
         return Emptied(removed, {".": "it is filled faster than it can be emptied"})
     finally:
         os.close(top)

@@ -202,7 +202,7 @@ class Homes:
             for segment in self._segments(root_fd):
                 try:
                     with self._opened(root_fd, segment) as held:
-                        if held is not None and locks.try_lock(held) and not self._is_kept(held, segment):
+                        if held is not None and locks.try_lock(held) and not self._is_in_use(held, segment):
                             swept[segment] = self._clear(root_fd, held, segment)
                 except HomeError as error:
                     log.warning("home not swept", extra={"segment": segment, "reason": str(error)})
@@ -227,13 +227,13 @@ class Homes:
         except (OSError, HomeError) as error:
             log.warning("home cannot be kept", extra={"segment": segment, "reason": str(error)})
 
-    def _is_kept(self, held: int, segment: str) -> bool:
+    def _is_in_use(self, held: int, segment: str) -> bool:
         note = self._notes.read(held, segment)
-        return note is not None and note.is_kept
+        return note is not None and note.is_in_use
 
     def _leave(self, root_fd: int, held: int, segment: str) -> None:
         """Let go of a home that nobody else holds: empty it, unless a session counts on it."""
-        if not self._is_kept(held, segment):
+        if not self._is_in_use(held, segment):
             self._clear(root_fd, held, segment)
         elif self.lender is not None:
             # Ours meanwhile: a runner that is lent nothing takes no home of somebody's.
@@ -295,7 +295,7 @@ class Homes:
                 self._check_ownerless(fd, segment)
                 note = HomeNote(segment=segment)
                 self._notes.write(fd, note)
-            if not note.is_kept:
+            if not note.is_in_use:
                 _empty(fd, segment)
             _give(fd, owner)
         except OSError as error:
@@ -400,6 +400,6 @@ def _give(fd: int, owner: int) -> None:
 
 def _empty(fd: int, segment: str) -> Emptied:
     result = empty(fd)
-    if result.kept:
-        log.warning("home not emptied", extra={"segment": segment, "kept": dict(result.kept)})
+    if result.reasons:
+        log.warning("home not emptied", extra={"segment": segment, "kept": dict(result.reasons)})
     return result

@@ -62,7 +62,7 @@ class HomeNote:
             raise ValueError("no note of a home") from error
 
     @property
-    def is_kept(self) -> bool:
+    def is_in_use(self) -> bool:
         """True if a session that goes on later counts on the home."""
         return self.kept_until > time.time()
 

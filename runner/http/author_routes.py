@@ -1,8 +1,8 @@
 """HTTP routes that a tool file adds to its server (`custom_route`), answered in a worker of its user.
 
-The host knows their paths only, and knows them behind all of its own. Who may call the tools may ask, and
-nobody else. What comes back was made by code of an author, on the origin of this server's own pages: so a
-browser gets it in a sandbox, without a cookie, and with the headers that are harmless there.
+The host knows only their paths, and its own routes have precedence. Callers of the tools may use them, and
+nobody else. The response is made by an author's code, on the origin of this server's own pages: so a browser
+gets it in a sandbox, without a cookie, and with harmless headers only.
 
 Source: Content Security Policy Level 3, `sandbox`; `docs/serving.md`.
 """
@@ -64,7 +64,7 @@ class AuthorRoutes(BaseRoute):
         return self._compiled
 
     def url_path_for(self, name: str, /, **path_params: Any) -> Any:
-        """Name no address: the host builds none, and the router goes on to the next route."""
+        """Raise `NoMatchFound`: the host builds no URLs, and the router tries the next route."""
         raise NoMatchFound(name, path_params)
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -96,7 +96,7 @@ def compiled(known: Known) -> list[Route]:
 
 
 def hidden(known: Known, before: Sequence[BaseRoute]) -> list[str]:
-    """Return the paths that are never asked for, because a route of the host comes first."""
+    """Return the paths that are unreachable, because a route of the host has precedence."""
     scopes = [
         (path, {"type": "http", "method": method, "path": path, "root_path": "", "headers": []})
         for path, methods in known

@@ -1,4 +1,4 @@
-"""Browser sessions: `POST /api/session` sets the cookie by which a browser is known, `DELETE` takes it away.
+"""Browser sessions: `POST /api/session` sets the cookie that identifies a browser, `DELETE` removes it.
 
 A client that may call starts one, with a bearer token where the server requires it. The cookie
 holds a token of its own, never the one it was made for; no script can read it, no other site's page can
@@ -125,7 +125,7 @@ async def begin_session(site: Site, user: User, token: AccessToken | None = None
 
 
 def _noted(site: Site, user: User, token: AccessToken | None, now: float) -> tuple[Login, str]:
-    """Note that a session holds; return what was noted, and what proves it."""
+    """Record a session; return its note and its proof."""
     if token is not None:
         made_from = Login(end=0, token_end=token.expires_at or 0, token=token_print(token.token))
     else:

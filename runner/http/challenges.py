@@ -1,7 +1,7 @@
 """Requirements of a token on every route, and the challenge without a valid one.
 
-FastMCP asks for the scopes of `auth.required_scopes` on `/mcp` only; files and events are asked for here. And
-a refused client learns where this server's metadata is, and so where to log in.
+FastMCP requires the scopes of `auth.required_scopes` on `/mcp` only; this module requires them for files and
+events. The challenge has the URL of this server's metadata, and so the place to log in.
 
 Source: RFC 6750, section 3; RFC 9728, section 5.1; MCP specification 2025-11-25, "Authorization".
 """

@@ -64,7 +64,7 @@ class Site:
         object.__setattr__(self, "own_paths", OwnPaths.of(self.settings, self.named_files))
 
     def prepare(self, settings: Settings) -> Callable[[], Sequence[str]]:
-        """Return what takes over settings that are in force from now on."""
+        """Return a function that applies changed settings."""
 
         def take() -> Sequence[str]:
             object.__setattr__(self, "settings", with_live(self.settings, settings))

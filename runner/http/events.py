@@ -1,6 +1,6 @@
-"""`GET /events`: what happens to a user's files and calls, as server-sent events.
+"""`GET /events`: changes of a user's files and calls, as server-sent events.
 
-The stream is for one user's interfaces. It hears of all sessions of the user, or with `?session=` of one.
+The stream is for one user's interfaces. It covers all sessions of the user, or with `?session=` one.
 Events describe files and never hold them. Nothing is repeated: a page that reconnects requests the
 list of files again.
 
@@ -67,7 +67,7 @@ async def _frames(site: Site, user: User, session: str | None) -> AsyncIterator[
 
 
 def _lost(subscription: Subscription, known: int) -> tuple[int, int]:
-    """Return how many events were lost in all, and how many since the listener was told."""
+    """Return the number of lost events in total, and since the last notice."""
     return subscription.missed, subscription.missed - known
 
 

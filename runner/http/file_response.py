@@ -53,7 +53,7 @@ class UnsatisfiableRangeError(ValueError):
 
 
 def parse_range(header: str | None, size: int) -> tuple[int, int] | None:
-    """Return first and last byte of the one range asked for, or None for the whole file.
+    """Return first and last byte of the one requested range, or None for the whole file.
 
     Several ranges, and units other than bytes, are answered with the whole file, as the RFC allows.
 
@@ -121,7 +121,7 @@ class _Begun:
         await self.whole.copy_to(fd)
 
 
-async def _begun(content: Content) -> Content:
+async def _start(content: Content) -> Content:
     rest = aiter(content)
     return _Begun(size=content.size, first=await anext(rest, b""), rest=rest, whole=content)
 
@@ -147,7 +147,7 @@ class OpenedResponse:
                 content = await stack.enter_async_context(self.opened)
                 if scope["method"] != "HEAD":
                     # What is damaged in its first piece, as small files are, is refused in words.
-                    content = await _begun(content)
+                    content = await _start(content)
                 response = self.shaped(content)
             except CallError as error:
                 response = gone() if error.code is Code.E_FILE_NOT_FOUND else failed(self.file.id, error)
@@ -159,7 +159,7 @@ class OpenedResponse:
 
 
 def file_response(request: Request, files: MyFiles, file: Record) -> OpenedResponse | Response:
-    """Return the answer with the bytes of a file, or with the range that is asked for.
+    """Return the response with a file's bytes, or with the requested range.
 
     A browser that would make them part of a page is refused.
     """

@@ -1,6 +1,6 @@
-"""My Files over HTTP: list, put, read, remove, and make links for those who have no login.
+"""My Files over HTTP: list, put, read, remove, and create download links that need no login.
 
-An upload is answered when the store has it on disk, and not before.
+An upload is answered once the store has it on disk.
 
 Source: requirements S0-54, S0-75, S1-18 to S1-20, S4-78, S4-97; rule H1 of the conformance cases;
 `docs/serving.md`.
@@ -158,14 +158,14 @@ def _limit(request: Request) -> int | None:
 
 
 def _shown(file: Record) -> dict[str, Any]:
-    """Return of a file what its user may know."""
+    """Return the facts of a file for its user."""
     return {
         "key": file.id,
         "filename": file.shown,
         "content_type": media_type(file.mime),
         "size": file.size,
         "sha256": file.sha256,
-        "origin": file.said.origin.value,
+        "origin": file.metadata.origin.value,
         "created": file.created.isoformat(),
         "expires_at": file.expires_at.isoformat() if file.expires_at else None,
         "uri": f"artifact://{file.id}",
@@ -186,7 +186,7 @@ def _json(file: Record, content: Content) -> Response:
 
 
 def _ordered(order: object) -> tuple[bool, float]:
-    """Read what is asked of a link."""
+    """Read the options of a requested link."""
     if isinstance(order, dict) and order.keys() <= {"single_use", "ttl_s"}:
         once, ttl_s = order.get("single_use", False), order.get("ttl_s", LINK_S)
         is_number = isinstance(ttl_s, int | float) and not isinstance(ttl_s, bool)

@@ -1,12 +1,12 @@
 """Callers named by a gateway's header, accepted from the gateway only.
 
-The gateway has logged its user in and names him in a header. Anybody can send a header, so it counts only on
-a connection that comes from an address that the operator named, or whose client certificate carries a name
-that he named, or both where both are asked for; from others it is refused, and the log says so. What counts
-is who is connected, never what `X-Forwarded-For` says of where a request came from.
+The gateway has authenticated its user and names the user in a header. Anybody can send a header, so it is
+accepted only on a connection from a configured address, or with a client certificate of a configured name,
+or both if both are set. From others it is refused and logged. Only the connected peer counts, never
+`X-Forwarded-For`.
 
-A request that counts goes on with a pass in place of a token, so that it is checked, counted and shared out
-as every other. The header goes no further.
+An accepted request continues with a pass in place of a token, so that the same checks and limits apply to it
+as to others. The header is dropped.
 
 Source: RFC 7239, section 8.1; RFC 9700, 4.13; `docs/serving.md`.
 """
@@ -54,7 +54,7 @@ class TlsConnection(HttpToolsProtocol):
 
 
 class Peers:
-    """Middleware in front of whatever believes forwarded addresses: it notes who really is connected.
+    """Middleware that records the real peer address, before forwarded addresses are applied.
 
     Args:
         app: The application.
@@ -84,7 +84,7 @@ class Gateway:
         self._networks = [ip_network(each) for each in settings.auth.gateway_addresses]
         self._names = wanted_names(settings.auth.gateway_names)
         checks = {"auth.gateway_addresses": self._networks, "auth.gateway_names": self._names}
-        self._asked = ", ".join(setting for setting, values in checks.items() if values)
+        self._required_settings = ", ".join(setting for setting, values in checks.items() if values)
         self._give = give
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -108,7 +108,7 @@ class Gateway:
             note_wrong(Request(scope), "header")
             sentence = (
                 f"{self._shown} is taken from this server's gateway only; connect through it "
-                f"(operator: {self._asked})"
+                f"(operator: {self._required_settings})"
             )
             await refused(403, sentence)(scope, receive, send)
             return

@@ -1,11 +1,11 @@
 """The bytes of request bodies in flight: bounded for each user, for clients without one, and in all.
 
-A body is counted as it is received, until its request ends: most routes need it whole, and the call that it
-begins holds it. What a route reads with `streamed`, to write it to disk, is not held. A body that stalls is
-refused, and its bytes are released.
+A body is counted as it is received, until its request ends: most routes need all of it in memory, and so does
+the call that it starts. Bodies that a route streams to disk (`streamed`) are not counted. A body that stalls
+is refused, and its bytes are released.
 
-Nothing is reserved by what a client announces, so nobody takes room by announcing it. One user never holds
-more than is left to all others: as the total fills up, each gets less, and a small request still passes.
+An announced length reserves nothing. One user never holds more than is left for all others: as the total
+grows, each user's share shrinks, and small requests still pass.
 
 Source: RFC 9110, 15.5.9 (408) and 15.5.14 (413); RFC 6585, section 4 (429).
 """

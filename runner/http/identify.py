@@ -6,9 +6,9 @@
 3. Otherwise `runner.users.identity` says whether requests without a token have a user: the one the server is
    bound to, or on a loopback address the user of the operating system.
 
-In the last two nothing in the request proves who wants it: a browser adds the cookie, and reaches the
-address, for any page. So such a request must come from a page of this server, from none, or from an
-origin that the operator named.
+The last two prove nothing about the page that sends the request: a browser adds the cookie, and reaches the
+address, for any page. So such a request must be sent by a page of this server, by no page, or from a
+configured origin.
 
 Source: W3C Fetch Metadata; RFC 6265bis, 4.1.3 (names of cookies); architecture, decision "Identity";
 `docs/serving.md`.
@@ -62,7 +62,7 @@ _OF_THIS_SERVER = ("same-origin", "none")
 
 
 async def identify(site: Site, request: Request) -> User:
-    """Return who a request comes from.
+    """Return the caller of a request.
 
     Raises:
         Refusal: 401 where nobody is named, 403 where it is not for this user or from a foreign page.
@@ -85,7 +85,7 @@ async def identify(site: Site, request: Request) -> User:
 
 
 async def with_session(site: Site, request: Request) -> User:
-    """Return who a request comes from, in a session.
+    """Return the caller of a request, in a session.
 
     Raises:
         Refusal: As from `identify`; 401 where there is no session.
@@ -146,7 +146,7 @@ def browser_session(settings: ServerSettings, tokens: Tokens, request: Request, 
 
 
 def login_of(site: Site, user: User) -> Login | None:
-    """Return what is noted of a browser session, or None if it has ended, or the token it was made from."""
+    """Return the note of a browser session; None if the session or its token has ended."""
     login = site.logins.of(user)
     if login is None or login.end <= site.clock():
         return None
@@ -155,7 +155,7 @@ def login_of(site: Site, user: User) -> Login | None:
 
 
 async def of_page(site: Site, request: Request, *, closed: str = ENDED) -> User:
-    """Return whose page of this server sent a request; only its cookie counts.
+    """Return the user of the page that sent a request, by its cookie only.
 
     Args:
         site: The server.

@@ -1,6 +1,6 @@
 """Downloads: `GET /api/files/download/{key}?token=…` streams one stored file to the holder of its token.
 
-The token is the permission, so a request needs no cookie and no login; it opens one file of one user
+The token is the permission, so a request needs neither cookie nor login. It opens one file of one user
 until it expires, or once.
 
 Source: requirements S0-52, S0-53; rule H2 of the conformance cases; `docs/serving.md`.

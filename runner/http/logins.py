@@ -1,13 +1,11 @@
 """Valid browser sessions: a note for each; a cookie without its note is refused.
 
-A cookie is signed, so on its own it would hold to its end, wherever a copy of it is. So a session holds only
-as long as its note is there, which is taken away when the user logs out. That needs no room, holds for every
-process with the same state folder and after a restart, and removing the notes logs everybody out:
-nothing that gets lost lets anybody in.
+A cookie is signed, so each copy of it would stay valid until it expires. So a session is valid only as long
+as its note exists, and a logout removes the note. Notes need no disk blocks, hold for every process with the
+same state folder and after a restart, and removing them logs everybody out: a loss never grants access.
 
-A note is a symbolic link that leads nowhere: it is there as a whole or not at all, and takes no block of a
-disk that is full. It says when the session ends, when the token ends that it was made from, and which that
-was.
+A note is a dangling symbolic link: it is created atomically, and takes no block of a full disk. It holds the
+expiry of the session, the expiry of its token, and the id of that token.
 
 Source: symlink(7); `docs/serving.md`.
 """
@@ -62,7 +60,7 @@ class Logins:
         self._folder = state_dir / _FOLDER
 
     def note(self, user: User, login: Login, *, now: float) -> None:
-        """Note that a session holds, in place of what was noted of it before.
+        """Record a session, replacing its earlier note.
 
         Raises:
             OSError: It cannot be noted; then it does not hold.
@@ -76,7 +74,7 @@ class Logins:
         os.rename(unfinished, path)
 
     def of(self, user: User) -> Login | None:
-        """Return what is noted of the session that `user` speaks in; None where it does not hold."""
+        """Return the note of the session of `user`; None if it is not valid."""
         return _read(self._path(user))
 
     def end(self, user: User) -> None:
@@ -119,7 +117,7 @@ class Logins:
         return self._folder / _name(user.name) / _name(user.session or "")
 
     def _make_room(self, path: Path, now: float) -> None:
-        """Remove what has ended of one user's notes, and the one that ends first if there are too many."""
+        """Remove expired notes of a user, and the one that expires first if there are too many."""
         held: list[tuple[int, Path]] = []
         for each in path.parent.iterdir():
             login = _read(each)
@@ -140,7 +138,7 @@ def _name(text: str) -> str:
 
 
 def _is_abandoned(note: Path) -> bool:
-    """Return whether nobody will put an unfinished note in its place any more: who made it has ended."""
+    """Return whether an unfinished note is abandoned: its process has ended."""
     with contextlib.suppress(FileNotFoundError):
         made = note.lstat()
         return stat.S_ISLNK(made.st_mode) and time.time() - made.st_mtime > _ABANDONED_AFTER_S
@@ -148,7 +146,7 @@ def _is_abandoned(note: Path) -> bool:
 
 
 def _clear_way(path: Path) -> None:
-    """Set aside what stands at a note's path and is not one; readers treat it as no session."""
+    """Set aside anything at a note's path that is not a note; readers treat it as no session."""
     if os.path.lexists(path) and not path.is_symlink():
         with holding(path.parent):
             if os.path.lexists(path) and not path.is_symlink():

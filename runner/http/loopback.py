@@ -1,11 +1,11 @@
 """The private door for tools: a loopback address of this host that serves downloads and nothing else.
 
-A tool that is given a link must be able to fetch it, and must reach nothing more: not `/mcp`, not the
-pages. So the link leads to a listener of its own, on a port that the kernel chose, which knows one
-route. It is the one address that the worker's policy lets it reach; the token in the link says which file.
+A tool that gets a link must be able to fetch it, and must reach nothing more: not `/mcp`, not the pages. So
+the link leads to a separate listener with one route, on a port chosen by the kernel. The worker's policy
+allows only that address; the token in the link identifies the file.
 
-Connections cost descriptors of the host, and a tool may have as many as it likes. So each caller, which
-is known by the loopback address it comes from, has a share, and all of them together have a bound.
+Connections cost descriptors of the host, and a tool may open any number. So each caller, identified by its
+loopback source address, has a share, and all together have a limit.
 
 Source: requirements S0-49 to S0-53 and S0-58; architecture, decision "Network".
 """
@@ -101,7 +101,7 @@ class Loopback:
         return f"http://{LOOPBACK}:{self.port}"
 
     async def close(self) -> None:
-        """Answer what is under way, for a moment, and stop."""
+        """Answer requests in flight for a moment, and stop."""
         self._server.should_exit = True
         await asyncio.wait({self._task}, timeout=2 * _STOP_S)
         self._task.cancel()

@@ -64,7 +64,7 @@ class FormFile:
             raise Refusal(400, f"this is not a multipart form: {error}") from error
 
     def feed(self, chunk: bytes) -> bytes:
-        """Take the next piece of the form; return what it has of the file.
+        """Parse the next piece of the form; return its bytes of the file.
 
         Raises:
             Refusal: This is not a form, or it has a second file.

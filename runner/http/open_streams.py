@@ -1,6 +1,6 @@
-"""Answers that stay open by themselves, and their end: events, what a server tells a session, a subscription.
+"""Long-lived responses and their end: events, notifications of a session, subscriptions.
 
-A call is answered when its tool has ended. These would go on for as long as their clients like.
+The response to a call ends with its tool. These would last as long as their clients stay connected.
 
 Source: MCP specification 2025-11-25 and 2026-07-28, "Streamable HTTP".
 """
@@ -18,12 +18,12 @@ _LISTENS = (b"mcp-method", b"subscriptions/listen")
 
 
 def stays_open(scope: Scope) -> bool:
-    """Return whether the answer to a request may be a stream that does not end by itself."""
+    """Return whether the response to a request may be a long-lived stream."""
     return scope["type"] == "http" and (scope["method"] == "GET" or _LISTENS in scope["headers"])
 
 
 async def answer_until_ended(
-    app: ASGIApp, scope: Scope, receive: Receive, send: Send, begun: Callable[[anyio.CancelScope], None]
+    app: ASGIApp, scope: Scope, receive: Receive, send: Send, on_start: Callable[[anyio.CancelScope], None]
 ) -> None:
     """Answer a request; a stream is closed in order where it is ended early.
 
@@ -32,7 +32,7 @@ async def answer_until_ended(
         scope: Of the request.
         receive: Receives from the client.
         send: Sends to it.
-        begun: Is given what ends the answer, once that has turned out to be a stream. A file is handed out
+        on_start: Is given what ends the answer, once that has turned out to be a stream. A file is handed out
             whole: that ends by itself.
     """
     has_ended = False
@@ -42,7 +42,7 @@ async def answer_until_ended(
             nonlocal has_ended
             if message["type"] == "http.response.start":
                 if not any(name.lower() == b"content-length" for name, _ in message["headers"]):
-                    begun(ends)
+                    on_start(ends)
             elif not message.get("more_body"):
                 has_ended = True
             await send(message)
@@ -73,12 +73,12 @@ class OpenStreams:
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         mine: list[anyio.CancelScope] = []
 
-        def begun(ends: anyio.CancelScope) -> None:
+        def register(ends: anyio.CancelScope) -> None:
             mine.append(ends)
             self._open.add(ends)
 
         try:
-            await answer_until_ended(self._app, scope, receive, send, begun)
+            await answer_until_ended(self._app, scope, receive, send, register)
         finally:
             self._open.difference_update(mine)
             if not self._open:

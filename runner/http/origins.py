@@ -1,9 +1,9 @@
 """Allowed `Host` and `Origin` of the HTTP server, against DNS rebinding and foreign web pages.
 
-FastMCP's guard looks at `Host`: the server's own address, the loopback names and `allowed_hosts` are
-answered to. It lets pages of every port of this machine in, and compares by patterns. So `Origin` is looked
-at here, in front of it, on every route and whatever else a request proves: a page of this server, or an
-origin that stands in `allowed_origins`, each exactly as a browser writes it. Other clients send none.
+FastMCP's guard checks `Host`: the server's own address, the loopback names and `allowed_hosts` are accepted.
+But it accepts pages of every port of this machine, and matches patterns. So `Origin` is checked here first,
+on every route and with any credentials: it must be the origin of this server or one of `allowed_origins`,
+exactly as a browser sends it. Other clients send none.
 
 Source: MCP specification 2025-11-25, "Transports", security warning; RFC 6454, section 6; `docs/serving.md`.
 """
@@ -110,7 +110,7 @@ class KnownOrigins:
 
 
 def for_pages(settings: ServerSettings) -> list[Middleware]:
-    """Return what lets pages of allowed origins read answers, and answers their preflight requests.
+    """Return the CORS middleware for allowed origins.
 
     Cookies are not among what they may send: such a page has a token.
     """
@@ -128,7 +128,7 @@ def for_pages(settings: ServerSettings) -> list[Middleware]:
 
 
 class HostGuard(HostOriginGuardMiddleware):
-    """FastMCP's guard, which is not asked again for what it has let pass.
+    """FastMCP's guard, with a cache of accepted requests.
 
     What it decides by is the same in every request of a client, and to take it apart takes longer than all
     else that is checked of one.
@@ -157,7 +157,7 @@ class HostGuard(HostOriginGuardMiddleware):
 
 
 def _decides(scope: Scope) -> tuple[object, ...]:
-    """Return all of a request that FastMCP's guard looks at."""
+    """Return the parts of a request that FastMCP's guard checks."""
     named = [(name, value) for name, value in scope["headers"] if name in _DECIDING]
     return (scope.get("scheme"), *(scope.get("server") or ()), *named)
 

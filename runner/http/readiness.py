@@ -1,7 +1,7 @@
 """Readiness for calls, as answered by `/readyz` at any rate of requests.
 
-Each part is asked at most once a second, by one task at a time, and nobody waits for it for long: what
-takes its time is answered from the last look, while that is not too old.
+Each part is checked at most once a second, by one task at a time, and no request waits for it for long: while
+a check is slow, the last result is used, unless it is too old.
 """
 
 import asyncio
@@ -35,34 +35,34 @@ _MIB = 1024 * 1024
 
 @dataclass(slots=True, eq=False)
 class _Part:
-    """One thing to ask, and what it said last."""
+    """One check and its last result."""
 
     name: str
     ask: Ask
     _asking: "asyncio.Task[Mapping[str, str]] | None" = field(init=False, default=None)
-    _said: Mapping[str, str] = field(init=False, default_factory=dict)
-    _said_at: float = field(init=False, default=float("-inf"))
+    _faults: Mapping[str, str] = field(init=False, default_factory=dict)
+    _checked_at: float = field(init=False, default=float("-inf"))
 
     async def faults(self) -> Mapping[str, str]:
-        """Return what is wrong, by part."""
-        if time.monotonic() - self._said_at < _FRESH_S:
-            return self._said
+        """Return the faults, by part."""
+        if time.monotonic() - self._checked_at < _FRESH_S:
+            return self._faults
         if self._asking is None:
             self._asking = asyncio.create_task(self._ask())
         await asyncio.wait({self._asking}, timeout=_PATIENCE_S)
-        if time.monotonic() - self._said_at < _STALE_S:
-            return self._said
+        if time.monotonic() - self._checked_at < _STALE_S:
+            return self._faults
         return {self.name: "it could not be checked yet: the check takes unusually long; ask again"}
 
     async def _ask(self) -> Mapping[str, str]:
         try:
-            self._said = await self.ask()
+            self._faults = await self.ask()
         except OSError as error:
-            self._said = {self.name: f"it could not be checked: {error.strerror}"}
+            self._faults = {self.name: f"it could not be checked: {error.strerror}"}
         finally:
             self._asking = None
-        self._said_at = time.monotonic()
-        return self._said
+        self._checked_at = time.monotonic()
+        return self._faults
 
 
 class Checked(Protocol):
@@ -104,9 +104,9 @@ class Readiness:
         stopping: Callable[[], str | None] = lambda: None,
         identity: Callable[[], Awaitable[str | None]] | None = None,
     ) -> None:
-        async def kept() -> Mapping[str, str]:
-            said = await store.fault()
-            return {} if said is None else {"store": said}
+        async def store_fault() -> Mapping[str, str]:
+            fault = await store.fault()
+            return {} if fault is None else {"store": fault}
 
         async def disk() -> Mapping[str, str]:
             return await asyncio.to_thread(_disk_faults, settings.state_dir, settings.homes)
@@ -123,7 +123,7 @@ class Readiness:
         self._own_paths = own_paths
         self._parts = (
             _Part("tools", tools),
-            _Part("store", kept),
+            _Part("store", store_fault),
             _Part("state", disk),
             _Part("keys", keys),
             _Part("identity", issuer),
@@ -133,7 +133,7 @@ class Readiness:
     def of_site(
         cls, site: Site, *, identity: Callable[[], Awaitable[str | None]] | None = None
     ) -> "Readiness":
-        """Return what says it of a server over HTTP."""
+        """Return the checks of a server over HTTP."""
         return cls(
             site.settings,
             tools=site.faults,
@@ -146,7 +146,7 @@ class Readiness:
 
     @classmethod
     def of_services(cls, services: Checked) -> "Readiness":
-        """Return what says it of a server that nobody logs in to: over stdio, or a worker node."""
+        """Return the checks of a server without logins: over stdio, or a worker node."""
         return cls(
             services.settings,
             tools=services.faults,
@@ -164,7 +164,7 @@ class Readiness:
         found: dict[str, str] = {}
         for faults in await asyncio.gather(*(part.faults() for part in self._parts)):
             found |= faults
-        return {name: str(self._own_paths.without(said)) for name, said in found.items()}
+        return {name: str(self._own_paths.without(fault)) for name, fault in found.items()}
 
 
 def _disk_faults(state: Path, homes: Path) -> Mapping[str, str]:

@@ -1,7 +1,7 @@
 """Bounds of what one user has in flight: requests (open streams, uploads, calls that wait) and their bodies.
 
-It stands behind the check of tokens, since only then is known whose a request is; `runner.http.connections`
-bounds what comes before. Whether the server is well can always be asked.
+It applies after the check of tokens, since the user is unknown before; `runner.http.connections` limits
+connections before that. Health checks always pass.
 
 Source: RFC 6585, section 4 (429).
 """
@@ -28,7 +28,7 @@ MOST_REQUESTS = 100
 
 
 class RequestsPerUser:
-    """Middleware that refuses a request of a user who has too many under way.
+    """Middleware that refuses a request of a user with too many in flight.
 
     Args:
         app: The application.
@@ -97,7 +97,7 @@ def token_user(site: Site) -> str | None:
 
 
 def _user_of(site: Site, scope: Scope) -> str | None:
-    """Return whose request it is, if that can be said already."""
+    """Return the user of a request, if known."""
     user = token_user(site)
     if user is not None:
         return user

@@ -1,7 +1,7 @@
-"""Headers of every answer that keep this server apart: from pages of other sites, and from plain http.
+"""Headers of every response that isolate this server from pages of other sites and from plain http.
 
-What a page of another site may not read it could still show or run: a picture, a script. Without a header
-that says otherwise a browser loads such a thing with all that it sends by itself.
+A page of another site may embed a response that it cannot read: a picture, a script. Without these headers a
+browser would load it with the user's cookies.
 
 Source: WHATWG Fetch, "Cross-Origin-Resource-Policy header"; RFC 6797, sections 7.2 and 8.1.
 """

@@ -1,6 +1,6 @@
 """Common parts of files API answers: headers that keep it harmless, sentences of refusal.
 
-An answer may hold bytes that anybody made, so no browser is to run it, guess about it or keep it.
+A response may hold bytes from anybody, so no browser may run, sniff or cache it.
 
 Source: RFC 9110 section 15; the design's notes on shown content; requirements S0-52, S0-53.
 """
@@ -55,7 +55,7 @@ class Refusal(Exception):
 
 
 def refused(status: int, sentence: str, headers: Mapping[str, str] | None = None) -> JSONResponse:
-    """Return the answer that says why."""
+    """Return a refusal with its reason."""
     later = {"Retry-After": _RETRY_S[status]} if status in _RETRY_S else {}
     return JSONResponse(
         {"error": sentence}, status_code=status, headers={**SAFE_HEADERS, **later, **(headers or {})}
@@ -63,7 +63,7 @@ def refused(status: int, sentence: str, headers: Mapping[str, str] | None = None
 
 
 def of_call_error(error: CallError) -> Refusal:
-    """Return what an error of the store means for a request."""
+    """Return the response for an error of the store."""
     later = error.details.get("retry_after_seconds")
     # A number of ours; details of a tool could hold any text.
     headers = {"Retry-After": str(later)} if type(later) in (int, float) else {}
@@ -71,7 +71,7 @@ def of_call_error(error: CallError) -> Refusal:
 
 
 def refuses(own_paths: OwnPaths) -> Refuses:
-    """Return what answers requests that were refused: an exception handler of Starlette's.
+    """Return an exception handler for refused requests.
 
     Args:
         own_paths: What no client is told.
@@ -88,11 +88,11 @@ async def _refuse(own_paths: OwnPaths, _: Request, error: Exception) -> JSONResp
 
 async def fails(_: Request, error: Exception) -> JSONResponse:
     """Answer a request that failed for a fault of ours. An exception handler of Starlette's."""
-    told = unexpected(error)
-    return refused(500, f"{told.message}. {told.details['suggestion']}", {})
+    failure = unexpected(error)
+    return refused(500, f"{failure.message}. {failure.details['suggestion']}", {})
 
 
 async def left(request: Request, _error: Exception) -> Response:
-    """Answer nobody: the client left before its request had come. An exception handler of Starlette's."""
+    """Return an empty response: the client disconnected before its request was complete."""
     note_left(request.scope)
     return Response(status_code=400)

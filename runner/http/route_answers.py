@@ -62,7 +62,7 @@ def route_response(answer: Mapping[str, Any], *, method: str, url: str) -> Respo
         raise _wrong(f"with status {shown}; use one from 200 to 599")
     if len(headers) > ROUTE_HEADERS:
         raise _wrong(f"with {len(headers)} headers; at most {ROUTE_HEADERS} are sent")
-    total, kept = 0, dict[str, list[str]]()
+    total, collected = 0, dict[str, list[str]]()
     for header in headers:
         match header:
             case [str(name), str(value)]:
@@ -76,7 +76,7 @@ def route_response(answer: Mapping[str, Any], *, method: str, url: str) -> Respo
             )
         if name.lower() in _ALLOWED:
             in_latin_1 = value.encode("latin-1", "replace").decode("latin-1")
-            kept.setdefault(name.lower(), []).append(_UNPRINTABLE.sub("", in_latin_1).strip())
+            collected.setdefault(name.lower(), []).append(_UNPRINTABLE.sub("", in_latin_1).strip())
     try:
         content = b"" if status in _BODILESS else pybase64.b64decode(body, validate=True)
     except (ValueError, binascii.Error):
@@ -84,10 +84,10 @@ def route_response(answer: Mapping[str, Any], *, method: str, url: str) -> Respo
     is_bare = method == "HEAD" and status not in _BODILESS
     length = {"content-length": str(len(content))} if is_bare else None
     response = Response(b"" if is_bare else content, status_code=status, headers=length)
-    for name, values in kept.items():
+    for name, values in collected.items():
         # Of what can be said once only, proxies and browsers would believe different ones.
-        given = ", ".join(values) if name in _LISTS else values[0]
-        sent = _location(given, url) if name == "location" else _ALLOWED[name](given)
+        source = ", ".join(values) if name in _LISTS else values[0]
+        sent = _location(source, url) if name == "location" else _ALLOWED[name](source)
         if sent and not (status in _BODILESS and name in _OF_A_BODY):
             response.headers.append(name, sent)
     if "cache-control" not in response.headers:
@@ -114,15 +114,15 @@ def _location(value: str, url: str) -> str | None:
 
 
 def _cache_control(value: str) -> str:
-    """Return the directives that keep an answer with the user who got it: no shared cache has another's."""
-    kept = dict.fromkeys(
+    """Return cache directives that keep shared caches from storing a response."""
+    directives = dict.fromkeys(
         part
         for part in (each.strip().lower() for each in value.split(","))
         if _KEPT_DIRECTIVES.fullmatch(part)
     )
-    if not kept:
+    if not directives:
         return ""
-    return ", ".join(kept if {"private", "no-store"} & kept.keys() else ("private", *kept))
+    return ", ".join(directives if {"private", "no-store"} & directives.keys() else ("private", *directives))
 
 
 def _policy(value: str) -> str:

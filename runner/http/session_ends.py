@@ -1,4 +1,4 @@
-"""The end of an MCP session over HTTP, as its client says it: a `DELETE` of `/mcp` that is granted.
+"""The end of an MCP session over HTTP by its client: a successful `DELETE` of `/mcp`.
 
 Elsewhere the header only names a session of any user, and a `DELETE` removes one file.
 
@@ -17,7 +17,7 @@ _HEADER = "mcp-session-id"
 
 
 class SessionEnds:
-    """Middleware that tells of each session that a client has ended.
+    """Middleware that reports each session that a client has ended.
 
     Args:
         app: The application.
@@ -33,23 +33,23 @@ class SessionEnds:
         session = _ending(scope)
         if session is None:
             return self._app(scope, receive, send)
-        return self._heard(session, scope, receive, send)
+        return self._watch(session, scope, receive, send)
 
-    async def _heard(self, session: str, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _watch(self, session: str, scope: Scope, receive: Receive, send: Send) -> None:
         granted = False
 
-        async def heard(message: Message) -> None:
+        async def send_and_watch(message: Message) -> None:
             nonlocal granted
             granted |= message["type"] == "http.response.start" and 200 <= message["status"] < 300
             await send(message)
 
-        await self._app(scope, receive, heard)
+        await self._app(scope, receive, send_and_watch)
         if granted:
             await self._ended(session)
 
 
 def _ending(scope: Scope) -> str | None:
-    """Return the session that a request asks to end, if that is what it does."""
+    """Return the session that a request ends, if any."""
     if scope["type"] != "http" or (scope["method"], scope["path"]) != ("DELETE", _PATH):
         return None
     return Headers(scope=scope).get(_HEADER)

@@ -1,7 +1,7 @@
-"""A stream ends with the token that it was opened with; every other request is checked when it comes.
+"""The end of streams at the expiry of their token; all other requests are checked when they are received.
 
-A call that began in time is answered: its user was known, and its result is its own. What stays open by
-itself (events, what a server tells a session, a subscription) would go on for as long as its client likes.
+A call that began in time is answered, since its user was known. Long-lived responses (events, notifications
+of a session, subscriptions) would last as long as their clients stay connected.
 
 Source: RFC 6750, section 5.3; MCP specification 2025-11-25 and 2026-07-28, "Streamable HTTP".
 """
@@ -43,7 +43,7 @@ class EndsWithToken:
             return
         left_s = token.expires_at - self._clock()
 
-        def begun(ends: anyio.CancelScope) -> None:
+        def register(ends: anyio.CancelScope) -> None:
             ends.deadline = anyio.current_time() + left_s
 
-        await answer_until_ended(self._app, scope, receive, send, begun)
+        await answer_until_ended(self._app, scope, receive, send, register)

@@ -1,6 +1,6 @@
 """Cancels in-flight requests when their browser session ends: event streams, calls, MCP sessions.
 
-A request is looked at when it comes. One that stays open would go on after its session has ended, for hours.
+A request is checked when it is received. A long-lived one would continue for hours after its session ended.
 
 Source: `docs/serving.md`, "Browser sessions".
 """
@@ -26,7 +26,7 @@ _LOGOUT = ("DELETE", "/api/session")
 
 
 class UnderWay:
-    """The requests that are under way, by the browser session in which they came."""
+    """Requests in flight, by browser session."""
 
     def __init__(self) -> None:
         self._scopes: dict[tuple[str, str | None], set[anyio.CancelScope]] = {}
@@ -50,7 +50,7 @@ class UnderWay:
         self._more.append(end)
 
     async def end(self, user: User) -> None:
-        """End what is under way in the session that `user` speaks in."""
+        """End the requests in flight in the session of `user`."""
         for scope in self._scopes.get((user.name, user.session), ()):
             scope.cancel()
         for each in self._more:
@@ -107,7 +107,7 @@ class EndsWithSession:
         # A body whose length differs from its header is incomplete, and the connection is closed.
 
     async def _watched(self, user: User) -> None:
-        """End what is under way in a session once another process has ended that: `runner users revoke`."""
+        """End the requests in flight in a session that another process has ended: `runner users revoke`."""
         await asyncio.sleep(_LOOK_EVERY_S)
         # Of what another process does nobody tells.
         while login_of(self._site, user) is not None:  # noqa: ASYNC110

@@ -1,4 +1,4 @@
-"""A file that a request brings, on its way into My Files: streamed to a file without a name.
+"""An upload into My Files, streamed to a file without a name.
 
 Three forms: `multipart/form-data` with one file; a JSON object `{"filename", "content_base64"}`, which is
 held in memory and bounded like any request; otherwise the body is the file, and `?filename=` names it.
@@ -113,7 +113,7 @@ async def read_json(request: Request, max_bytes: int) -> object:
         if len(body) > max_bytes:
             raise Refusal(413, too_large)
     if values_above(bytes(body), _MOST_VALUES):
-        raise Refusal(400, f"the body is not JSON with few members: it has more than {_MOST_VALUES:,} values")
+        raise Refusal(400, f"the JSON body has more than {_MOST_VALUES:,} values")
     try:
         return json.loads(body)
     except (ValueError, RecursionError) as error:
@@ -137,7 +137,7 @@ class _Sink:
         return f"the file is larger than {self.max_bytes} bytes; the limit is max_artifact_bytes"
 
     async def expect(self, least: int, most: int) -> None:
-        """Refuse at once what will not fit: nobody has to send it first."""
+        """Refuse an oversized upload before its body is sent."""
         await self._room.expect(least, most)
         await asyncio.to_thread(self._check_disk, least)
 
@@ -210,17 +210,17 @@ async def _of_form(request: Request, sink: _Sink, stated: str, named: str | None
 
 
 async def _of_json(request: Request, sink: _Sink, max_bytes: int) -> UploadedFile:
-    said = await read_json(request, max_bytes)
-    if not isinstance(said, dict) or not isinstance(said.get("filename"), str) or not said["filename"]:
+    body = await read_json(request, max_bytes)
+    if not isinstance(body, dict) or not isinstance(body.get("filename"), str) or not body["filename"]:
         raise Refusal(400, "the body must be a JSON object with filename and content_base64")
-    content = await asyncio.to_thread(canonical, said.get("content_base64"))
+    content = await asyncio.to_thread(canonical, body.get("content_base64"))
     if content is None:
         raise Refusal(400, "content_base64 is not base64")
     decoded = await asyncio.to_thread(decode, content)
     await sink.expect(len(decoded), len(decoded))
     await sink.write(decoded)
     return UploadedFile(
-        fd=sink.fd, name=said["filename"], mime=_type(said["filename"], said.get("content_type"))
+        fd=sink.fd, name=body["filename"], mime=_type(body["filename"], body.get("content_type"))
     )
 
 
@@ -233,11 +233,11 @@ def _type(name: str, stated: object) -> str | None:
 
 def _check_length(request: Request, most: int, sentence: str) -> int | None:
     """Return the length that a client has announced, if it has; refuse one that is too large."""
-    said = request.headers.get("content-length", "")
-    if not (said.isascii() and said.isdecimal()):
+    header = request.headers.get("content-length", "")
+    if not (header.isascii() and header.isdecimal()):
         return None
     # As a number of so many digits it would take long to read, and be too large anyway.
-    length = int(said[:20])
+    length = int(header[:20])
     if length > most:
         raise Refusal(413, sentence)
     return length

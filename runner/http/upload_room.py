@@ -1,11 +1,11 @@
-"""Room for uploads under way: what their users may still keep, and what is left of the disk.
+"""Reservations for uploads in flight: of their user's quota and of the disk.
 
-A quota is compared with what a file takes when the store keeps it. Until then an upload has a reservation of
-its user's quota: of the whole length where the client says it, else of what has been received. So several
-uploads of one user that do not fit together are refused while they come, and not once they are on disk.
+The store checks the quota when it stores a file. Until then an upload reserves part of it: the announced
+length, or else the bytes received so far. So uploads of one user that do not fit together are refused while
+they are received, not once they are on disk.
 
-What the store already has counts once. An upload that is as long as a stored file may be that file, so it may
-come, if no other of its user is under way; the store compares the content.
+Equal content counts once. An upload as long as a stored file may have the same content, so it is accepted if
+the user has no other upload in flight; the store compares the content.
 """
 
 import asyncio
@@ -81,7 +81,7 @@ class UploadRoom:
     _lengths: range = range(0)
 
     async def expect(self, least: int, most: int) -> None:
-        """Reserve a length that the client has said, as exactly as it can be said.
+        """Reserve the length that the client announced.
 
         Raises:
             CallError: `E_QUOTA` or `E_FILE_TOO_LARGE`.
@@ -90,7 +90,7 @@ class UploadRoom:
         await self._reserve(least)
 
     async def take(self, count: int) -> None:
-        """Count bytes that have come; reserve them, where they are more than was said.
+        """Count received bytes; reserve those beyond the announced length.
 
         Raises:
             CallError: As from `expect`.

@@ -1,6 +1,6 @@
-"""Requests whose client has left before they had come: nobody is there to be answered.
+"""Requests whose client disconnected before the body was complete.
 
-The SDK would take such a request for one that it failed to handle, and log a traceback of itself.
+The SDK would treat such a request as an internal failure and log a traceback.
 """
 
 import logging
@@ -24,7 +24,7 @@ class WholeRequests:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass on a request that has come whole."""
+        """Pass on a complete request."""
         first = await receive()
         if first["type"] == "http.disconnect" or first.get("more_body"):
             note_left(scope)
@@ -35,19 +35,19 @@ class WholeRequests:
 
 
 def again(first: Message, receive: Receive) -> Receive:
-    """Return what gives a message once more, and then the rest."""
-    given = False
+    """Return a `receive` that repeats a message before the rest."""
+    sent = False
 
     async def received() -> Message:
-        nonlocal given
-        if given:
+        nonlocal sent
+        if sent:
             return await receive()
-        given = True
+        sent = True
         return first
 
     return received
 
 
 def note_left(scope: Scope) -> None:
-    """Log a client that left before its request had come."""
+    """Log a client that disconnected before its request was complete."""
     log.info("client disconnected during request", extra={"method": scope["method"], "path": scope["path"]})

@@ -1,11 +1,10 @@
-"""Wrong tokens and keys: counted, told of in the log, and answered ever more slowly.
+"""Exponential back-off on failed authentication.
 
-They are counted by the address that they come from, and by the user or the key that they name, if they do:
-who tries from many addresses is slowed all the same. The address is the one that the web server knows, which
-behind a proxy on this machine is the one that the proxy forwards.
+Failures are counted by source address, and by the claimed user or key: so attempts from many addresses are
+slowed too. The address is the peer's, or the one forwarded by a proxy on this machine.
 
-A right one is never slowed, even if others at its address or for its user fail: only then is it known to be
-right. So an answer waits only once it says no. What was tried is not kept.
+Valid credentials are never delayed, even if others fail from that address or for that user: only the refusal
+waits. The attempted credentials are not stored.
 
 Source: OWASP Authentication Cheat Sheet, "Protect Against Automated Attacks"; RFC 6585, section 4.
 """
@@ -63,7 +62,7 @@ def spare_tokens(request: Request) -> None:
 
 
 def of_address(host: str) -> str:
-    """Return the client that an address stands for: an IPv6 client has 2**64 addresses."""
+    """Return the client of an address: an IPv6 client has 2**64 addresses."""
     try:
         address = ip_address(host)
     except ValueError:
@@ -129,15 +128,15 @@ class _Told:
         self._timer = None
         if not self._count:
             return
-        said = {
+        facts = {
             "kinds": ", ".join(f"{kind} {count}" for kind, count in self._kinds.most_common()),
             "addresses": len(self._addresses),
             "most_from": self._addresses.most_common(1)[0][0],
             "named": len(self._named),
             "most_for": ", ".join(name for name, _ in self._named.most_common(1)),
         }
-        log.warning("wrong tokens or keys", extra={"count": self._count, **said})
-        self.hear(self._count, said)
+        log.warning("wrong tokens or keys", extra={"count": self._count, **facts})
+        self.hear(self._count, facts)
         self._count, self._kinds, self._addresses, self._named = 0, Counter(), Counter(), Counter()
         self._timer = asyncio.get_running_loop().call_later(_TELL_S, self._tell)
 
@@ -157,14 +156,14 @@ class WrongKeys:
         app: ASGIApp,
         *,
         claims: Sequence[str] = (),
-        hear: Hear = lambda _count, _said: None,
+        hear: Hear = lambda _count, _facts: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._app = app
         self._claims = claims
         self._clock = clock
         self._wrong = WrongOnes()
-        self._told = _Told(hear)
+        self._reporter = _Told(hear)
         self._waiting: Counter[str] = Counter()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -201,7 +200,7 @@ class WrongKeys:
         """Wait before an answer to something wrong; False if too many wait."""
         address = of_address(scope["client"][0] if scope.get("client") else "")
         named = tuple(_short(name) for name in wrong.named)
-        self._told.one_more(address, replace(wrong, named=named))
+        self._reporter.one_more(address, replace(wrong, named=named))
         # What is named cannot be taken for an address.
         counted = (address, *(f"{wrong.kind} {name}" for name in named))
         now = self._clock()
@@ -222,7 +221,7 @@ class WrongKeys:
 
 
 def _wrong_tokens(scope: Scope, claims: Sequence[str]) -> Iterator[_Wrong]:
-    """Yield the bearer token of a request that was refused, if it has one, with the user it says it is of."""
+    """Yield the bearer token of a refused request, if any, with its claimed user."""
     for name, value in scope["headers"]:
         if name == b"authorization":
             yield _Wrong("token", _user_in(value, claims))
@@ -230,13 +229,13 @@ def _wrong_tokens(scope: Scope, claims: Sequence[str]) -> Iterator[_Wrong]:
 
 
 def _user_in(authorization: bytes, claims: Sequence[str]) -> tuple[str, ...]:
-    """Return the user that a token says it is of. Nothing of it is proved."""
+    """Return the claimed user of a token, unverified."""
     parts = authorization[:_TOKEN_BYTES].split(b".")
     if len(parts) != 3:
         return ()
     try:
-        said = json.loads(base64.urlsafe_b64decode(parts[1] + b"=" * (-len(parts[1]) % 4)))
-        users = [said[claim] for claim in claims if isinstance(said.get(claim), str)]
+        payload = json.loads(base64.urlsafe_b64decode(parts[1] + b"=" * (-len(parts[1]) % 4)))
+        users = [payload[claim] for claim in claims if isinstance(payload.get(claim), str)]
     except (ValueError, AttributeError, RecursionError):
         return ()
     return tuple(users[:1])

@@ -140,8 +140,8 @@ class Metrics:
                 if now.component and name in ("calls_running", "calls_waiting"):
                     label, values = "component", {now.component: values}
                 yield _family(name, about, values, label, kind=kind)
-        if store.kept_bytes is not None:
-            yield _family("store_bytes", "Length of all that the store keeps.", store.kept_bytes)
+        if store.stored_bytes is not None:
+            yield _family("store_bytes", "Length of all that the store keeps.", store.stored_bytes)
         yield _family("store_pending_files", "Files that wait for the store.", store.pending_files)
         yield _family("store_pending_bytes", "Length of these files.", store.pending_bytes)
         about = "Puts that the store did not take."

@@ -10,7 +10,7 @@ class StoreFacts:
     """Facts at one moment.
 
     Attributes:
-        kept_bytes: Length of all that is kept, equal contents of one user once; None where it is not known:
+        stored_bytes: Length of all stored content, equal content of one user once; None if unknown:
             a bucket would have to be listed for it.
         pending_files: Files that wait on this machine for the store.
         pending_bytes: Their length.
@@ -18,7 +18,7 @@ class StoreFacts:
             included.
     """
 
-    kept_bytes: int | None = None
+    stored_bytes: int | None = None
     pending_files: int = 0
     pending_bytes: int = 0
     failed_puts: int = 0

@@ -41,7 +41,7 @@ class ArtifactField(BaseModel):
     @classmethod
     def _is_a_mime_type(cls, mime: str | None) -> str | None:
         if mime is not None and not is_mime(mime):
-            raise ValueError(f"{mime!r} is no MIME type; write type/subtype")
+            raise ValueError(f"{mime!r} is not a MIME type; write type/subtype")
         return mime
 
     @property

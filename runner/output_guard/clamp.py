@@ -47,11 +47,11 @@ def _reference(value: Any) -> LayerRun[dict[str, Any]]:
     content = value if whole else raw_json(value)
     mime, ending = ("text/plain", "txt") if whole else ("application/json", "json")
     find = Find(content=content, mime=mime, name=f"observation.{ending}", where="observation")
-    kept = yield find
+    stored = yield find
     # Where nothing else is left of it, the model gets as much as fits.
     text = content if isinstance(content, str) else content.decode()
-    said = f"Observation of {len(text)} characters stored as artifact"
-    return large_text(find, kept, said, value, text) | ({} if kept.record else {"preview": text})
+    summary = f"Observation of {len(text)} characters stored as artifact"
+    return large_text(find, stored, summary, value, text) | ({} if stored.record else {"preview": text})
 
 
 def _within(made: dict[str, Any], limit: int) -> Any:

@@ -272,8 +272,8 @@ def _json(text: str, detector: Detector, where: str, level: int) -> LayerRun[Any
 
 def _unparsed(text: str, where: str) -> LayerRun[dict[str, Any]]:
     find = Find(content=text, mime="application/json", name="tool-output.json", where=where)
-    kept = yield find
-    return large_text(find, kept, f"Large JSON stored as artifact ({len(text)} chars)", text, text)
+    stored = yield find
+    return large_text(find, stored, f"Large JSON stored as artifact ({len(text)} chars)", text, text)
 
 
 def _taken(
@@ -282,8 +282,8 @@ def _taken(
     find = Find(
         content=content, mime=kind.mime, name=file_name(payload, where, kind.mime, kind.name), where=where
     )
-    kept = yield find
-    return reference(find, kept, summary(detector.template, find, kept, kind.name, payload))
+    stored = yield find
+    return reference(find, stored, summary(detector.template, find, stored, kind.name, payload))
 
 
 @dataclass(frozen=True, slots=True)
@@ -300,8 +300,8 @@ def _pieces_out(text: str, pieces: Iterable[_Piece], where: str) -> LayerRun[str
     for piece in pieces:
         ending = file_name({}, where, piece.kind.mime, piece.kind.name)
         find = Find(content=piece.content, mime=piece.kind.mime, name=ending, where=where)
-        kept = yield find
-        parts += [text[position : piece.start], marker(find, kept)]
+        stored = yield find
+        parts += [text[position : piece.start], marker(find, stored)]
         position = piece.end
     return "".join([*parts, text[position:]]) if parts else text
 

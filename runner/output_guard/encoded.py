@@ -404,10 +404,10 @@ def _whole(text: str, start: int, end: int, between: str) -> tuple[int, str]:
 
 
 def _character(escape: re.Match[str]) -> str:
-    said = escape[0].lower()
-    if said[-1] == "/" or "2f" in said or "47" in said:
+    code = escape[0].lower()
+    if code[-1] == "/" or "2f" in code or "47" in code:
         return "/"
-    return "+" if "2b" in said or "43" in said else "="
+    return "+" if "2b" in code or "43" in code else "="
 
 
 def seems_encoded(text: str) -> bool:

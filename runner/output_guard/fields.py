@@ -61,13 +61,13 @@ def _extract(root: Any, spec: ArtifactField, config: GuardConfig, warnings: list
         mime = spec.mime_type or (kind.mime if kind else _MIME_OF.get(spec.content_type, DEFAULT_MIME))
         name = file_name(payload, str(place.key), mime, kind.name if kind else "")
         found = Find(content=content, mime=mime, name=name, where=spec.field_path)
-        kept = yield found
-        said = summary(spec.summary_template, found, kept, spec.content_type, payload)
+        stored = yield found
+        text = summary(spec.summary_template, found, stored, spec.content_type, payload)
         if spec.only_large and isinstance(content, str):
             # What could have stayed is shown by its ends.
-            place.put(large_text(found, kept, said, held, content))
+            place.put(large_text(found, stored, text, held, content))
         else:
-            place.put(reference(found, kept, said))
+            place.put(reference(found, stored, text))
         changed = True
     return changed
 

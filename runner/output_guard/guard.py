@@ -81,7 +81,7 @@ class GuardedCall:
         return self.is_own or self.schema is not None
 
     @property
-    def is_met_in_message(self) -> bool:
+    def is_in_message(self) -> bool:
         """True if the operator's own function meets the message, and not the `results` before it."""
         return self.is_message_made_by_tool or (self.server is not None and not self.is_contract)
 
@@ -168,7 +168,7 @@ class OutputGuard:
             store=call.files.library.store,
             scope=call.scope,
             # Other contract values have met it already, in `results`, and our own tools' answers are ours.
-            transformer=self._transformer(call) if call.is_met_in_message else None,
+            transformer=self._transformer(call) if call.is_in_message else None,
         )
         self._tell(guarded, call)
         made: dict[str, Any] = guarded.value
@@ -253,12 +253,12 @@ class OutputGuard:
 
 def unfit(message: Mapping[str, Any], tool: str) -> dict[str, Any]:
     """Return a message without structured content as an error, which no client holds against a schema."""
-    said = (
+    text = (
         f"The tool {tool} has done its work, but its result is not for a model as it is, and nothing shorter "
         "satisfies its output schema. What was taken out is named above. Ask the tool for less at a time; "
         "for the tool's author: allow shorter values in the output schema, or declare none."
     )
-    return {**message, "content": [*message["content"], {"type": "text", "text": said}], "isError": True}
+    return {**message, "content": [*message["content"], {"type": "text", "text": text}], "isError": True}
 
 
 def _references(value: Any) -> Iterator[dict[str, Any]]:

@@ -158,8 +158,8 @@ def _lawful(value: Any, shown: list[str]) -> dict[str, Any]:
     if not isinstance(value, dict) or not value or not set(value) <= set(_SHOWN):
         # What a transformer made of it, or the reference to all of it.
         structured = {"structuredContent": value} if _SHOWN[1] in shown and isinstance(value, dict) else {}
-        said = value if not structured else value.get("summary", "see structuredContent")
-        return {"content": [_text(said)]} | structured
+        text = value if not structured else value.get("summary", "see structuredContent")
+        return {"content": [_text(text)]} | structured
     content = value.get("content", [])
     blocks = content if isinstance(content, list) else [content]
     structured = {"structuredContent": value[_SHOWN[1]]} if _SHOWN[1] in value else {}

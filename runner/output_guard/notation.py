@@ -308,10 +308,10 @@ def _unescaped(body: str, quote: str, depth: int) -> bytes | None:
 
 
 def _character(escape: re.Match[str]) -> str:
-    said = escape[1]
-    if said[0] in "xu" and len(said) > 1:
-        return chr(int(said[1:], 16))
-    return chr(int(said, 8)) if said[0] in "01234567" else _NAMED.get(said, said)
+    code = escape[1]
+    if code[0] in "xu" and len(code) > 1:
+        return chr(int(code[1:], 16))
+    return chr(int(code, 8)) if code[0] in "01234567" else _NAMED.get(code, code)
 
 
 def _end(pattern: re.Pattern[str], text: str, start: int) -> int:

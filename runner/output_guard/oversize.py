@@ -74,13 +74,13 @@ def raw_reference(value: Any, where: str = "") -> LayerRun[Any]:
     """Store any structure at all, unparsed, and return its reference."""
     content = raw_json(value)
     find = Find(content=content, mime="application/json", name="tool-output.json", where=where)
-    kept = yield find
-    said = f"Large structure stored as artifact ({len(content)} bytes)"
+    stored = yield find
+    summary = f"Large structure stored as artifact ({len(content)} bytes)"
     text = content[:_PREVIEW_CHARS].decode("utf-8", "ignore") + content[-_PREVIEW_CHARS:].decode(
         "utf-8", "ignore"
     )
     shape = value if isinstance(value, dict | list) else ""
-    return large_text(find, kept, said, shape, text)
+    return large_text(find, stored, summary, shape, text)
 
 
 def size_of(value: Any, exact_below: int) -> int:
@@ -101,18 +101,18 @@ def _may_be_long(item: Any, limit: int) -> bool:
 
 def _text(text: str, limit: int, where: str) -> LayerRun[Any]:
     find = Find(content=text, mime="text/plain", name="tool-output.txt", where=where)
-    kept = yield find
-    if kept.record is None and text[:1] not in ("{", "["):
+    stored = yield find
+    if stored.record is None and text[:1] not in ("{", "["):
         short = cut(text, limit)
         gone = f"{len(text) - len(short)} of {len(text)} characters"
         return f"{short}\n[truncated: {gone} removed and not kept]"
-    return large_text(find, kept, f"Large text stored as artifact ({len(text)} chars)", text, text)
+    return large_text(find, stored, f"Large text stored as artifact ({len(text)} chars)", text, text)
 
 
 def _key(key: str, limit: int, where: str) -> LayerRun[str]:
     find = Find(content=key, mime="text/plain", name="tool-output.txt", where=where)
-    kept = yield find
-    place = f"artifact {kept.record.id}" if kept.record else "not kept"
+    stored = yield find
+    place = f"artifact {stored.record.id}" if stored.record else "not kept"
     return f"{cut(key, min(limit, 200))}... [truncated: name of {len(key)} characters, {place}]"
 
 
@@ -120,8 +120,8 @@ def _whole(value: Any, where: str) -> LayerRun[Any]:
     if not isinstance(value, str):
         return (yield from raw_reference(value, where))
     find = Find(content=value, mime="text/plain", name="tool-output.txt", where=where)
-    kept = yield find
-    return large_text(find, kept, f"Large text stored as artifact ({len(value)} chars)", value, value)
+    stored = yield find
+    return large_text(find, stored, f"Large text stored as artifact ({len(value)} chars)", value, value)
 
 
 def _lightened(value: dict[str, Any], by_weight: list[str], excess: int, where: str) -> LayerRun[Any]:

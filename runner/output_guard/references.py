@@ -23,38 +23,42 @@ _VALUE_MAX_CHARS = 200
 _NAME_KEYS = ("filename", "file_name", "name", "title")
 
 
-def reference(find: Find, kept: KeptFind, said: str) -> dict[str, Any]:
+def reference(find: Find, stored: KeptFind, text: str) -> dict[str, Any]:
     """Return what stands in place of binary content; `said` is the summary of what was kept."""
-    if kept.record is None:
-        return _unkept(find, kept)
+    if stored.record is None:
+        return _unkept(find, stored)
     shape = shape_of_bytes(find.content, find.mime) if isinstance(find.content, bytes) else None
-    made: dict[str, Any] = {"artifact": _artifact(kept.record), "summary": said}
-    return made | ({"shape": shape} if shape else {}) | {"read": _how(find, kept)}
+    made: dict[str, Any] = {"artifact": _artifact(stored.record), "summary": text}
+    return made | ({"shape": shape} if shape else {}) | {"read": _how(find, stored)}
 
 
-def large_text(find: Find, kept: KeptFind, said: str, value: Any, text: str) -> dict[str, Any]:
+def large_text(find: Find, stored: KeptFind, summary_text: str, value: Any, text: str) -> dict[str, Any]:
     """Return what stands in place of long text or a large structure.
 
     Args:
         find: What was taken out.
-        kept: What became of it.
-        said: The summary.
+        stored: The stored content.
+        summary_text: The summary.
         value: What is described by its shape.
         text: What the preview shows the ends of.
     """
-    base = {"artifact": _artifact(kept.record), "summary": said} if kept.record else _unkept(find, kept)
+    base = (
+        {"artifact": _artifact(stored.record), "summary": summary_text}
+        if stored.record
+        else _unkept(find, stored)
+    )
     base["preview"] = cut(text, HEAD_CHARS) + "..."
     base["tail"] = text[-TAIL_CHARS:]
     base["shape"] = shape_of(value)
-    return base | ({"read": _how(find, kept)} if kept.record else {})
+    return base | ({"read": _how(find, stored)} if stored.record else {})
 
 
-def marker(find: Find, kept: KeptFind) -> str:
+def marker(find: Find, stored: KeptFind) -> str:
     """Return what stands within a text in place of a part of it. Without quotes: the text may be JSON."""
     was = f"{find.mime}, {len(find.content)} bytes"
-    if kept.record is None:
+    if stored.record is None:
         return f"[binary content removed: {was}, truncated: not kept]"
-    return f"[binary content removed: {was}, stored as artifact {kept.record.id}, {_how(find, kept)}]"
+    return f"[binary content removed: {was}, stored as artifact {stored.record.id}, {_how(find, stored)}]"
 
 
 def in_words(made: object) -> str | None:
@@ -67,7 +71,7 @@ def in_words(made: object) -> str | None:
     return f"[{made['summary']}]" if "truncated" in made else None
 
 
-def summary(template: str, find: Find, kept: KeptFind, kind: str, payload: Mapping[str, Any]) -> str:
+def summary(template: str, find: Find, stored: KeptFind, kind: str, payload: Mapping[str, Any]) -> str:
     """Fill in a summary template: its own placeholders, then fields of the payload; others stay."""
     size = find.size
     named = payload.get("filename")
@@ -77,7 +81,7 @@ def summary(template: str, find: Find, kept: KeptFind, kind: str, payload: Mappi
         "size": str(size),
         "size_human": human_size(size),
         "filename": named if isinstance(named, str) and named else find.name or "",
-        "artifact_id": kept.record.id if kept.record else "",
+        "artifact_id": stored.record.id if stored.record else "",
     }
 
     def filled(match: re.Match[str]) -> str:
@@ -104,19 +108,19 @@ def _artifact(record: Record) -> dict[str, Any]:
     return record.ref.model_dump(exclude_none=True)
 
 
-def _how(find: Find, kept: KeptFind) -> str:
-    id_ = "" if kept.record is None else kept.record.id
-    if kept.reading_tools and (isinstance(find.content, str) or is_text(find.mime)):
+def _how(find: Find, stored: KeptFind) -> str:
+    id_ = "" if stored.record is None else stored.record.id
+    if stored.reading_tools and (isinstance(find.content, str) or is_text(find.mime)):
         return f"read it with artifact_read or artifact_search, or as resource artifact://{id_}"
     return f"read it as resource artifact://{id_}"
 
 
-def _unkept(find: Find, kept: KeptFind) -> dict[str, Any]:
+def _unkept(find: Find, stored: KeptFind) -> dict[str, Any]:
     unit = "characters" if isinstance(find.content, str) else "bytes"
     size = len(find.content)
     return {
         "truncated": True,
         "original_size": size,
         "mime_type": find.mime,
-        "summary": f"{size} {unit} ({find.mime}) truncated and not kept: {kept.reason[:_VALUE_MAX_CHARS]}",
+        "summary": f"{size} {unit} ({find.mime}) truncated and not kept: {stored.reason[:_VALUE_MAX_CHARS]}",
     }

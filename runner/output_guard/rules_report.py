@@ -56,11 +56,11 @@ def _limit(config: GuardConfig, tool: str, server: str | None, name: str, file: 
         value = getattr(budget, name)
         because = f"key {place[-1]!r} of {place[0]}"
         return AppliedRule(name=name, value=value, origin=file, because=because)
-    given = name in config.model_fields_set
+    is_set = name in config.model_fields_set
     return AppliedRule(
         name=name,
         value=getattr(config, name),
-        origin=file if given else "default",
+        origin=file if is_set else "default",
         because="general",
     )
 

@@ -259,8 +259,8 @@ def _reworded(guarded: Any) -> str:
 
 
 def _count(schema: Mapping[str, Any], key: str) -> int:
-    said = schema.get(key, 0)
-    return int(said) if isinstance(said, int | float) else 0
+    limit = schema.get(key, 0)
+    return int(limit) if isinstance(limit, int | float) else 0
 
 
 def _applied(was: Any, schema: Any) -> Iterator[Mapping[str, Any]]:
@@ -295,7 +295,7 @@ def _judged(value: Any, was: Any, schema: Any) -> bool:
         value, {"oneOf": alternatives}
     ):
         return False
-    rest = {key: said for key, said in schema.items() if key not in _APPLIED_HERE}
+    rest = {key: value for key, value in schema.items() if key not in _APPLIED_HERE}
     changed = list(_changed(value, was, schema))
     is_larger = (
         value.keys() - was.keys()
@@ -304,7 +304,7 @@ def _judged(value: Any, was: Any, schema: Any) -> bool:
     )
     if not is_larger and schema.keys().isdisjoint(_CONDITIONS):
         # What was evaluated still is.
-        rest = {key: said for key, said in rest.items() if not key.startswith("unevaluated")}
+        rest = {key: rule_value for key, rule_value in rest.items() if not key.startswith("unevaluated")}
     if isinstance(value, list) and rest.pop("uniqueItems", False) and changed:
         _spend(len(value))
         if len({json.dumps(item, sort_keys=True) for item in value}) < len(value):
@@ -400,7 +400,9 @@ def _may_equal(value: Any, schema: Any) -> bool:
 def _of_key(key: str, schema: Mapping[str, Any]) -> Iterator[Any]:
     """Yield the schemas of a property."""
     named = schema.get("properties", {})
-    patterns = [each for said, each in schema.get("patternProperties", {}).items() if _matches(said, key)]
+    patterns = [
+        each for pattern, each in schema.get("patternProperties", {}).items() if _matches(pattern, key)
+    ]
     if key in named:
         yield named[key]
     yield from patterns
@@ -467,25 +469,25 @@ def _bounded(kind: Any) -> Any:
 
 
 def _counted(keyword: str, follow: Callable[..., Iterable[Any] | None]) -> Callable[..., Any]:
-    def step(validator: Any, said: Any, instance: Any, schema: Any) -> Any:
-        _spend(1 + len(said) // _QUICK_PER_UNIT if isinstance(said, list | dict) else 1)
+    def step(validator: Any, argument: Any, instance: Any, schema: Any) -> Any:
+        _spend(1 + len(argument) // _QUICK_PER_UNIT if isinstance(argument, list | dict) else 1)
         if keyword in _NEVER_FOLLOWED:
             raise _TooMuch
         if keyword == "pattern":
             # Never by `re`, whose time may be exponential.
-            if isinstance(instance, str) and not _matches(said, instance):
+            if isinstance(instance, str) and not _matches(argument, instance):
                 yield from validator.descend(instance, schema=False)
             return
         if keyword in _OF_ITEMS and isinstance(instance, list | dict):
             _spend(len(instance))
         if keyword == "additionalProperties" and "patternProperties" in schema:
             raise _TooMuch
-        if keyword == "$ref" and not str(said).startswith("#/") and said != "#":
+        if keyword == "$ref" and not str(argument).startswith("#/") and argument != "#":
             # All of the schema is searched for it.
             _search(_root.get().schema)
         if keyword in _COMPARES:
-            _compare(instance if keyword == "uniqueItems" else said, is_unique=keyword == "uniqueItems")
-        for error in follow(validator, said, instance, schema) or ():
+            _compare(instance if keyword == "uniqueItems" else argument, is_unique=keyword == "uniqueItems")
+        for error in follow(validator, argument, instance, schema) or ():
             # It holds what is wrong, written out.
             _spend(len(error.message) // _CHARS_PER_UNIT)
             yield error

@@ -125,7 +125,7 @@ class Keeper:
                 record = await self.store.put_bytes(find.content, about, scope=self.scope)
         except CallError as error:
             return self._lost(find, error.message)
-        if record.said.source.get("truncated"):
+        if record.metadata.source.get("truncated"):
             return self._lost(find, "no artifact store is configured")
         self.stored.append(record)
         return KeptFind(record, reading_tools=self.reading_tools)
@@ -141,8 +141,8 @@ class Keeper:
         return re.sub(r"[^a-z0-9]+", "_", named.lower()).strip("_")[:40] or "art"
 
     def _source(self, find: Find) -> dict[str, Any]:
-        said = {"tool": self.tool, "server": self.server, "field": find.where}
-        return {key: value[:_SOURCE_MAX_CHARS] for key, value in said.items() if value}
+        source = {"tool": self.tool, "server": self.server, "field": find.where}
+        return {key: value[:_SOURCE_MAX_CHARS] for key, value in source.items() if value}
 
 
 async def drive(layer: LayerRun[T], keeper: Keeper, *, chars: int, most: int | None = None) -> T:
@@ -158,16 +158,16 @@ async def drive(layer: LayerRun[T], keeper: Keeper, *, chars: int, most: int | N
     Raises:
         TooMany: There are more.
     """
-    kept: KeptFind | None = None
+    stored: KeptFind | None = None
     for finds in itertools.count(1):
         if most is not None and finds > most + 1:
             layer.close()
             raise TooMany(f"more than {most} finds")
         threaded = chars > finds * _THREAD_FROM_CHARS
-        step = await to_thread.run_sync(_next, layer, kept) if threaded else _next(layer, kept)
+        step = await to_thread.run_sync(_next, layer, stored) if threaded else _next(layer, stored)
         if isinstance(step, _Done):
             return step.value  # type: ignore[no-any-return]
-        kept = await keeper.keep(step)
+        stored = await keeper.keep(step)
     raise AssertionError("unreachable")
 
 
@@ -176,9 +176,9 @@ class _Done:
     value: Any
 
 
-def _next(layer: LayerRun[Any], kept: KeptFind | None) -> Find | _Done:
+def _next(layer: LayerRun[Any], stored: KeptFind | None) -> Find | _Done:
     try:
-        return next(layer) if kept is None else layer.send(kept)
+        return next(layer) if stored is None else layer.send(stored)
     except StopIteration as stop:
         # A StopIteration cannot leave a thread's future.
         return _Done(stop.value)

@@ -135,10 +135,10 @@ async def _run(transformer: Transformer, result: Any, keeper: Keeper, timeout_s:
     loop = asyncio.get_running_loop()
     ended: asyncio.Future[Any] = loop.create_future()
     context = TransformContext(TransformerArtifacts(keeper, loop), keeper.tool, keeper.server)
-    given = thawed(result)
+    value = thawed(result)
 
     async def call() -> Any:
-        made = transformer(keeper.tool, given, context)
+        made = transformer(keeper.tool, value, context)
         if not inspect.isawaitable(made):
             return made
         # Ends with its time, unlike a thread.

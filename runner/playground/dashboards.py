@@ -58,7 +58,7 @@ class _Dashboards:
 
     async def open(self, request: Request) -> JSONResponse:
         """Give a token for a dashboard that the page is about to show."""
-        user, body = await self._asked(request)
+        user, body = await self._request_body(request)
         name, url = _word(body, "id", _MAX_ID), _word(body, "url", 2000)
         fault = fault_of_page(url, self.site.settings.iframe_origins)
         if fault is not None:
@@ -70,7 +70,7 @@ class _Dashboards:
 
     async def act(self, request: Request) -> Response:
         """Write down what somebody did in a dashboard."""
-        user, body = await self._asked(request)
+        user, body = await self._request_body(request)
         name, action = _word(body, "id", _MAX_ID), _word(body, "action", _MAX_ACTION)
         log.info("dashboard action", extra={"user": user.name, "dashboard": name, "action": action})
         return Response(status_code=204, headers=SAFE_HEADERS)
@@ -87,7 +87,7 @@ class _Dashboards:
             raise Refusal(403, "this token is not valid for this dashboard, or has expired") from error
         return JSONResponse({"user": user, "id": name}, headers=SAFE_HEADERS)
 
-    async def _asked(self, request: Request) -> tuple[User, dict[str, Any]]:
+    async def _request_body(self, request: Request) -> tuple[User, dict[str, Any]]:
         user = await of_page(self.site, request)
         return user, await _json(request)
 

@@ -31,12 +31,14 @@ def without_own(csp: Mapping[str, object], own: Iterable[str]) -> dict[str, obje
     """
     ours = [urlsplit(origin) for origin in own]
 
-    def kept(source: object) -> bool:
+    def is_allowed(source: object) -> bool:
         named = urlsplit(source) if isinstance(source, str) and _ORIGIN.fullmatch(source) else None
         return named is None or not any(_covers(named, each) for each in ours)
 
     lists = ((key, csp.get(key)) for key in _LISTS)
-    return {key: [each for each in named if kept(each)] for key, named in lists if isinstance(named, list)}
+    return {
+        key: [each for each in named if is_allowed(each)] for key, named in lists if isinstance(named, list)
+    }
 
 
 def _covers(named: SplitResult, own: SplitResult) -> bool:

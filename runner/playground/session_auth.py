@@ -42,7 +42,7 @@ class PlaygroundAuth:
         self._app = app
         self._site = site
         self._passes = passes
-        self._begun: OrderedDict[str, tuple[User, Any]] = OrderedDict()
+        self._sessions: OrderedDict[str, tuple[User, Any]] = OrderedDict()
         under_way.also(self._end)
 
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
@@ -76,15 +76,15 @@ class PlaygroundAuth:
     def _note(self, session: str | None, user: User, web: Any) -> None:
         if session is not None:
             # The session's creator: others of that user may only use it.
-            self._begun.setdefault(session, (user, web))
-            while len(self._begun) > _MOST_SESSIONS:
-                self._begun.popitem(last=False)
+            self._sessions.setdefault(session, (user, web))
+            while len(self._sessions) > _MOST_SESSIONS:
+                self._sessions.popitem(last=False)
 
     async def _end(self, user: User) -> None:
         """End the MCP sessions that were begun in a browser's session, as their client would."""
-        mine = [(session, web) for session, (owner, web) in self._begun.items() if owner == user]
+        mine = [(session, web) for session, (owner, web) in self._sessions.items() if owner == user]
         for session, web in mine:
-            self._begun.pop(session, None)
+            self._sessions.pop(session, None)
             await self._app(self._led(*self._farewell(session, web), user), _nothing, _unheard)
 
     def _farewell(self, session: str, web: Any) -> tuple[Scope, list[tuple[bytes, bytes]]]:

@@ -1,1 +1,1 @@
-"""MCP as both front ends speak it: lines, sessions, direct answers, resources and tools over artifacts."""
+"""MCP for both front ends: lines, sessions, direct answers, resources and tools over artifacts."""

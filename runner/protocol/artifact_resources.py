@@ -1,8 +1,8 @@
-"""`artifact://` resources: how an MCP client reads the files that tools made.
+"""`artifact://` resources: access of MCP clients to files that tools made.
 
-`artifact://ID` gives the whole file up to what one message can carry, and above it says which range
-to ask for: `artifact://ID?offset=0&length=500000`, both in bytes. Text and JSON come as text, all else as
-base64. A character of a text belongs to the range in which it begins.
+`artifact://ID` returns the whole file if it fits in one message, else an error that names the range to
+request: `artifact://ID?offset=0&length=500000`, both in bytes. Text and JSON are returned as text, all else
+as base64. A character of a text belongs to the range in which it begins.
 
 Source: MCP `resources/read`; the architecture's decision "Blobs".
 """
@@ -36,7 +36,7 @@ async def read_artifact(files: MyFiles, uri: str) -> dict[str, Any]:
     """
     file = await files.by_id(artifact_id(uri) or "")
     if file is None:
-        message = f"Resource not found: {uri!r}; it is no file of this user, or was removed"
+        message = f"Resource not found: {uri!r}; it is not a file of this user, or was removed"
         raise MCPError(code=mcp_types.INVALID_PARAMS, message=message, data={"uri": uri})
     offset, length = _range(uri, uri.partition("?")[2], file)
     # With what may be left of the last character.

@@ -1,8 +1,8 @@
-"""The tools with which a model reads back what the output guard took out of a result, and any other file.
+"""Tools for a model to read files and content that the output guard removed from a result.
 
 `artifact_info`, `artifact_read` and `artifact_search` are listed from the start: clients list tools once.
-Each answer is short by itself. A pattern is a model's and the content somebody else's, so it is matched
-by RE2, whose time is linear in the content, in a thread, and a bounded part of the content at a time.
+Each answer has a small bound. Neither the pattern nor the content is trusted, so RE2 matches them, in time
+linear in the content, in a thread, and a bounded part of the content at a time.
 
 Source: document 004, sections 5.5 and 5.6; requirements S4-76, S4-82.
 """
@@ -101,7 +101,7 @@ def described() -> list[dict[str, Any]]:
 
 
 async def read_back(name: str, arguments: object, files: MyFiles) -> dict[str, Any]:
-    """Return what one of the tools answers.
+    """Return the answer of one of the tools.
 
     Raises:
         CallError: The arguments are wrong, there is no such artifact, or its bytes are not text.
@@ -273,12 +273,12 @@ def _pattern(pattern: str) -> Any:
     except re2.error as error:
         reason = error.args[0] if error.args else "not understood"
         text = reason.decode("utf-8", "replace") if isinstance(reason, bytes) else str(reason)
-        message = f"the pattern {pattern[:100]!r} is no RE2 expression: {text}"
+        message = f"the pattern {pattern[:100]!r} is not an RE2 expression: {text}"
         raise CallError(Code.E_INVALID_ARGUMENT, message) from None
 
 
 async def _pieces(content: AsyncIterator[bytes], offset: int) -> AsyncIterator[tuple[int, bytes]]:
-    """Yield pieces of whole lines, each with its offset; a line longer than a piece comes in parts."""
+    """Yield pieces of whole lines, each with its offset; a line longer than a piece is split."""
     rest = b""
     async for chunk in content:
         rest += chunk

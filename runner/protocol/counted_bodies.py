@@ -1,6 +1,6 @@
-"""Requests over HTTP whose body is made of more values than are read of a message: refused, and not read.
+"""Refusal of HTTP requests whose body has more JSON values than allowed, before it is parsed.
 
-The SDK reads a body at once, however many values it has, and everybody waits for that.
+The SDK parses a body in one go, whatever its number of values, and blocks the event loop meanwhile.
 
 Source: JSON-RPC 2.0, "Response object"; MCP specification 2025-11-25 and 2026-07-28, "Streamable HTTP".
 """
@@ -26,7 +26,7 @@ class CountedBodies:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass on a request, or answer it with an error that says of how many values it may be made."""
+        """Pass on a request, or answer it with an error that names the limit of values."""
         first = await receive()
         try:
             check_values(first.get("body", b""))

@@ -1,10 +1,9 @@
-"""Tool calls that are answered directly: which, and by what, over every transport and in every era.
+"""Selection of tool calls that are answered without the SDK, over every transport and in every era.
 
-The SDK serves a call with tasks, streams and contexts that the host has no use for, and which are much of
-what it does for a call. So a request that is exactly what a client sends is answered without them, and
-everything unusual goes to the SDK as it came.
+The SDK serves a call with tasks, streams and contexts that the host does not need, and that are most of its
+cost. So a usual request is answered without them, and everything unusual is passed to the SDK unchanged.
 
-A call of the later era needs nothing but itself. One of the handshake era belongs to a session
+A call of the later era is self-contained. One of the handshake era belongs to a session
 (`runner.protocol.sessions`).
 
 Source: MCP specification 2026-07-28, "Basic protocol" on the fields of each request; 2025-11-25,
@@ -66,7 +65,7 @@ class Answerer(Protocol):
     """Protocol of an object that answers direct calls."""
 
     def takes(self, tool: str) -> bool:
-        """Return whether calls of a tool may come directly."""
+        """Return whether calls of a tool may be answered directly."""
         ...
 
     def connected(self, session: str | None) -> LiveSession | None:
@@ -129,7 +128,7 @@ def is_usual(params: object, *, has_handshake: bool = False) -> bool:
 
 
 def is_traced() -> bool:
-    """Return whether somebody traces this server with OpenTelemetry, which the SDK sees to."""
+    """Return whether this server is traced with OpenTelemetry, which the SDK implements."""
     return not isinstance(get_tracer_provider(), ProxyTracerProvider)
 
 

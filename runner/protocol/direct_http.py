@@ -1,10 +1,10 @@
 """Tool calls over HTTP, answered without a detour through the SDK's tasks and streams.
 
-A request that is exactly what a client sends is taken here, and answered byte by byte as the SDK would.
-Whatever is unusual in it goes to the SDK as it came: other methods, malformed requests, headers that mirror
-arguments, later rounds of a call, sessions that are unknown or somebody else's, a server that traces.
+A usual request is answered here, byte for byte as by the SDK. Unusual ones are passed to the SDK unchanged:
+other methods, malformed requests, headers that mirror arguments, later rounds of a call, sessions that are
+unknown or of another user, servers with tracing.
 
-It stands behind every check of the endpoint: identity, `Host` and `Origin`, the limit of the body.
+All checks of the endpoint apply before: identity, `Host` and `Origin`, the limit of the body.
 
 Source: MCP specification 2026-07-28 and 2025-11-25, "Streamable HTTP".
 """
@@ -85,7 +85,7 @@ class DirectCalls:
         return _run(exchange, call, self._answer)
 
     def _session(self, scope: Scope, session: str) -> HttpSession | None:
-        """Return the session in which a request speaks, if it is open, its own, and as usual.
+        """Return the session of a request, if it is open, belongs to the caller, and is usual.
 
         None otherwise, also where events are stored to be sent once more, or where the SDK looks at `Host`
         and `Origin` itself: then the SDK has to answer.

@@ -1,8 +1,8 @@
 """Tool calls in a session over HTTP, answered on their own response and not through the session's streams.
 
-The session stays the SDK's, which ends it when no request was served in it for a while. It does not see the
-calls here, so it is sent a ping in the session from time to time. A call goes on if its client leaves, as the
-protocol wants, and ends with its session.
+The SDK keeps the session, and ends it when it has served no request for a while. It does not see the calls
+here, so it is sent a ping in the session from time to time. A call continues if its client disconnects, as
+the protocol requires, and ends with its session.
 
 Source: MCP specification 2025-11-25, "Streamable HTTP", "Sending messages to the server".
 """
@@ -117,7 +117,7 @@ class _Said:
         self.settled = asyncio.Event()
 
     async def send(self, item: JSONRPCMessage) -> None:
-        """Pass on a message; of a session that has been ended, nothing more is said."""
+        """Pass on a message, unless the session has ended."""
         if not self._session.live.is_open:
             raise anyio.ClosedResourceError
         is_last = isinstance(item, JSONRPCResponse | JSONRPCError)
@@ -132,7 +132,7 @@ class _Said:
             self.settled.set()
 
     async def wait(self, request: tuple[Scope, Receive, Send]) -> None:
-        """Wait until all is said, or the client has left."""
+        """Wait until everything is sent, or the client has disconnected."""
         left = False
 
         def leave() -> None:
@@ -153,7 +153,7 @@ class _Said:
             self._exchange.is_over = True
 
     async def _settled(self) -> None:
-        """Wait until all is said, and let the SDK know that the session is in use meanwhile."""
+        """Wait until everything is sent, and mark the session as in use for the SDK meanwhile."""
         while not self.settled.is_set():
             try:
                 async with asyncio.timeout(self._session.ping_in_s):

@@ -1,7 +1,7 @@
 """Tool calls over stdio, answered without the SDK's tasks and contexts.
 
-It stands between the lines that come in and the SDK, which gets everything but usual calls. The SDK decides
-by the first request whether a client speaks the later era; so nothing is taken before it has got one.
+It filters the lines read from the client, and passes everything but usual calls to the SDK. The SDK chooses
+the era by the first request, so it always gets that one.
 
 Source: MCP specification 2025-11-25 and 2026-07-28, "Transports, stdio".
 """
@@ -21,7 +21,7 @@ __all__ = ["DirectLines"]
 
 
 class DirectLines:
-    """Messages that come in, without those that are answered directly.
+    """Received messages, without those that are answered directly.
 
     Args:
         incoming: All messages.

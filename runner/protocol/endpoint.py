@@ -1,8 +1,8 @@
 """Checks and bounds in front of the SDK's MCP endpoint, which takes no such arguments.
 
-The SDK refuses bodies above 4 MiB. Its session manager takes another limit, but FastMCP, which makes that
-manager when the application starts, does not pass one on. It bounds the sessions of all, and not those of
-one user; it reads a body of any number of values. And usual calls are answered without it.
+The SDK refuses bodies above 4 MiB. Its session manager accepts another limit, but FastMCP, which creates that
+manager when the application starts, does not pass one. The SDK limits sessions in total and not by user, and
+it parses bodies of any number of values. And usual calls are answered without it.
 """
 
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Requests over MCP that failed for a fault of ours: their answer is an error of the contract.
+"""Answers to MCP requests that failed by our own fault: errors of the contract.
 
 Without this, the SDK would answer in its earlier era with code 0 and the text of the exception.
 
@@ -39,7 +39,7 @@ def failed_result(error: CallError, *, protocol: str) -> dict[str, Any]:
 
 
 def redacted_result(own_paths: OwnPaths, result: dict[str, Any]) -> dict[str, Any]:
-    """Return a result as clients are told it: one that stands for an error names no path of ours."""
+    """Return a result for clients; an error in it has no path of ours."""
     if result.get("isError") is not True:
         return result
     redacted: dict[str, Any] = own_paths.told(result)
@@ -47,7 +47,7 @@ def redacted_result(own_paths: OwnPaths, result: dict[str, Any]) -> dict[str, An
 
 
 def redacted_error(own_paths: OwnPaths, error: MCPError) -> MCPError:
-    """Return an error of JSON-RPC as clients are told it, without paths of ours."""
+    """Return a JSON-RPC error for clients, without paths of ours."""
     return MCPError(
         code=error.error.code,
         message=str(own_paths.told(error.error.message)),
@@ -56,7 +56,7 @@ def redacted_error(own_paths: OwnPaths, error: MCPError) -> MCPError:
 
 
 def answer_failures(own_paths: OwnPaths) -> Relay:
-    """Return what answers requests whose handling has failed: middleware of the SDK's, outside of all other.
+    """Return the outermost middleware of the SDK, which answers failed requests.
 
     Args:
         own_paths: What no client is told.

@@ -1,4 +1,4 @@
-"""One request over HTTP and its response: plain JSON, or events once there is something to tell before.
+"""One HTTP request and its response: plain JSON, or events if a notification precedes the result.
 
 Source: MCP specification 2025-11-25 and 2026-07-28, "Streamable HTTP"; WHATWG HTML, "Server-sent events".
 """
@@ -47,7 +47,7 @@ class HttpExchange:
     _watchers: "list[asyncio.Task[None]]" = field(init=False, default_factory=list)
 
     def watch(self, left: Callable[[], None]) -> None:
-        """Begin to look after the client: `left` is called if it leaves, and it hears of us meanwhile."""
+        """Watch the client: `left` is called if it disconnects, and it gets keep-alive comments meanwhile."""
         loop = asyncio.get_running_loop()
         self._sent_at = loop.time()
         self._patience = loop.call_later(_PATIENCE_S, self._look_after, left)

@@ -1,6 +1,6 @@
-"""Sessions over HTTP, as requests show them: how many a user has, which of them are idle, and their end.
+"""Sessions over HTTP: the number of each user, idle sessions, and their end.
 
-The SDK keeps the sessions. Here is counted what passes: which response opened one, which requests are in it.
+The SDK keeps the sessions. This module observes the responses that open one, and the requests in it.
 
 Source: MCP specification 2025-11-25, "Streamable HTTP", session management.
 """
@@ -179,7 +179,7 @@ class BoundedSessions:
                 del self._opening[user]
 
     def _forget_expired(self) -> None:
-        """Forget what the SDK has ended for being idle."""
+        """Forget sessions that the SDK has ended as idle."""
         if self._idle_s is None:
             return
         oldest = time.monotonic() - self._idle_s

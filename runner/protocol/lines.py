@@ -1,13 +1,12 @@
 """MCP messages as lines of JSON over two descriptors, read and written by the event loop itself.
 
-These are the two streams that the SDK wants of a transport. Its own for stdio pass each message through
-threads, tasks and queues, which costs a short call more than all else. A pipe or socket has to be set not to
-block by its owner. Each stream belongs to one loop; neither
-closes its descriptor.
+These are the two streams that the SDK requires of a transport. Its own for stdio pass each message through
+threads, tasks and queues, which costs a short call more than all else. The owner of a pipe or socket makes it
+non-blocking. Each stream belongs to one loop; neither closes its descriptor.
 
-The peer may send anything, as fast as a pipe takes it. So a line is read when somebody
-takes it and not before, blank ones are nothing, others get the loop between two lines, and the time that the
-lines of a connection take of it is counted: after a burst it rests.
+The peer may send anything, as fast as the pipe accepts it. So a line is read only on demand, blank lines are
+skipped, the loop runs other tasks between two lines, and the processing time of each connection is counted:
+after a burst it pauses.
 
 Source: MCP specification 2025-11-25 and 2026-07-28, "Transports, stdio".
 """
@@ -76,12 +75,12 @@ class _LongLine:
         self._head, self._tail = bytes(start[:HEAD_BYTES]), bytes(start[-TAIL_BYTES:])
 
     def add(self, data: bytes) -> None:
-        """Take in what comes next of it."""
+        """Add the next chunk."""
         self.size += len(data)
         self._tail = (self._tail + data[-TAIL_BYTES:])[-TAIL_BYTES:]
 
     def problem(self, most_bytes: int) -> Unreadable:
-        """Return what to tell of it, where lines of so many bytes are read."""
+        """Return the error of an overlong line, for a limit in bytes."""
         return too_long(self._head, self._tail, most_bytes)
 
 
@@ -104,7 +103,7 @@ class _Stream:
 
 
 class IncomingLines(_Stream):
-    """Messages that come in; what is not a message comes as the exception that says why.
+    """Received messages; an invalid one is delivered as an exception with the reason.
 
     Args:
         descriptor: Where they come in.
@@ -168,7 +167,7 @@ class IncomingLines(_Stream):
                 await self._refusals.send(SessionMessage(refusal))
 
     def _note(self, problem: Unreadable) -> None:
-        """Log a line that is not a message: nobody else may hear of it."""
+        """Log a line that is not a message; it may have no other recipient."""
         now = time.monotonic()
         lines = self._noted.due(now=now)
         if lines:
@@ -176,7 +175,7 @@ class IncomingLines(_Stream):
         if not self._unreadable.takes(1, now=now):
             log.warning("connection closed: invalid lines", extra={"lines": MOST_UNREADABLE})
             self._whole, self._at = b"", 0
-            self._give_up(f"it said {MOST_UNREADABLE:,} lines that are no messages")
+            self._give_up(f"it sent {MOST_UNREADABLE:,} lines that are not messages")
 
     async def _next(self) -> SessionMessage | Unreadable:
         while True:
@@ -216,7 +215,7 @@ class IncomingLines(_Stream):
         return line
 
     def _is_wanted(self, line: bytes) -> bool:
-        """Return whether somebody waits for a line, where all else would be dropped once it was read."""
+        """Return whether a line has a recipient; otherwise it would be dropped after parsing."""
         # A request or an answer has an id, however it is written; to read all the others takes far longer.
         if b'"id"' in line or not self.sheds():
             return True
@@ -256,7 +255,7 @@ class IncomingLines(_Stream):
             raise anyio.EndOfStream from None
 
     async def aclose(self) -> None:
-        """Take no more; who waits for a message hears that there is none."""
+        """Receive no more, and end the iteration of waiting receivers."""
         self._whole, self._at = b"", 0
         self._end()
 
@@ -324,7 +323,7 @@ class IncomingLines(_Stream):
             self._give_up(f"it said a line of more than {MOST_LINE_BYTES:,} bytes")
 
     def _left_out(self, long: _LongLine, data: bytes) -> bytes | None:
-        """Return what comes behind a line that is left out; None if nothing has."""
+        """Return the bytes after a skipped line; None if there are none yet."""
         end = data.find(b"\n")
         if end < 0:
             long.add(data)

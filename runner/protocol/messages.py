@@ -1,10 +1,10 @@
 """One MCP message parsed from untrusted JSON; and, for unreadable ones, the request they belong to.
 
-A message that cannot be read must still end something: who asked waits for an answer, and would wait until
-the time limit. So the id is looked for in the text itself, without reading the rest.
+A message that cannot be parsed must still end its request, or the sender would wait until the time limit. So
+its id is searched in the text itself, without parsing the rest.
 
-Who writes a message chooses what reading it costs everybody. So its values are counted before it is read, and
-nothing here looks at a character twice, whatever the text is.
+The sender of a message determines the cost of parsing it. So its values are counted first, and no code here
+reads a character twice.
 
 Source: JSON-RPC 2.0, "Response object"; MCP specification 2025-11-25, "Base protocol".
 """
@@ -133,7 +133,7 @@ def check_values(text: bytes) -> None:
 
 
 def too_long(head: bytes, tail: bytes, most_bytes: int) -> Unreadable:
-    """Return what to tell of a message that is longer than those that are read.
+    """Return the error text for an overlong message.
 
     Args:
         head: Its first `HEAD_BYTES`.

@@ -1,9 +1,9 @@
-"""The resources of an MCP server, a remote one's or our own, as a model may read them.
+"""Resources of an MCP server, remote or our own, in a form for models.
 
-Lists are followed to their last page. What is read has no bytes in it: a blob is kept in the store and
-referenced, text stays where it is short. Reads are kept until the server says that the resource changed,
-or the store has let go of what was kept. A link in a tool's result is read only where its size is known
-and below the limit that the operator set, which is 0.
+Lists are followed to their last page. Results have no bytes: a blob is stored and referenced, short text is
+returned. Reads are cached until the server reports a change of the resource, or the store removes the
+content. A link in a tool's result is read only if its size is known and below the operator's limit, 0 by
+default.
 
 Source: document 004, sections 2.4, 3.5 and 5.7; requirements S4-12, S4-34 to S4-38, S4-81 to S4-84, S4-92
 to S4-96, S4-106; rules Q1 to Q4 of the conformance cases.
@@ -71,7 +71,7 @@ class Remote(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A `Remote` that is asked by a function, by method and params.
+    """A `Remote` that forwards requests to a function of method and params.
 
     Attributes:
         ask: Returns the wire result. Raises `RemoteError`.
@@ -142,7 +142,7 @@ class RemoteResources:
         return await _pages(remote.list_templates, "resources/templates/list", "resourceTemplates")
 
     async def read(self, remote: Remote, uri: str, reader: Reader) -> dict[str, Any]:
-        """Return what a model may read of a resource.
+        """Return a resource in a form for models.
 
         One content is an object with `text`, or with `artifact` and `summary`; several are in `contents`.
         What went wrong is in `error`; this never raises.
@@ -176,7 +176,7 @@ class RemoteResources:
         return value
 
     async def linked(self, remote: Remote, link: Mapping[str, Any], reader: Reader) -> dict[str, Any]:
-        """Return a `resource_link` block of a tool's result, with what it links to where policy allows."""
+        """Return a `resource_link` block of a tool's result, with its content if policy allows."""
         size, most = link.get("size"), self.config.resources.auto_read_if_size_under_bytes
         known = isinstance(size, int) and not isinstance(size, bool) and 0 <= size < most
         if link.get("type") != "resource_link" or not known:
@@ -185,7 +185,7 @@ class RemoteResources:
         return dict(link) if "error" in read else {**link, **read}
 
     def updated(self, uri: str) -> None:
-        """Forget what was read of a resource, for everybody, and tell users' interfaces."""
+        """Drop a resource from the caches of all users, and notify their interfaces."""
         for key in [key for key in self._cache if key[1] == uri]:
             del self._cache[key]
         self.publish({"type": UPDATED, "uri": uri})
@@ -255,7 +255,7 @@ def resource_tools(server: str) -> list[dict[str, Any]]:
 
 
 def namespace_of(name: str) -> str:
-    """Return what the tools with which a model reads the resources of a server begin with."""
+    """Return the name prefix of the tools that read a server's resources."""
     return re.sub(r"[^A-Za-z0-9_-]+", "_", name).strip("_-")[:_NAMESPACE_CHARS] or "server"
 
 
@@ -289,7 +289,7 @@ async def resource_result(
 
 
 def blocks_of(linked: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return what `RemoteResources.linked` returned as content blocks of the protocol."""
+    """Return the result of `RemoteResources.linked` as content blocks of the protocol."""
     if "contents" in linked:
         link = {key: item for key, item in linked.items() if key != "contents"}
         return [block for item in linked["contents"] for block in blocks_of({**link, "size": None, **item})]

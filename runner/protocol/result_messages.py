@@ -1,6 +1,6 @@
-"""From a completed call to the message that its client gets: told, guarded, rendered.
+"""Conversion of a completed call to the message for its client: redacted, guarded, rendered.
 
-One way for all results that are contract values, whichever executor ran the tool.
+It is shared by all executors whose results are contract values.
 
 Source: architecture, "One call, in order", step 10.
 """
@@ -85,7 +85,7 @@ class ResultMessages:
             tool: What the guard's settings know the tool by; by default as its client does.
             server: The other server that executed it, if one did.
         """
-        processed = self._told(request, completed.processed)
+        processed = self._redacted(request, completed.processed)
         schema = completed.spec.output_schema if completed.spec is not None else None
         guarded = GuardedCall(
             tool=tool or request.tool,
@@ -145,8 +145,8 @@ class ResultMessages:
                     smaller[index] = encode(made)
         return smaller
 
-    def _told(self, request: Request, processed: Processed) -> Processed:
-        """Return a result as its client is told it: what we say in it names no path of ours."""
+    def _redacted(self, request: Request, processed: Processed) -> Processed:
+        """Return a result for its client, without paths of ours in our own texts."""
         meta = processed.value.get("meta_data")
         if not isinstance(meta, Mapping):
             return processed
@@ -206,7 +206,7 @@ def _linkless(block: Any) -> Any:
 
 
 def delivery_to(settings: Settings, params: Mapping[str, Any], facts: RequestFacts) -> Delivery:
-    """Decide how artifacts reach a client: by setting, else as it asks."""
+    """Return the delivery of artifacts to a client: by setting, else by its request."""
     if settings.store_scheme == "none":
         # Nothing could be read by reference.
         return Delivery.INLINE

@@ -1,4 +1,4 @@
-"""A request of an MCP client, as it reached the host: who sent it, and how to answer meanwhile."""
+"""The sender of an MCP request, and the channel for notifications and questions meanwhile."""
 
 import time
 from collections.abc import Mapping
@@ -88,7 +88,7 @@ class DirectClient:
 
 
 def newcomer(settings: ServerSettings, transport: Transport) -> User:
-    """Return who begins a connection, which has no session yet.
+    """Return the sender that begins a connection, without a session yet.
 
     Raises:
         MCPError: It comes from nobody whom this server serves.
@@ -99,7 +99,7 @@ def newcomer(settings: ServerSettings, transport: Transport) -> User:
 def asker(
     settings: ServerSettings, tokens: Tokens, transport: Transport, ctx: ServerRequestContext[Any, Any]
 ) -> User:
-    """Return who a request comes from, in the session in which it came.
+    """Return the caller of a request, in its session.
 
     Args:
         settings: The effective settings.
@@ -121,7 +121,7 @@ def asker(
 def sender(
     settings: ServerSettings, tokens: Tokens, transport: Transport, ctx: ServerRequestContext[Any, Any]
 ) -> Sender:
-    """Return who sends a request, and what a tool may learn of it.
+    """Return the sender of a request, and its facts for a tool.
 
     Raises:
         MCPError: It comes from nobody whom this server serves.
@@ -130,12 +130,12 @@ def sender(
 
 
 def request_facts(ctx: ServerRequestContext[Any, Any]) -> RequestFacts:
-    """Return what a tool may learn of a request."""
+    """Return the facts of a request for a tool."""
     return facts_of(ctx, get_access_token())
 
 
 def direct_sender(settings: ServerSettings, tokens: Tokens, call: DirectCall) -> Sender:
-    """Return who sends a call that came directly, and what a tool may learn of it.
+    """Return the sender of a direct call, and its facts for a tool.
 
     Raises:
         MCPError: It comes from nobody whom this server serves.

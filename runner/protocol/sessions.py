@@ -1,7 +1,7 @@
 """Sessions of clients, and the tool calls in flight in them that the SDK does not run.
 
-A call that takes the short way (`runner.protocol.direct`) runs in a task of its own. What belongs to it: the
-client can cancel it, can be asked while it runs, and ends it with the session.
+A call that bypasses the SDK (`runner.protocol.direct`) runs in a task of its own. The client can cancel it,
+answer its questions, and end it with the session.
 
 Source: JSON-RPC 2.0; MCP specification 2025-11-25, "Cancellation" and "Lifecycle".
 """
@@ -160,7 +160,7 @@ class LiveSession:
 
     @property
     def is_busy(self) -> bool:
-        """True if a call is in flight in it that the SDK does not know of."""
+        """True if a call is in flight in it that bypassed the SDK."""
         return bool(self._in_flight)
 
     @property
@@ -213,7 +213,7 @@ class LiveSession:
         return True
 
     def new_question(self) -> tuple[str, asyncio.Future[dict[str, Any]]]:
-        """Return the id of a new request to the client, and its result once it comes."""
+        """Return the id of a new request to the client, and a future of its result."""
         number = f"{QUESTION_IDS}{next(self._numbers)}"
         question = self._questions[number] = asyncio.get_running_loop().create_future()
         return number, question
@@ -223,7 +223,7 @@ class LiveSession:
         self._questions.pop(number, None)
 
     def error_of(self, error: Exception) -> mcp_types.ErrorData:
-        """Return an exception as the SDK tells it in the era of the session."""
+        """Return an exception as the SDK's error in the era of the session."""
         return error_of(error, has_handshake=self.has_handshake)
 
     def close(self) -> None:

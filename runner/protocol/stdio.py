@@ -118,7 +118,7 @@ class _Patience:
         self._poll.register(outgoing, 0)
 
     async def wait(self, unanswered: Unanswered) -> None:
-        """Wait for the answers, as long as anybody can read them."""
+        """Wait for the answers, while the client can receive them."""
         ends_at = time.monotonic() + self._drain_s
         while unanswered and (left_s := ends_at - time.monotonic()) > 0 and not self._poll.poll(0):
             await unanswered.none(min(left_s, _LOOK_S))

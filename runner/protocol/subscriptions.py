@@ -1,11 +1,11 @@
-"""MCP clients that want to know when My Files change, in either era of the protocol.
+"""Change notifications for MCP clients, in either era of the protocol.
 
-The resource `runner://files` is updated whenever a file of the user comes or goes, `artifact://ID` when
-that file does; resources and lists of a remote server when it says so. A client of the handshake era
-subscribes to a URI and is told on its connection; one of the later era listens on the stream of a request.
-Nobody is told of another user's files. Where the list of tools names the files, it changes with them. What a
-tool says of a resource of its own file, those clients of its user hear who subscribed to it, or listen for
-it; what it says of its lists, those of the later era.
+`runner://files` changes whenever a file of the user is added or removed, `artifact://ID` when that file is;
+resources and lists of a remote server when it sends a notification. A client of the handshake era subscribes
+to a URI and is notified on its connection; one of the later era listens on the stream of a request. Nobody is
+notified of another user's files. If the list of tools names the files, it changes with them. A notification
+of a tool about a resource of its own file is sent to subscribers and listeners of its user; one about its
+lists, to clients of the later era.
 
 Source: MCP specification 2025-11-25, "Resources, Subscriptions", and 2026-07-28, `subscriptions/listen`;
 requirements S0-68, S4-12 and S4-37.
@@ -63,14 +63,14 @@ class Beyond(Protocol):
         """Begin to publish an event `resource_updated` whenever this resource changes."""
 
     async def unsubscribe(self, ctx: _Context, uri: str) -> None:
-        """End what `subscribe` began for this resource."""
+        """End a subscription of this resource."""
 
 
 class Tasks(Protocol):
-    """Calls whose clients do not wait for them, and may be told how they are."""
+    """Calls as tasks, whose clients may subscribe to their status."""
 
     def check(self, method: str, params: Mapping[str, Any]) -> None:
-        """Refuse a client that has not said that it knows of tasks."""
+        """Refuse a client that has not declared support of tasks."""
 
     def known(self, user: User, names: Sequence[str]) -> list[str]:
         """Return which of these are tasks of a user."""
@@ -116,7 +116,7 @@ def offer_subscriptions(
 
 
 def announced(discovered: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a `server/discover` result of a tool file's server that says what the host offers."""
+    """Return a `server/discover` result of a tool file's server with the host's capabilities."""
     capabilities = discovered.get("capabilities")
     if not isinstance(capabilities, Mapping):
         return dict(discovered)
@@ -161,7 +161,7 @@ class _Subscriptions:
         return mcp_types.EmptyResult()
 
     async def note_list(self, ctx: _Context, call_next: CallNext) -> HandlerResult:
-        """Note who lists the tools, which name the user's files: the connection is told when those change."""
+        """Record a client that lists tools with file names: it is notified when the files change."""
         if ctx.method == "tools/list" and has_sessions(ctx) and is_ready(ctx):
             watch: _Watch = connection_of(ctx).state.setdefault(_STATE, _Watch())
             # A client with too many streams open still lists the tools, but gets no notifications.
@@ -232,7 +232,7 @@ class _Subscriptions:
 
     @asynccontextmanager
     async def _hearing(self, ctx: _Context, uris: list[str]) -> AsyncIterator[None]:
-        """Let resources that are not ours be heard of until the block ends."""
+        """Relay changes of resources that are not ours until the block ends."""
         if self.beyond is None:
             yield
             return
@@ -256,7 +256,7 @@ class _Subscriptions:
 
 
 class _WithTasks:
-    """A session for one stream, on which changes of tasks are told of, too, once it has been acknowledged."""
+    """A session for one stream, which also gets changes of tasks once it is acknowledged."""
 
     def __init__(self, ctx: _Context, tasks: Tasks, user: User, names: Sequence[str]) -> None:
         self._ctx = ctx

@@ -1,7 +1,7 @@
 """The requests of a client on stdio that have no answer yet.
 
-Over HTTP each answer has its request, and the web server waits for those that are open. On stdio nothing
-holds both, and a process that ends takes along what it had still to say.
+Over HTTP each response belongs to a request, and the web server waits for open ones. On stdio nothing tracks
+them, and a process that exits would lose its unsent answers.
 """
 
 import asyncio
@@ -37,7 +37,7 @@ class Unanswered:
             self._over(str((message.params or {}).get("requestId")))
 
     def sent(self, message: JSONRPCMessage) -> None:
-        """Note what the client has been told, all of it."""
+        """Record a message that was sent completely."""
         if isinstance(message, JSONRPCResponse | JSONRPCError):
             self._over(str(message.id))
 

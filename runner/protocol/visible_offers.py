@@ -54,5 +54,5 @@ def _visible_item(item: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def visible_introduction(result: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a result of `initialize` or `server/discover` with what the server says of itself visible."""
+    """Return an `initialize` or `server/discover` result with visible instructions and server info."""
     return {**result, **{key: visible_value(result[key]) for key in _INTRODUCTION if key in result}}

@@ -55,7 +55,7 @@ _QUIET_S = 0.1
 
 _NONE = "there is no such task, or it has expired"
 _LOST = (
-    "this task is not here any more: its server has been started anew since, or another server has it, or "
+    "this task is not here any more: its server has restarted since, or another server has it, or "
     "later results needed the room; call the tool again if you need what it would have returned"
 )
 

@@ -84,13 +84,13 @@ class OwnResources:
 def _failing_alike(ask: Ask) -> Ask:
     """Return `ask`, which fails in the way in which a remote server does."""
 
-    async def asked(method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
+    async def request(method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
         try:
             return await ask(method, params)
         except (WireError, CallError, MCPError) as error:
             raise RemoteError(_words(error)) from error
 
-    return asked
+    return request
 
 
 def _words(error: WireError | CallError | MCPError) -> str:

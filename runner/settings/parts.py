@@ -107,11 +107,12 @@ class StoreSettings(StateSettings):
     store: Annotated[StoreUrl, Flag("URL")] = Field(
         default_factory=default_store,
         description="Where My Files are kept, as a `file:///absolute/folder` or `s3://bucket/prefix` URL; "
-        "`memory:` ends with the process, `none:` keeps nothing (see [store.md](store.md)). `XDG_DATA_HOME` "
-        "is honoured.",
+        "`memory:` ends with the process, `none:` keeps nothing ([operating.md](operating.md#the-store)). "
+        "`XDG_DATA_HOME` is honoured.",
     )
     s3_endpoint: S3Address | None = Field(
-        None, description="Address of the S3 server; without it, AWS. [s3.md](s3.md) says more on these."
+        None,
+        description="Address of the S3 server; without it, AWS. See [operating.md](operating.md#s3).",
     )
     s3_region: S3Region | None = Field(
         None, description="Region of the bucket: letters, digits and hyphens, at most 63."

@@ -32,7 +32,7 @@ REMOVED: Mapping[str, str] = {
     "s3_path_style": "the bucket's name stands in the path where s3_endpoint is given",
     "spans": "set OTEL_EXPORTER_OTLP_ENDPOINT; spans go to the collector that it names",
     "show_username": "clients never see the parameter; what they send there is overwritten",
-    "store_unavailable": "a file waits on this machine; in a fleet its call says so (docs/s3.md)",
+    "store_unavailable": "a file waits on this machine; in a fleet its call says so (docs/operating.md)",
     "max_connections": "limit connections in the reverse proxy (deploy/nginx.conf) or with `ulimit -n`",
     "max_connections_per_address": "limit connections in the reverse proxy (limit_conn in deploy/nginx.conf)",
     "call_limits.NAME.cpu_s_per_hour": "set calls_per_minute; each process of a call has cpu_s",

@@ -1,1 +1,1 @@
-"""The steps that every call takes, whichever executor runs its tool; `call.py` has their order."""
+"""The steps of every call, for all executors; `call.py` has their order."""

@@ -1,8 +1,8 @@
 """Authorisation of a request for a tool, and the answer to a refused one. Pure.
 
-Logins count over HTTP only: on stdio and in a shell the user of the operating system calls, who has nothing
-to log in to. What a widget asks for is marked as such by the host that shows it, which has asked a person
-where one has to be asked.
+Logins apply over HTTP only: on stdio and in a shell the caller is the user of the operating system, and there
+is nothing to log in to. Requests of a widget are marked as such by the host that shows it, which has obtained
+consent from a person where that is required.
 
 Source: document 003, "Auth"; requirements S3-140, S3-143; decision C36; MCP Apps 2026-01-26, "Tool
 Visibility".
@@ -29,7 +29,7 @@ __all__ = [
 
 
 def authorize(spec: ToolSpec, facts: RequestFacts) -> None:
-    """Refuse a request whose token is not what every one of the tool's schemes needs.
+    """Refuse a request whose token does not meet all of the tool's security schemes.
 
     Raises:
         CallError: `E_UNAUTHORIZED`; the request has no token, or one without the scopes.
@@ -43,7 +43,7 @@ def authorize(spec: ToolSpec, facts: RequestFacts) -> None:
 
 
 def authorize_scopes(tool: str, scopes: Sequence[str], facts: RequestFacts) -> None:
-    """Refuse a request whose token lacks a scope that the operator asks of a tool.
+    """Refuse a request whose token lacks a scope that the operator requires for a tool.
 
     Raises:
         CallError: `E_UNAUTHORIZED`.
@@ -69,7 +69,7 @@ def callable_tools(
 
 
 def authorize_widget(tool: str, rights: WidgetRights | None, params: Mapping[str, Any]) -> None:
-    """Refuse a call that a widget asked for, unless its tool allows that, and a person where one has to.
+    """Refuse a call by a widget, unless its tool allows it, and a person has consented where required.
 
     Args:
         tool: Name of the tool, as the client calls it.
@@ -92,7 +92,7 @@ def authorize_widget(tool: str, rights: WidgetRights | None, params: Mapping[str
 def challenged(
     message: dict[str, Any], error: CallError | None, *, resource_metadata: str | None
 ) -> dict[str, Any]:
-    """Return the message of a call; one that was not authorised asks the client to log its user in.
+    """Return the message of a call; an unauthorised one carries a login challenge.
 
     Args:
         message: What the client gets.
@@ -111,7 +111,7 @@ def challenged(
 
 
 def with_schemes(answered: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a list of tools in which those that say who may call say so at their top level too.
+    """Return a list of tools with their security schemes at the top level too.
 
     ChatGPT reads it there. FastMCP and the SDK know no such field, so a file cannot write it.
     """

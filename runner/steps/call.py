@@ -1,4 +1,4 @@
-"""One tool call, from its arguments to its recorded end, whatever executes the tool.
+"""One tool call, from its arguments to its recorded end, for all executors.
 
 `runner.call.FileCall` executes tools of our own files, `runner.proxy.contracted` those of other servers.
 

@@ -47,7 +47,7 @@ def listener_of(service: Service, request: Request, tool: str | None, deadlines:
 
 def is_watched(service: Service, request: Request) -> bool:
     """Return whether an interface of the user receives events of a request."""
-    return service.events.heard(user=request.user.segment, session=request.facts.session_id)
+    return service.events.has_listener(user=request.user.segment, session=request.facts.session_id)
 
 
 def announce_files(
@@ -68,7 +68,7 @@ def _publisher(service: Service, request: Request, tool: str | None) -> Callable
     about = {"call": request.id, "tool": tool} | ({} if token is None else {"progress_token": token})
 
     def publish(event: Mapping[str, Any]) -> None:
-        if service.events.heard(user=user, session=session):
+        if service.events.has_listener(user=user, session=session):
             service.events.publish({**without_bytes(dict(event)), **about}, user=user, session=session)
 
     return publish
@@ -77,7 +77,7 @@ def _publisher(service: Service, request: Request, tool: str | None) -> Callable
 async def _show(
     service: Service, request: Request, content: bytes, name: str, mime: str | None
 ) -> Mapping[str, Any] | None:
-    """Keep for a while what a running call shows in an interface of its user, if one is there."""
+    """Store content that a running call shows in its user's interface, if one is open."""
     if not is_watched(service, request):
         return None
     files = service.files(request.user, trace=request.id)
@@ -90,7 +90,7 @@ async def _show(
 
 
 def _changed(service: Service, request: Request, method: str, uri: object) -> None:
-    """Publish to the user's clients what a call has changed."""
+    """Publish the changes of a call to the user's clients."""
     kind = method.removeprefix("notifications/").removesuffix("/list_changed")
     user, session = request.user.segment, request.user.session
     if kind in ("tools", "prompts", "resources"):

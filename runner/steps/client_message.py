@@ -1,4 +1,4 @@
-"""From a processed result to the `tools/call` message that an MCP client gets.
+"""Conversion of a processed result to the `tools/call` message for an MCP client.
 
 Text never carries base64, keys, tokens or paths of artifacts. Bytes travel only where the client
 asked for them and the whole message stays within what transports carry.
@@ -113,7 +113,7 @@ class _Draft:
 
     @property
     def has_own_texts(self) -> bool:
-        """True if the tool's own texts stand for the result."""
+        """True if the tool's own texts represent the result."""
         return self.processed.is_own or (self.closed and not self.processed.is_error)
 
 
@@ -247,7 +247,7 @@ def _message(draft: _Draft) -> dict[str, Any]:
 
 
 def _display_meta(value: Mapping[str, Any], allowed_origins: Collection[str]) -> dict[str, Any]:
-    """Return the decision what to show, where there is anything to decide."""
+    """Return the display decision, if there is one."""
     if not (value.get("artifacts") or value.get("display") or value.get("canvas")):
         return {}
     return {DISPLAY_META: decide(value, allowed_origins=allowed_origins).to_json()}
@@ -380,7 +380,7 @@ def _whole(block: Mapping[str, Any], file: ArtifactFile) -> dict[str, Any]:
 
 
 def _stays(block: Mapping[str, Any], file: ArtifactFile, form: _Form) -> bool:
-    """Return whether the bytes of a block stay in it: only what models see or hear does."""
+    """Return whether a block keeps its bytes: only images and audio for models do."""
     kind = block.get("type")
     if kind != "resource" and not file.mime.lower().startswith(f"{kind}/"):
         return False
@@ -388,8 +388,8 @@ def _stays(block: Mapping[str, Any], file: ArtifactFile, form: _Form) -> bool:
 
 
 def _standing_for(file: ArtifactFile) -> str:
-    """Return what stands where a tool named a file; what was not kept has no address."""
-    return file.uri if file.is_kept else file.name
+    """Return the replacement of a file's name; a file that was not stored has no URI."""
+    return file.uri if file.is_stored else file.name
 
 
 def _link(

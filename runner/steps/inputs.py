@@ -1,4 +1,4 @@
-"""The arguments of a call as its tool gets them: files staged or linked, then `runner.steps.rewriting`.
+"""Arguments of a call for its tool: files are staged or linked, then `runner.steps.rewriting` applies.
 
 Source: requirements S1-35 to S1-37; rules A2 and A4 of the conformance cases.
 """
@@ -30,7 +30,7 @@ _STRICT = json.JSONEncoder(allow_nan=False)
 
 
 def check_json(params: Mapping[str, Any]) -> None:
-    """Refuse the params of a request that hold what JSON does not have.
+    """Refuse request params with values that JSON lacks.
 
     Python's readers of JSON take `NaN` and `Infinity`, and make an infinity of `1e999`; no worker and no
     other server could be told of one.
@@ -45,7 +45,7 @@ def check_json(params: Mapping[str, Any]) -> None:
         if found is not None:
             where, number = found
             word = "NaN" if math.isnan(number) else "Infinity" if number > 0 else "-Infinity"
-            message = f"{where} is {word}, which is no JSON value; send a finite number, null or text"
+            message = f"{where} is {word}, which is not a JSON value; send a finite number, null or text"
             raise invalid_argument(message, argument=where) from error
         raise invalid_argument(f"The arguments cannot be written as JSON: {error}") from error
     except TypeError as error:
@@ -140,7 +140,7 @@ def _object(arguments: object) -> dict[str, Any]:
 
 
 def _not_finite(params: Mapping[str, Any]) -> tuple[str, float] | None:
-    """Return the first number in params that JSON does not have, and where it stands."""
+    """Return the first number in params that JSON lacks, and its path."""
     # No recursion, and a place is written only once it is found: what is looked at may be as deep, as wide
     # and as full of long names as a client likes.
     path: list[str] = []

@@ -1,4 +1,4 @@
-"""One request in one leased worker: its limits and secrets, the run itself, and what goes afterwards."""
+"""One request in one leased worker: its limits and secrets, the run itself, and the cleanup."""
 
 import asyncio
 import contextlib
@@ -155,7 +155,7 @@ async def _run_and_discard(
             await lease.at_rest()
             others = toolset.changes.left(user_pool.home.segment)
             await run_in_thread(leftovers.beside(others).discard, user_pool.home.fd)
-    if not outcome.begun:
+    if not outcome.may_have_started:
         raise lease.zygote.loss or ZygoteDied(f"a worker ended before its call ({outcome.status})")
     return outcome
 

@@ -1,8 +1,8 @@
-"""Events for users' interfaces without bytes: what a tool shows while it runs goes by reference.
+"""Events for users' interfaces, with references in place of bytes.
 
-A file in a progress payload, and a page whose pictures stand in it, are kept for a while, as observations
-are, and the event says where. Whatever else looks like bytes in base64 becomes a word for it: arguments of
-a call may hold some, and so may messages of a tool.
+A file in a progress payload, or a page with embedded pictures, is stored as an observation, and the event
+refers to it. Anything else that looks like base64, in the arguments of a call or in messages of a tool, is
+replaced by a placeholder.
 
 Source: requirements S4-80, S4-86.
 """
@@ -53,7 +53,7 @@ async def light(event: Mapping[str, Any], show: Show | None) -> dict[str, Any]:
 
 
 def without_bytes(value: Any, depth: int = 0) -> Any:
-    """Return JSON in which a word stands for each long run of base64."""
+    """Return JSON with a placeholder for each long run of base64."""
     match value:
         case str():
             return _short(value)

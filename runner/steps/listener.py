@@ -1,8 +1,8 @@
 """Notifications of a running call for its client: progress, messages and notices of the ladder.
 
 A worker's notification is hostile until checked: only known methods pass, and progress is sent under
-the caller's own token whatever the worker wrote. The user's interface hears the same as events; payloads
-in progress messages are for it alone.
+the caller's own token whatever the worker wrote. The user's interface receives them as events; payloads in
+progress messages are sent to it alone.
 """
 
 import math
@@ -85,7 +85,7 @@ class Client(Protocol):
 
 
 class Nobody:
-    """A client that hears nothing and answers nothing. A `Client`."""
+    """A client that ignores notifications and answers no questions. A `Client`."""
 
     async def notify(self, method: str, params: Mapping[str, Any]) -> None:
         """Drop the notification."""
@@ -112,7 +112,7 @@ def widened(params: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def log_message(params: Mapping[str, Any], levels: Collection[str]) -> dict[str, Any] | None:
-    """Return a message of the log with nothing but what MCP has in it, or None for one that nobody asked for.
+    """Return a log message with fields of MCP only, or None for a level that was not requested.
 
     A tool may send anything: a client's library gives its user a traceback for a logger that is not
     text, or for a message without `data`, and loses one that nests deeper than it reads.
@@ -179,7 +179,7 @@ class CallListener:
         return meta if isinstance(meta, Mapping) else {}
 
     async def notify(self, value: Mapping[str, object]) -> None:
-        """Pass on a worker's notification, if it is one that a tool may send and the client asked for."""
+        """Pass on a worker's notification, if tools may send it and the client requested it."""
         value = self.masked(value)
         method, params = value.get("method"), value.get("params")
         params = dict(params) if isinstance(params, Mapping) else {}
@@ -197,7 +197,7 @@ class CallListener:
             self.change(str(params.get("method")), params.get("uri"))
 
     async def request(self, value: Mapping[str, object]) -> Mapping[str, object]:
-        """Answer a worker's request: session state here, what is asked of a client by that."""
+        """Answer a worker's request: session state by the host, others by the client."""
         value = self.masked(value)
         method, params = str(value.get("method")), value.get("params")
         params = dict(params) if isinstance(params, Mapping) else {}
@@ -238,13 +238,13 @@ class CallListener:
         await self._warn(words)
 
     async def printed(self, level: str, text: str) -> None:
-        """Send the client what the tool printed or raised, as a log message, if it wants that level."""
+        """Send the tool's output or exception to the client as a log message, if it wants that level."""
         if text and level in self.levels:
             data = {"msg": text, "extra": None}
             await self.client.notify(MESSAGE, {"level": level, "logger": "output", "data": data})
 
     async def tell(self, text: str) -> None:
-        """Give the client a notice: as progress if it asked for progress, else as a message."""
+        """Send the client a notice: as progress if it requested progress, else as a message."""
         self.notices.append(text)
         self.publish({"type": "tool_notice", "message": text})
         token = self._meta.get("progressToken")

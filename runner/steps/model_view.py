@@ -26,7 +26,7 @@ _ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 
 
 def model_view(value: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what of a contract value a model may read: no bytes, keys, tokens, oversized facts."""
+    """Return a contract value for a model: without bytes, keys, tokens and oversized facts."""
     view = briefed(value)
     for key in FILE_LISTS:
         if key in view:

@@ -1,4 +1,4 @@
-"""Values that the steps of a call hand to each other: the request, its files, its end."""
+"""Values passed between the steps of a call: the request, its files, its end."""
 
 import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -133,7 +133,7 @@ class Service(Protocol):
 
     @property
     def claims(self) -> Path:
-        """Return the folder of the locks that say which call owns a staged name."""
+        """Return the folder of the locks of staged names."""
 
     def files(self, user: User, *, trace: str | None = None) -> MyFiles:
         """Return My Files of a user, for the call `trace`."""
@@ -193,7 +193,7 @@ class Executed:
 
 
 def question_of(wire: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return what a result asks its client for, if it does: the rest of it would bypass the contract."""
+    """Return the question of a result to its client, if any: the rest of it would bypass the contract."""
     if wire.get("resultType") != "input_required":
         return None
     return {key: wire[key] for key in _QUESTION if key in wire}

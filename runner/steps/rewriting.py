@@ -1,7 +1,6 @@
-"""The arguments of a call rewritten for its tool: identity set, helpers dropped, names made places. Pure.
+"""Rewriting of a call's arguments for its tool: identity set, helpers dropped, names replaced by paths.
 
-Where files lie and how links are made is said by `runner.steps.inputs`; here is only which argument gets
-what.
+Pure: `runner.steps.inputs` supplies the paths and links, and this module assigns them to arguments.
 
 Source: requirements S0-49 to S0-57, S0-59, S1-22 and S1-28 to S1-37; contradictions C1, C2, C4; rules A1,
 A3 and A5 of the conformance cases.
@@ -121,7 +120,7 @@ class Rewriting:
     def finish(
         self, *, paths: Mapping[str, str], links: Mapping[str, str], names: Mapping[str, str]
     ) -> Inputs:
-        """Put places where names of files stand.
+        """Replace names of files by their paths.
 
         Args:
             paths: For names of `by_path` that are files: where each is staged.

@@ -1,7 +1,7 @@
 """Parts of oversized `meta_data` for a model: the failure and missing files only.
 
-The whole of it stands in `_meta`. Where a tool's output schema wants a `meta_data`, the structured content
-has one that satisfies the schema and is as small as any other.
+`_meta` has all of it. If a tool's output schema requires `meta_data`, the structured content has a minimal
+one that satisfies the schema.
 
 Source: requirement S0-4; contradiction C12; MCP specification 2025-11-25, tools, "Output Schema".
 """
@@ -23,7 +23,7 @@ _FLAG = "meta_data_truncated"
 
 
 def little(meta_data: object) -> dict[str, Any]:
-    """Return what of oversized facts a model needs all the same, or nothing where that is too large too."""
+    """Return the parts of oversized facts that a model needs, or nothing if these are too large too."""
     if not isinstance(meta_data, Mapping):
         return {}
     facts: dict[str, Any] = {}

@@ -1,15 +1,15 @@
-"""Put the input files of one call into `input_files/` of its home, and take them away afterwards.
+"""Staging of a call's input files in `input_files/` of its home, and their removal afterwards.
 
-A call gets copies, never the stored files: clones where the file system can share blocks until one side
-writes, plain copies elsewhere, hard links never. Whatever a tool does to its copy stays with its copy.
+A call gets copies, never the stored files: reflinks where the file system supports them, plain copies
+elsewhere, hard links never. Changes by a tool affect only its copy.
 
-Several calls of one user may want the same name at once. A lock in the claims folder says which call owns
-`input_files/<name>`; while it does, the next one gets `input_files/2/<name>`, and so on. A runner with
-another state folder has other claims. So the copy itself is locked, too, as long as its call lasts, and what
-is locked is never replaced. A tool can lock a file as well; then its user's next call gets the next place.
+Several calls of one user may need one name at once. A lock in the claims folder records the call that owns
+`input_files/<name>`; until it is released, the next call gets `input_files/2/<name>`, and so on. A runner
+with another state folder has other claims, so the copy itself is locked too while its call runs, and a locked
+file is never replaced. A tool can also lock a file; then its user's next call gets the next place.
 
-The home belongs to code we do not trust, and so may `input_files` itself: it is found by `openat2`, and
-what is not a folder there is removed and made again.
+The home, and so `input_files` itself, is controlled by untrusted code. It is opened by `openat2`; anything
+there that is not a folder is replaced by one.
 
 Source: requirements S1-35 to S1-37 and S1-107; architecture, decision "Input copies"; sandbox notes,
 finding 7.
@@ -45,7 +45,7 @@ _ATTEMPTS = 8
 async def stage(
     lease: HomeLease, files: MyFiles, records: Sequence[Record], *, claims: Path
 ) -> AsyncIterator[dict[str, Path]]:
-    """Yield where each file lies, by name; the copies are removed when the block ends.
+    """Yield the path of each file, by name; the copies are removed when the block ends.
 
     Args:
         lease: The home of the call.
@@ -120,7 +120,7 @@ def _claimed(claims: Path, lease: HomeLease, name: str, *, first: int) -> Iterat
 
 
 def _is_locked(home_fd: int, folders: Sequence[str], name: str) -> bool:
-    """Return whether somebody holds what lies in a place."""
+    """Return whether a staged file is locked."""
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
     try:
         with _folder(home_fd, folders, open_folder) as folder:
@@ -198,7 +198,7 @@ def _open_or_make(parent: int, name: str) -> int:
 
 
 def _give(fd: int, above: int) -> None:
-    """Let what we made belong to whom the folder above it belongs to, which as root need not be us."""
+    """Give a created file the owner of its folder, which as root may be another user."""
     owner = os.fstat(above).st_uid
     if os.fstat(fd).st_uid != owner:
         os.fchown(fd, owner, owner)

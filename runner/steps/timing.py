@@ -24,7 +24,7 @@ REPORT = "toolcell/report"
 
 @dataclass(slots=True)
 class Steps:
-    """A stopwatch with a name for each lap, and what the sandbox said meanwhile.
+    """A stopwatch with a name for each lap, and reports of the sandbox.
 
     Attributes:
         outcome: How the worker ended, once it did.
@@ -94,6 +94,6 @@ class Steps:
 
 
 def wants_report(params: Mapping[str, object]) -> bool:
-    """Return whether a request asks for a report."""
+    """Return whether a request wants a timing report."""
     meta = params.get("_meta")
     return isinstance(meta, Mapping) and meta.get(REPORT) is True

@@ -1,4 +1,4 @@
-"""A denial as logs, results and reports tell of it."""
+"""The form of a denial in logs, results and reports."""
 
 from runner.settings.lendable import flag_for
 from runner.toolset.toolset import Toolset
@@ -18,5 +18,5 @@ def denial_facts(denial: Denial, toolset: Toolset) -> dict[str, str]:
 
 
 def plain_denial(denial: Denial) -> dict[str, str]:
-    """Return what was denied, where, and by which layer."""
+    """Return the operation, path and layer of a denial."""
     return {"operation": denial.operation, "path": denial.path, "layer": denial.layer}

@@ -1,7 +1,7 @@
-"""Output of tools for their operators: lines of the log, and of the page where tools are developed.
+"""Output of tools for their operators: in the log, and on the page of `runner dev`.
 
-A tool can print without end, and each record of the log takes time from everybody. So what is logged of a
-call is bounded: the end of what it printed, and the exceptions that it raised.
+A tool can print without end, and each log record costs time of the shared event loop. So the log of a call is
+bounded: the tail of its output, and the exceptions that it raised.
 """
 
 import asyncio
@@ -48,7 +48,7 @@ class LiveOutput:
                 await asyncio.shield(self._sending)
 
     async def finish(self) -> None:
-        """Send what was printed last."""
+        """Send the last output."""
         if self._sending is not None:
             await self._sending
         printed, self._sent_bytes = self._lease.printed_since(self._sent_bytes)
@@ -66,7 +66,7 @@ async def report_output(
     to: str,
     live: LiveOutput | None = None,
 ) -> None:
-    """Log what a call printed and raised; with `client`, send it to the client of the call as well.
+    """Log the output and exceptions of a call; with `client`, send them to its client too.
 
     Args:
         outcome: The end of the call, without values of secrets.

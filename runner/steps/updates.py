@@ -1,4 +1,4 @@
-"""One progress report of a tool → what the user's interface hears, and the words an MCP client gets.
+"""Conversion of a tool's progress report to events for the user's interface and a text for the MCP client.
 
 A report whose message is `MCP_UPDATE:` and a JSON object carries a payload for the interface: content for
 the canvas, or files made so far. The payload goes to the interface as events and to nobody else: an MCP

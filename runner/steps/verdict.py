@@ -1,4 +1,4 @@
-"""From how a worker ended to a wire result or one error of the contract. Decides only."""
+"""Conversion of a worker's outcome to a wire result or an error of the contract. Pure."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -150,7 +150,7 @@ def _over(reached: Reached, limits: Limits, memory_peak_bytes: int | None) -> Ca
 
 
 def _ran_into(limit: str, limits: Limits, memory_peak_bytes: int | None = None) -> CallError:
-    """Return the error of a limit that the tool has run into and says so."""
+    """Return the error of a limit that the tool exceeded and reported."""
     if limit == DISK_FULL:
         return disk_full()
     value = getattr(limits, limit)
@@ -182,7 +182,7 @@ def _answered(
 
 
 def _is_of_the_protocol(answer: Mapping[str, Any], raised: Mapping[str, Any], error: CallError) -> bool:
-    """Return whether the author's server has made an error of JSON-RPC of what the tool raised.
+    """Return whether the author's server turned the tool's exception into a JSON-RPC error.
 
     FastMCP itself answers with a result that is an error; so this is what middleware of the author's wants
     clients to get, such as `ErrorHandlingMiddleware`. Where we know better why it failed, that is told.
@@ -198,7 +198,7 @@ def _is_of_the_protocol(answer: Mapping[str, Any], raised: Mapping[str, Any], er
 
 
 def _masked(error: CallError, raised: Mapping[str, Any], result: object) -> CallError:
-    """Return an error with no more than the tool's server tells of it, where that masks what tools raise."""
+    """Return an error reduced to the server's own message, if that masks exceptions of tools."""
     message = raised.get("told")
     if not isinstance(message, str) or error.code not in _OF_TOOLS:
         return error

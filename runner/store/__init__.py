@@ -1,1 +1,1 @@
-"""Where bytes live: in a folder, in a bucket, in memory; what is kept, how long, and what goes."""
+"""Storage of bytes in a folder, a bucket or memory, with retention and quotas."""

@@ -1,4 +1,4 @@
-"""Where the artifacts of a scope lie: an area for each tenant and user, in it a part for each session.
+"""Places of artifacts: an area for each tenant and user, and in it a part for each session.
 
 Bytes are shared within an area and never between two. Pure; nothing here looks at a file system.
 
@@ -17,7 +17,7 @@ __all__ = ["OwnerPlace", "place_of", "places_for"]
 
 
 class OwnerPlace(NamedTuple):
-    """Where an owner's artifacts are.
+    """The place of an owner's artifacts.
 
     Attributes:
         area: Folder of the bytes, relative to the store's: `users/{segment}` or `scopes/{digest}`.

@@ -49,7 +49,7 @@ def fault_of(settings: Settings) -> StoreFault | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lost:
-    """What a listing tells of lost records.
+    """The lost records that a listing found.
 
     Attributes:
         files: How many artifacts have lost their record, at least.

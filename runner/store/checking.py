@@ -1,4 +1,4 @@
-"""Whether a store can be used right now: cheap to ask, bounded in time, at most one look at once.
+"""Availability of a store: checked once at a time, within a time limit, and cached for a few seconds.
 
 A disk or a server that hangs would take a thread for each question, and one that is asked ten times a
 second would do nothing else. So a look has a thread of its own, which nobody waits for at the end of the
@@ -15,7 +15,7 @@ __all__ = ["Check"]
 
 
 class Check:
-    """What was found when somebody last looked.
+    """The cached result of the last check.
 
     Args:
         limit_s: How long a look may take before it counts as a fault, in seconds.
@@ -27,7 +27,7 @@ class Check:
         self._keep_s = keep_s
         self._lock = threading.Lock()
         self._look: Future[str | None] | None = None
-        self._begun = 0.0
+        self._started_at = 0.0
 
     async def ask(self, look: Callable[[], str | None]) -> str | None:
         """Return None when all is well, else what is wrong, as one sentence.
@@ -36,20 +36,22 @@ class Check:
             look: Finds out; runs in a thread, and may hang there. Errors that it raises are raised here.
         """
         with self._lock:
-            if self._look is None or (self._look.done() and time.monotonic() > self._begun + self._keep_s):
-                self._look, self._begun = _started(look), time.monotonic()
-            running, begun = self._look, self._begun
+            if self._look is None or (
+                self._look.done() and time.monotonic() > self._started_at + self._keep_s
+            ):
+                self._look, self._started_at = _started(look), time.monotonic()
+            running, start = self._look, self._started_at
         if not running.done():
-            left_s = max(0.0, begun + self._limit_s - time.monotonic())
+            left_s = max(0.0, start + self._limit_s - time.monotonic())
             await asyncio.wait({asyncio.wrap_future(running)}, timeout=left_s)
         if running.done():
             return running.result()
-        return f"the store has not answered for {time.monotonic() - begun:.0f} s"
+        return f"the store has not answered for {time.monotonic() - start:.0f} s"
 
 
 def _started(look: Callable[[], str | None]) -> Future[str | None]:
     found: Future[str | None] = Future()
-    # Whoever waits may be cancelled; the look is everybody's and goes on.
+    # A caller that waits may be cancelled; the check is shared and continues.
     found.set_running_or_notify_cancel()
 
     def run() -> None:

@@ -76,7 +76,7 @@ class Verified:
         self._lock = threading.Lock()
 
     def has(self, fd: int, sha256: str) -> bool:
-        """Say whether an open file was found to have this digest, and was not written to since."""
+        """Return whether an open file, unchanged since it was last read, had this digest then."""
         with self._lock:
             return self._until.get(_mark(fd, sha256), 0.0) > time.monotonic()
 

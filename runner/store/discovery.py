@@ -122,20 +122,20 @@ class _AdaptedBlobs(MemoryBlobs):
         else:
             self._call("delete_artifact", _id(key))
 
-    def _call(self, name: str, *given: Any, **said: Any) -> Any:
+    def _call(self, name: str, *arguments: Any, **keywords: Any) -> Any:
         async def call() -> Any:
             async with asyncio.timeout(self._answer_s):
-                return await getattr(self._methods, name)(*given, **said)
+                return await getattr(self._methods, name)(*arguments, **keywords)
 
         if self.loop is None:
             raise CallError(Code.E_STORE, "the state store's event loop has not run yet")
-        begun = time.monotonic()
+        start = time.monotonic()
         try:
             return asyncio.run_coroutine_threadsafe(call(), self.loop).result()
         except Exception as error:
             # Its words are for the operator: they may name an address with its password.
             _log.warning("the program's state store failed", extra={"method": name}, exc_info=error)
-            is_late = isinstance(error, TimeoutError) and time.monotonic() - begun >= self._answer_s
+            is_late = isinstance(error, TimeoutError) and time.monotonic() - start >= self._answer_s
             how = f"did not answer within {self._answer_s:g} s" if is_late else "failed"
             message = f"the state store's {name} {how} ({type(error).__name__}); the log has the rest"
             raise CallError(Code.E_STORE, message) from error

@@ -1,4 +1,4 @@
-"""What a store needs of a disk.
+"""Free space and inodes of a disk.
 
 Source: statvfs(3).
 """

@@ -62,7 +62,7 @@ class Entry:
 
     def written(self) -> bytes:
         """Return it as JSON."""
-        record, said, scope = self.record, self.record.said, self.record.scope
+        record, metadata, scope = self.record, self.record.metadata, self.record.scope
         fields: dict[str, Any] = {
             "record": {
                 "id": record.id,
@@ -77,15 +77,15 @@ class Entry:
                     "trace_id": scope.trace_id,
                 },
                 "said": {
-                    "name": said.name,
-                    "mime": said.mime,
-                    "origin": said.origin.value,
-                    "retention": said.retention.value,
-                    "namespace": said.namespace,
-                    "source": dict(said.source),
-                    "facts": dict(said.facts),
-                    "reason": said.reason,
-                    "expires_at": _text(said.expires_at),
+                    "name": metadata.name,
+                    "mime": metadata.mime,
+                    "origin": metadata.origin.value,
+                    "retention": metadata.retention.value,
+                    "namespace": metadata.namespace,
+                    "source": dict(metadata.source),
+                    "facts": dict(metadata.facts),
+                    "reason": metadata.reason,
+                    "expires_at": _text(metadata.expires_at),
                 },
                 "created": _text(record.created),
                 "expires_at": _text(record.expires_at),
@@ -108,7 +108,7 @@ class Entry:
         """
         try:
             fields = json.loads(content)
-            record, said = fields["record"], fields["record"]["said"]
+            record, metadata = fields["record"], fields["record"]["said"]
             made = cls(
                 record=Record(
                     id=_checked(str, record["id"]),
@@ -119,16 +119,16 @@ class Entry:
                     scope=Scope(
                         **{name: _checked(str | None, value) for name, value in record["scope"].items()}
                     ),
-                    said=Put(
-                        name=_checked(str | None, said["name"]),
-                        mime=_checked(str | None, said["mime"]),
-                        origin=Origin(said["origin"]),
-                        retention=Retention(said["retention"]),
-                        namespace=_checked(str, said["namespace"]),
-                        source=_checked(dict, said["source"]),
-                        facts=_checked(dict, said["facts"]),
-                        reason=_checked(str | None, said["reason"]),
-                        expires_at=_moment(said["expires_at"]),
+                    metadata=Put(
+                        name=_checked(str | None, metadata["name"]),
+                        mime=_checked(str | None, metadata["mime"]),
+                        origin=Origin(metadata["origin"]),
+                        retention=Retention(metadata["retention"]),
+                        namespace=_checked(str, metadata["namespace"]),
+                        source=_checked(dict, metadata["source"]),
+                        facts=_checked(dict, metadata["facts"]),
+                        reason=_checked(str | None, metadata["reason"]),
+                        expires_at=_moment(metadata["expires_at"]),
                     ),
                     created=datetime.fromisoformat(record["created"]),
                     expires_at=_moment(record["expires_at"]),
@@ -143,7 +143,7 @@ class Entry:
             )
         except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
             raise DamagedEntry("it is not a record") from error
-        if made.record.name is None and made.record.said.retention is Retention.FILES:
+        if made.record.name is None and made.record.metadata.retention is Retention.FILES:
             raise DamagedEntry("it is a file without a name")
         return made
 
@@ -159,9 +159,9 @@ def records_of(area: str, place: OwnerPlace) -> str:
 def key_of(area: str, place: OwnerPlace, record: Record) -> str:
     """Return the key of a record: a file's by its name, an observation's by namespace and content."""
     prefix = records_of(area, place)
-    if record.said.retention is Retention.FILES:
+    if record.metadata.retention is Retention.FILES:
         return f"{prefix}files/{record.name}"
-    content = f"{record.said.id_prefix}{record.sha256}".encode(errors="surrogatepass")
+    content = f"{record.metadata.id_prefix}{record.sha256}".encode(errors="surrogatepass")
     return f"{prefix}observations/{hashlib.sha256(content).hexdigest()}"
 
 
@@ -181,11 +181,11 @@ def is_again(record: Record, about: Put, sha256: str) -> bool:
 
     A user may have one content by many names, but an observation of it once in a namespace.
     """
-    said = record.said
-    if (record.sha256, said.retention) != (sha256, about.retention):
+    metadata = record.metadata
+    if (record.sha256, metadata.retention) != (sha256, about.retention):
         return False
-    named = about.retention is Retention.OBSERVATIONS or about.name in (said.name, record.name)
-    return named and said.id_prefix == about.id_prefix
+    named = about.retention is Retention.OBSERVATIONS or about.name in (metadata.name, record.name)
+    return named and metadata.id_prefix == about.id_prefix
 
 
 def renewed(about: Put, before: Put) -> Put:
@@ -195,9 +195,9 @@ def renewed(about: Put, before: Put) -> Put:
     about = replace(about, name=before.name)
     if before.expires_at and not about.expires_at:
         return about
-    kept = replace(about, origin=before.origin, facts=about.facts or before.facts)
+    renewal = replace(about, origin=before.origin, facts=about.facts or before.facts)
     # An artifact without an end keeps none although a tool defers the same file.
-    return kept if before.expires_at else replace(kept, reason=before.reason, expires_at=None)
+    return renewal if before.expires_at else replace(renewal, reason=before.reason, expires_at=None)
 
 
 def _text(moment: datetime | None) -> str | None:

@@ -1,4 +1,4 @@
-"""What an operator sees of a store: how much it keeps, what waits for it, and what it did not take."""
+"""Metrics of a store: stored bytes, pending files and failed puts."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -25,35 +25,35 @@ class Measurable(Protocol):
 
 @dataclass(slots=True, eq=False)
 class Meter:
-    """What a store counts.
+    """Counters of a store.
 
     Attributes:
         failed_puts: How often a file was not taken.
-        clock: Says the time in seconds, from any moment on.
+        clock: Returns the time in seconds, from any origin.
     """
 
     failed_puts: int = 0
     clock: Callable[[], float] = time.monotonic
-    _kept: tuple[int | None, float] = field(default=(None, float("-inf")))
+    _size_and_time: tuple[int | None, float] = field(default=(None, float("-inf")))
 
     @contextmanager
     def counting(self) -> Iterator[None]:
-        """Count it where a file is not taken: not what a limit refuses, which is no fault of the store's."""
+        """Count a put that fails with `E_STORE`; refusals by a limit are not counted."""
         try:
             yield
         except CallError as error:
             self.failed_puts += error.code is Code.E_STORE
             raise
 
-    def kept(self, add_up: Callable[[], int]) -> int | None:
+    def stored_bytes(self, add_up: Callable[[], int]) -> int | None:
         """Return how much is kept, added up once a minute; None where that fails."""
-        if self.clock() - self._kept[1] > _KEPT_S:
+        if self.clock() - self._size_and_time[1] > _KEPT_S:
             try:
                 size: int | None = add_up()
             except CallError:
                 size = None
-            self._kept = size, self.clock()
-        return self._kept[0]
+            self._size_and_time = size, self.clock()
+        return self._size_and_time[0]
 
 
 async def measured(store: ArtifactStore) -> StoreFacts:

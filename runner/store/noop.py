@@ -17,12 +17,12 @@ from runner.store.protocol import Origin, Put, Record, Scope
 from runner.store.sources import digest_of, opened
 from runner.system.threads import run_in_thread
 
-__all__ = ["NoStore", "does_not_fit", "is_lost", "not_kept"]
+__all__ = ["NoStore", "does_not_fit", "is_lost", "nothing_stored"]
 
 _log = logging.getLogger(__name__)
 
 
-def not_kept(name: str | None) -> CallError:
+def nothing_stored(name: str | None) -> CallError:
     """Return the error of a file that somebody would want later, and that nothing keeps."""
     return CallError(
         Code.E_STORE,
@@ -43,8 +43,8 @@ def does_not_fit(name: str | None) -> CallError:
 
 
 def is_lost(record: Record) -> bool:
-    """Say whether a record only describes what no store has kept."""
-    return record.said.source.get("truncated") is True and "original_size" in record.said.source
+    """Return whether a record only describes bytes that were not stored."""
+    return record.metadata.source.get("truncated") is True and "original_size" in record.metadata.source
 
 
 class NoStore(MemoryStore):
@@ -75,10 +75,10 @@ class NoStore(MemoryStore):
 
     def _described(self, content: tuple[str, int], about: Put, scope: Scope) -> Record:
         if about.origin is not Origin.GENERATED:
-            raise not_kept(about.name)
+            raise nothing_stored(about.name)
         if not self._warned:
             self._warned = True
-            _log.warning("No ArtifactStore configured: files and large outputs are not kept, only described")
+            _log.warning("No ArtifactStore configured: contents dropped")
         digest, size = content
         return Record(
             id=f"{about.id_prefix}{digest[:12]}",
@@ -87,6 +87,6 @@ class NoStore(MemoryStore):
             size=size,
             sha256=digest,
             scope=scope,
-            said=replace(about, source={**about.source, "truncated": True, "original_size": size}),
+            metadata=replace(about, source={**about.source, "truncated": True, "original_size": size}),
             created=self.clock(),
         )

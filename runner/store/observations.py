@@ -45,17 +45,17 @@ def budgets_of(section: Mapping[str, Any]) -> Budgets:
         UsageError: Something in it is wrong.
     """
     try:
-        said = Observations.model_validate(section.get("retention", {}))
+        settings = Observations.model_validate(section.get("retention", {}))
     except ValidationError as error:
         fault = error.errors()[0]
         name = ".".join(map(str, ("output_guard.retention", *fault["loc"])))
         raise UsageError(f"{name}: {fault['msg']} (got {fault['input']!r})") from None
     return Budgets(
-        ttl_s=said.ttl_seconds,
-        max_artifact_bytes=said.max_artifact_bytes,
-        max_session_bytes=said.max_session_bytes,
-        max_trace_bytes=said.max_trace_bytes,
-        max_artifacts_per_trace=said.max_artifacts_per_trace,
-        max_artifacts_per_session=said.max_artifacts_per_session,
-        cleanup=Cleanup(said.cleanup_strategy),
+        ttl_s=settings.ttl_seconds,
+        max_artifact_bytes=settings.max_artifact_bytes,
+        max_session_bytes=settings.max_session_bytes,
+        max_trace_bytes=settings.max_trace_bytes,
+        max_artifacts_per_trace=settings.max_artifacts_per_trace,
+        max_artifacts_per_session=settings.max_artifacts_per_session,
+        cleanup=Cleanup(settings.cleanup_strategy),
     )

@@ -1,4 +1,4 @@
-"""What a store of artifacts is: bytes kept for a scope, named, found again, and let go by rule.
+"""The protocol of an artifact store: bytes of a scope, with names, retention and quotas.
 
 Every operation carries a scope and is refused outside it. Two classes of retention share a store:
 `files` (uploads, artifacts, deferred artifacts), which are never evicted silently, and `observations`
@@ -38,7 +38,7 @@ __all__ = [
 
 
 class ArtifactRef(BaseModel):
-    """What a model sees of stored bytes: small, and safe to write as JSON."""
+    """A small, JSON-safe reference to stored bytes, shown to a model."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -51,7 +51,7 @@ class ArtifactRef(BaseModel):
 
 
 class Origin(enum.Enum):
-    """How a file came to be in the store."""
+    """The origin of a stored file."""
 
     UPLOADED = "uploaded"
     GENERATED = "generated"
@@ -59,14 +59,14 @@ class Origin(enum.Enum):
 
 
 class Retention(enum.Enum):
-    """How long something is kept."""
+    """A retention class."""
 
     FILES = "files"
     OBSERVATIONS = "observations"
 
 
 class Reason(enum.Enum):
-    """Why a store removed something by itself."""
+    """The reason of a removal that nobody requested."""
 
     EXPIRED = "expired"
     SESSION_BUDGET = "session budget"
@@ -94,7 +94,7 @@ class Removal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scope:
-    """Whose an artifact is, or who asks for one. None: not bound to, or not known.
+    """The owner of an artifact, or the caller that requests one. None: not bound to, or not known.
 
     Attributes:
         tenant_id: The tenant.
@@ -109,10 +109,10 @@ class Scope:
     trace_id: str | None = None
 
     def admits(self, caller: "Scope | None") -> bool:
-        """Say whether `caller` may touch an artifact of this scope.
+        """Return whether `caller` may access an artifact of this scope.
 
         Each of tenant, user and session that the artifact carries must be the caller's. An artifact
-        that carries none of them is nobody's, and a caller without a scope gets nothing.
+        that carries none of them has no owner, and a caller without a scope gets nothing.
         """
         carried = (
             (self.tenant_id, caller and caller.tenant_id),
@@ -135,7 +135,7 @@ class Scope:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Put:
-    """What is said of bytes when they are put.
+    """Metadata supplied with a put.
 
     Attributes:
         name: The file name wanted, made safe. Among files it becomes unique within the scope; among
@@ -183,7 +183,7 @@ class Record:
         size: Length in bytes.
         sha256: Hex digest.
         scope: Whose it is.
-        said: What was said of it when it was put.
+        metadata: The metadata supplied with its put.
         created: When it was last put.
         expires_at: The last moment at which it is found, by its own time or its class's lifetime;
             None: it never ends by itself.
@@ -197,7 +197,7 @@ class Record:
     size: int
     sha256: str
     scope: Scope
-    said: Put
+    metadata: Put
     created: datetime
     expires_at: datetime | None = None
     pending: bool = False
@@ -213,11 +213,11 @@ class Record:
         """Return what a model may see of it; a MIME type only where one was given or a name suggests it."""
         return ArtifactRef(
             id=self.id,
-            mime_type=self.mime if self.name is not None else self.said.mime,
+            mime_type=self.mime if self.name is not None else self.metadata.mime,
             size_bytes=self.size,
             filename=self.name,
             sha256=self.sha256,
-            source={**self.said.source, **({"pending": True} if self.pending else {})},
+            source={**self.metadata.source, **({"pending": True} if self.pending else {})},
         )
 
 
@@ -258,7 +258,7 @@ class ArtifactStore(Protocol):
         """Keep a regular file, given by its path or by a descriptor, which is read from its start.
 
         Raises:
-            OSError: The source is no regular file or cannot be opened.
+            OSError: The source is not a regular file or cannot be opened.
         """
 
     def open(
@@ -303,7 +303,7 @@ class ArtifactStore(Protocol):
         """Remove what has expired and what interrupted operations left behind; return what it was."""
 
     async def fault(self) -> str | None:
-        """Say whether files can be put and read now: None, or in one sentence why not and what to do.
+        """Return None if files can be put and read now, else a sentence with the fault and its remedy.
 
         It names no user, file, key or address, takes at most some seconds, and may be asked at any rate:
         its answer may be some seconds old. Raises nothing of a store's.

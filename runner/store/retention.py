@@ -1,4 +1,4 @@
-"""What may stay in a store and what has to go: pure decisions, time as an argument.
+"""Retention decisions: quotas, lifetimes and eviction as pure functions with time as an argument.
 
 Observations have a lifetime and budgets for each session and each trace; where a budget is full the
 oldest or the longest unused ones go, or the new one is refused. Files have a quota for each user and
@@ -34,7 +34,7 @@ _GIB = 1024 * _MIB
 
 
 class Cleanup(enum.Enum):
-    """Which observations go when a budget is full."""
+    """The eviction rule for observations when a budget is full."""
 
     LRU = "lru"
     FIFO = "fifo"
@@ -43,7 +43,7 @@ class Cleanup(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Budgets:
-    """How much is kept of observations, and how long.
+    """Lifetime and budgets of observations.
 
     Attributes:
         ttl_s: Lifetime of each, in seconds, from when it was last put; 0: for ever.
@@ -66,7 +66,7 @@ class Budgets:
 
 @dataclass(slots=True, kw_only=True)
 class Quota:
-    """How much is kept of files. What changes here while a store goes by it holds from the next file on.
+    """Limits for files. A change while a store uses them applies from the next file on.
 
     A server has the values of the settings `max_user_bytes` and `max_file_age_s`.
 
@@ -121,7 +121,7 @@ def ends_at(about: Put, *, now: datetime, rules: RetentionRules) -> datetime | N
 def end_of_touched(
     about: Put, expires_at: datetime | None, *, now: datetime, rules: RetentionRules
 ) -> datetime | None:
-    """Return the last moment of something that is touched now: an observation lives anew, a file does not.
+    """Return the expiry of something that is touched now: an observation's restarts, a file's does not.
 
     Args:
         about: What is said of it.
@@ -133,7 +133,7 @@ def end_of_touched(
 
 
 def has_ended(expires_at: datetime | None, *, now: datetime) -> bool:
-    """Say whether something is no longer found; at its last moment it still is."""
+    """Return whether something has expired; at its last moment it has not."""
     return expires_at is not None and now > expires_at
 
 

@@ -18,7 +18,7 @@ def opened(source: int | Path) -> Iterator[int]:
     """Open a regular file, or take a descriptor of one, which the giver may close meanwhile.
 
     Raises:
-        OSError: It is no regular file or cannot be opened.
+        OSError: It is not a regular file or cannot be opened.
     """
     # Not blocking: a FIFO would wait for a writer before we could see that it is one.
     flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
@@ -32,7 +32,7 @@ def opened(source: int | Path) -> Iterator[int]:
 
 
 def same_file(before: os.stat_result, after: os.stat_result) -> bool:
-    """Say whether a file was not written to between two looks at it."""
+    """Return whether a file was not written to between two calls of stat(2)."""
     return (before.st_size, before.st_mtime_ns, before.st_ctime_ns) == (
         after.st_size,
         after.st_mtime_ns,

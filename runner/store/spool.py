@@ -153,7 +153,7 @@ class Spool(BlobStore):
                     self.hide(record, datetime.fromisoformat(fields["deleted"]))
                 else:
                     with opened(content) as fd:
-                        self._put(fd, record.size, record.said, record.scope)
+                        self._put(fd, record.size, record.metadata, record.scope)
                 content.unlink(missing_ok=True)
                 note.unlink(missing_ok=True)
 
@@ -253,7 +253,9 @@ class SpoolingStore:
         """Return all artifacts that the scope may have, by name."""
         waiting = await self.spool.list(scope=scope)
         stored = await self._left(await self.store.list(scope=scope), scope)
-        alone = [_pending(kept) for kept in waiting if not any(_is_same(record, kept) for record in stored)]
+        alone = [
+            _pending(entry) for entry in waiting if not any(_is_same(record, entry) for record in stored)
+        ]
         return sorted([*stored, *alone], key=lambda r: (r.name is None, r.name or "", r.created))
 
     async def sizes(self, *, scope: Scope) -> Sequence[int]:
@@ -268,7 +270,7 @@ class SpoolingStore:
         waiting = [record for record in await self.spool.list(scope=scope) if record.id == id_]
         if not waiting:
             return await self.store.delete(id_, scope=scope, name=name)
-        going = [kept for kept in waiting if name in (None, kept.name)]
+        going = [entry for entry in waiting if name in (None, entry.name)]
         gone: builtins.list[Record] = []
         try:
             stored = [record for record in await self.store.list(scope=scope) if record.id == id_]
@@ -283,8 +285,8 @@ class SpoolingStore:
             if not going or not error.retryable:
                 raise
             # Hidden first: between the two it is found, not lost.
-            for kept in going:
-                await asyncio.to_thread(self.spool.hide, kept, self.now())
+            for each in going:
+                await asyncio.to_thread(self.spool.hide, each, self.now())
             await self._delete_here(going)
         return bool(going or gone)
 
@@ -298,7 +300,7 @@ class SpoolingStore:
         removals = await self.spool.sweep()
         unsure = await asyncio.to_thread(self.spool.unsure)
         if unsure:
-            _log.error("waiting files without a readable record", extra={"files": unsure})
+            _log.error("spool records unreadable", extra={"files": unsure})
         return [*removals, *await self.store.sweep()]
 
     async def fault(self) -> str | None:
@@ -313,9 +315,9 @@ class SpoolingStore:
         """Return what waits here, and how often the store did not take a file."""
         waiting = await asyncio.to_thread(self.spool.all)
         return StoreFacts(
-            kept_bytes=(await measured(self.store)).kept_bytes,
+            stored_bytes=(await measured(self.store)).stored_bytes,
             pending_files=len(waiting),
-            pending_bytes=sum(kept.record.size for kept in waiting),
+            pending_bytes=sum(entry.record.size for entry in waiting),
             failed_puts=self._meter.failed_puts,
         )
 
@@ -334,11 +336,11 @@ class SpoolingStore:
         for gone in await asyncio.to_thread(self.spool.hidden):
             await self._delete_there(gone)
         waiting, now = await asyncio.to_thread(self.spool.all), self.now()
-        due = [kept for kept in waiting if self._due.get(kept.blob, (0, now))[1] <= now]
+        due = [entry for entry in waiting if self._due.get(entry.blob, (0, now))[1] <= now]
         taken = await self._send_several(due)
         if taken:
             # They wait for the store, and it is back.
-            taken += await self._send_several([kept for kept in waiting if kept not in due])
+            taken += await self._send_several([each for each in waiting if each not in due])
         return taken
 
     async def send_all(self, within_s: float) -> int:
@@ -351,7 +353,7 @@ class SpoolingStore:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(within_s):
                     if await self.store.fault() is None:
-                        _log.info("sending what waits for the store", extra={"files": len(waiting)})
+                        _log.info("pending artifact uploads started", extra={"files": len(waiting)})
                         await self._send_several(waiting)
         return len(await asyncio.to_thread(self.spool.all))
 
@@ -385,46 +387,46 @@ class SpoolingStore:
     async def _send_several(self, waiting: Sequence[Entry]) -> int:
         """Send several files at once; those of one user that want one name in their order, who gets it."""
         rivals: dict[tuple[Scope, str | None], builtins.list[Entry]] = {}
-        for kept in waiting:
-            rivals.setdefault((kept.record.scope.owner, kept.record.said.name), []).append(kept)
+        for entry in waiting:
+            rivals.setdefault((entry.record.scope.owner, entry.record.metadata.name), []).append(entry)
         room = asyncio.Semaphore(_AT_ONCE)
 
         async def in_order(files: Sequence[Entry]) -> int:
             taken = 0
-            for kept in files:
+            for pending in files:
                 async with room:
-                    taken += await self._send(kept)
+                    taken += await self._send(pending)
             return taken
 
         return sum(await asyncio.gather(*(in_order(files) for files in rivals.values())))
 
-    async def _send(self, kept: Entry) -> bool:
-        record = kept.record
+    async def _send(self, entry: Entry) -> bool:
+        record = entry.record
         with contextlib.ExitStack() as held:
             try:
-                content = held.enter_context(self.spool.blobs.content(kept, 0, record.size))
+                content = held.enter_context(self.spool.blobs.content(entry, 0, record.size))
                 # Another process that held the lock may have sent it and let it go.
                 if not isinstance(content, FileContent) or not locks.try_lock(content.fd):
                     return False
                 present = await asyncio.to_thread(self.spool.all)
-                if kept.key not in [each.key for each in present]:
+                if entry.key not in [each.key for each in present]:
                     return False
                 problem = await asyncio.to_thread(problem_in, content, record)
                 if problem is not None:
                     raise damaged(record, problem)
                 with self._meter.counting():
-                    stored = await self.store.put_file(content.fd, record.said, scope=record.scope)
+                    stored = await self.store.put_file(content.fd, record.metadata, scope=record.scope)
             except FileNotFoundError:
                 return False
             except CallError as error:
-                attempts = self._due.get(kept.blob, (0, None))[0] + 1
+                attempts = self._due.get(entry.blob, (0, None))[0] + 1
                 wait_s = delay_s(attempts, random.random())  # noqa: S311 - not a secret
-                self._due[kept.blob] = attempts, self.now() + timedelta(seconds=wait_s)
+                self._due[entry.blob] = attempts, self.now() + timedelta(seconds=wait_s)
                 facts = {"artifact": record.id, "attempts": attempts, "code": error.code.name}
-                _log.warning("artifact still waits for the store", extra=facts)
+                _log.warning("artifact upload postponed", extra=facts)
                 return False
-        self._due.pop(kept.blob, None)
-        if await asyncio.to_thread(self.spool.forget, kept):
+        self._due.pop(entry.blob, None)
+        if await asyncio.to_thread(self.spool.forget, entry):
             _log.info("artifact sent to the store", extra={"artifact": record.id})
             return True
         # It was deleted on its way.
@@ -443,7 +445,7 @@ class SpoolingStore:
                     await self.store.delete(record.id, scope=record.scope, name=record.name)
         except CallError as error:
             facts = {"artifact": gone.record.id, "code": error.code.name}
-            _log.warning("deleted artifact may still be in the store", extra=facts)
+            _log.warning("artifact deletion failed", extra=facts)
             return
         await asyncio.to_thread(self.spool.blobs.delete, gone.key)
 
@@ -465,9 +467,9 @@ class SpoolingStore:
             f"the object store cannot be used: put took more than {limit_s:.0f} s; try again later",
             details={"operation": "put", "reason": "timeout"},
         )
-        begun = time.monotonic()
+        start = time.monotonic()
         with self._meter.counting():
-            if begun < self._silent_until:
+            if start < self._silent_until:
                 # Another put has just waited in vain; ten files of a call are not to wait one after another.
                 raise late
             try:
@@ -476,7 +478,7 @@ class SpoolingStore:
             except (TimeoutError, CallError) as error:
                 now = time.monotonic()
                 failed = error if isinstance(error, CallError) else late
-                if failed.code is Code.E_STORE and now - begun > _LONG_S:
+                if failed.code is Code.E_STORE and now - start > _LONG_S:
                     self._silent_until = now + _SILENCE_S
                 raise failed from None
 
@@ -505,14 +507,17 @@ def _pending(record: Record) -> Record:
     return replace(record, pending=True)
 
 
-def _is_same(stored: Record, kept: Record) -> bool:
+def _is_same(stored: Record, pending: Record) -> bool:
     """Return whether a store has what waits here: sent again, it would not become a second artifact."""
-    if (stored.sha256, stored.scope.owner) != (kept.sha256, kept.scope.owner):
+    if (stored.sha256, stored.scope.owner) != (pending.sha256, pending.scope.owner):
         return False
-    said = kept.said
-    if (stored.said.retention, stored.said.namespace) != (said.retention, said.namespace):
+    metadata = pending.metadata
+    if (stored.metadata.retention, stored.metadata.namespace) != (metadata.retention, metadata.namespace):
         return False
-    return said.retention is Retention.OBSERVATIONS or said.name in (stored.said.name, stored.name)
+    return metadata.retention is Retention.OBSERVATIONS or metadata.name in (
+        stored.metadata.name,
+        stored.name,
+    )
 
 
 def _is_gone(stored: Record, gone: Entry) -> bool:

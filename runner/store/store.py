@@ -136,11 +136,11 @@ class BlobStore:
 
         def put() -> Record:
             with contextlib.ExitStack() as held:
-                given: int | Path = source
+                file: int | Path = source
                 if isinstance(source, int):
-                    given = own.pop()
-                    held.callback(os.close, given)
-                fd = held.enter_context(opened(given))
+                    file = own.pop()
+                    held.callback(os.close, file)
+                fd = held.enter_context(opened(file))
                 return self._put(fd, os.fstat(fd).st_size, about, scope)
 
         try:
@@ -214,20 +214,25 @@ class BlobStore:
         if name is not None and safe_name(name) != name:
             return False
 
-        def is_meant(entry: Entry) -> bool:
+        def matches(entry: Entry) -> bool:
             return entry.record.id == id_ and name in (None, entry.record.name)
 
-        return await self._run("delete", scope, lambda: self._change(scope, is_meant, self._remove))
+        return await self._run("delete", scope, lambda: self._change(scope, matches, self._remove))
 
     async def touch(self, id_: str, *, scope: Scope, expires_at: datetime | None = None) -> bool:
         """Renew the lifetime of an observation from now, or let any artifact end at `expires_at`."""
 
         def renew(entry: Entry) -> bool:
             record = entry.record
-            said = record.said if expires_at is None else replace(record.said, expires_at=expires_at)
-            until = expires_at or end_of_touched(said, record.expires_at, now=self.clock(), rules=self.rules)
+            metadata = (
+                record.metadata if expires_at is None else replace(record.metadata, expires_at=expires_at)
+            )
+            until = expires_at or end_of_touched(
+                metadata, record.expires_at, now=self.clock(), rules=self.rules
+            )
             return (
-                self._write(replace(entry, record=replace(record, said=said, expires_at=until))) is not None
+                self._write(replace(entry, record=replace(record, metadata=metadata, expires_at=until)))
+                is not None
             )
 
         return await self._run(
@@ -338,18 +343,18 @@ class BlobStore:
                 return self._commit(area, about, scope, incoming, fresh_s=0.0)
         going = [] if is_file else self._room(area, alive, old, scope, incoming)
 
-        said = about if old is None else renewed(about, old.record.said)
+        metadata = about if old is None else renewed(about, old.record.metadata)
         entry = Entry(
             record=Record(
                 id=old.record.id if old else _free_id(about.id_prefix, incoming.sha256, alive),
-                name=old.record.name if old and is_file else said.name,
-                mime=mime_of(replace(said, name=about.name)),
+                name=old.record.name if old and is_file else metadata.name,
+                mime=mime_of(replace(metadata, name=about.name)),
                 size=incoming.size,
                 sha256=incoming.sha256,
                 scope=scope,
-                said=said,
+                metadata=metadata,
                 created=now,
-                expires_at=ends_at(said, now=now, rules=self.rules),
+                expires_at=ends_at(metadata, now=now, rules=self.rules),
             ),
             blob=self._bytes_for(incoming, old, alive),
             put=self._next(),
@@ -405,7 +410,7 @@ class BlobStore:
                 key.removeprefix(prefix) for key in (*known.entries, *known.unread) if key.startswith(prefix)
             }
         while True:
-            name = unique_name(str(record.said.name), taken)
+            name = unique_name(str(record.metadata.name), taken)
             new = replace(entry, record=replace(record, name=name))
             new = replace(new, key=key_of(area, place_of(record.scope), new.record))
             written = self._write(new, if_absent=True)
@@ -413,7 +418,7 @@ class BlobStore:
                 return written
             taken.add(name)
             other = self._read(new.key)
-            if other is not None and is_again(other.record, record.said, record.sha256):
+            if other is not None and is_again(other.record, record.metadata, record.sha256):
                 return None
 
     def _check_quota(self, alive: Iterable[Entry], incoming: Incoming) -> None:
@@ -536,16 +541,16 @@ class BlobStore:
 
     # Changing.
 
-    def _change(self, scope: Scope, is_meant: Callable[[Entry], bool], act: Callable[[Entry], bool]) -> bool:
+    def _change(self, scope: Scope, matches: Callable[[Entry], bool], act: Callable[[Entry], bool]) -> bool:
         """Do something with each record that is meant and visible; return whether there was one."""
         done = False
         for _attempt in range(_ATTEMPTS):
             raced = False
-            for entry in [e for e in self._visible(scope) if is_meant(e)]:
+            for entry in [e for e in self._visible(scope) if matches(e)]:
                 with _as_call_errors(), self.blobs.exclusive(entry.area):
                     # As it is now that nobody else writes.
                     now = self._read(entry.key) if self.blobs.shares else entry
-                    if now is None or not (is_meant(now) and self._is_alive(now)):
+                    if now is None or not (matches(now) and self._is_alive(now)):
                         continue
                     changed = act(_owned(now, entry.record.scope))
                     done, raced = done or changed, raced or not changed
@@ -699,7 +704,7 @@ def _owned(entry: Entry, owner: Scope) -> Entry:
 
 
 def _is_file(entry: Entry) -> bool:
-    return entry.record.said.retention is Retention.FILES
+    return entry.record.metadata.retention is Retention.FILES
 
 
 def _is_file_put(about: Put) -> bool:

@@ -1,4 +1,4 @@
-"""What is found when everything that a store keeps is read and held against its digest.
+"""Verification of all stored content against its digests.
 
 Nothing is changed, and nothing is noted as used. What comes or goes meanwhile is not counted as damaged.
 """
@@ -26,7 +26,7 @@ class Damage:
 
 @dataclass(slots=True, kw_only=True)
 class StoreVerdict:
-    """What came of reading everything.
+    """The result of a verification.
 
     Attributes:
         files: How many contents were read.
@@ -51,7 +51,7 @@ class Verifiable(Protocol):
     """A store that can read all it keeps."""
 
     async def verify(self) -> StoreVerdict:
-        """Read every content, whoever's it is, and hold it against its digest.
+        """Read all content of every user and verify its digest.
 
         Raises:
             CallError: `E_STORE`: it cannot be listed, or a server cannot be reached.

@@ -72,7 +72,7 @@ class Acceptor:
     _rest_s: float = field(init=False, default=_FIRST_REST_S)
     _waiting: "_Warning" = field(init=False, default_factory=lambda: _Warning(_TOO_MANY))
     _unproved: "_Warning" = field(init=False, default_factory=lambda: _Warning(_NOT_PROVED))
-    _begun: "set[asyncio.Task[None]]" = field(init=False, default_factory=set)
+    _tasks: "set[asyncio.Task[None]]" = field(init=False, default_factory=set)
 
     def start(self) -> None:
         """Take connections from now on."""
@@ -84,7 +84,7 @@ class Acceptor:
         if self._resting is not None:
             self._resting.cancel()
         asyncio.get_running_loop().remove_reader(self.listener.fileno())
-        for task in self._begun:
+        for task in self._tasks:
             task.cancel()
 
     def _listen(self) -> None:
@@ -115,8 +115,8 @@ class Acceptor:
     def _begin(self, connection: socket.socket, address: str) -> None:
         connection.setblocking(False)  # noqa: FBT003 - the standard library's signature
         task = asyncio.create_task(self._connect(connection, address))
-        self._begun.add(task)
-        task.add_done_callback(self._begun.discard)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     async def _connect(self, connection: socket.socket, address: str) -> None:
         context = None if self.tls is None else self.tls()

@@ -17,12 +17,12 @@ class NowAndThen:
 
     every_s: float = _EVERY_S
     _times: int = 0
-    _told_at: float = float("-inf")
+    _reported_at: float = float("-inf")
 
     def due(self, *, now: float) -> int:
         """Count one more; return how many there were since the last that was said, or 0 to say nothing."""
         self._times += 1
-        if now - self._told_at <= self.every_s:
+        if now - self._reported_at <= self.every_s:
             return 0
-        times, self._times, self._told_at = self._times, 0, now
+        times, self._times, self._reported_at = self._times, 0, now
         return times

@@ -36,7 +36,7 @@ class RunningServer:
     """This server's file. Make one with `open`."""
 
     _fd: int
-    _said: dict[str, Any] = field(default_factory=dict)
+    _note: dict[str, Any] = field(default_factory=dict)
 
     @classmethod
     @contextmanager
@@ -66,10 +66,10 @@ class RunningServer:
 
     def reloaded(self, outcome: Mapping[str, Any]) -> None:
         """Return the outcome of a reload."""
-        self._write({**self._said, "reloads": self._said["reloads"] + 1, "outcome": dict(outcome)})
+        self._write({**self._note, "reloads": self._note["reloads"] + 1, "outcome": dict(outcome)})
 
     def _write(self, note: dict[str, Any]) -> None:
-        self._said = note
+        self._note = note
         if self._fd < 0:
             return
         content = json.dumps(note).encode()

@@ -44,7 +44,7 @@ def inherited_listener(
     try:
         listener = socket.socket(fileno=_FIRST_DESCRIPTOR)
     except OSError as error:
-        message = f"LISTEN_FDS=1, but descriptor {_FIRST_DESCRIPTOR} is no socket: {error.strerror}"
+        message = f"LISTEN_FDS=1, but descriptor {_FIRST_DESCRIPTOR} is not a socket: {error.strerror}"
         raise UsageError(message) from error
     try:
         listener.set_inheritable(False)

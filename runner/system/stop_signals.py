@@ -25,7 +25,7 @@ class StopSignals:
 
     @classmethod
     def heard(cls) -> "StopSignals":
-        """Return what hears of SIGINT and SIGTERM, in the running event loop from now on."""
+        """Install handlers of SIGINT and SIGTERM in the running event loop; return their state."""
         signals, loop = cls(), asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, signals.come, number)

@@ -64,9 +64,9 @@ class Uids:
             return self.lender
         digest = hashlib.sha256(segment.encode()).digest()
         with self._record() as ids:
-            return self._given(ids, segment, first=int.from_bytes(digest[:8]))
+            return self._assign(ids, segment, first=int.from_bytes(digest[:8]))
 
-    def given(self) -> dict[str, int]:
+    def assignments(self) -> dict[str, int]:
         """Return the ids that are recorded, by the segments of the users' homes."""
         return {name: uid for name, uid in self._read().items() if not name.startswith(_NOBODY)}
 
@@ -86,7 +86,7 @@ class Uids:
         with self._record() as ids:
             number, held = self._hold_first()
             try:
-                uid = self._given(ids, f"{_NOBODY}{number}", first=secrets.randbits(64))
+                uid = self._assign(ids, f"{_NOBODY}{number}", first=secrets.randbits(64))
             except BaseException:
                 os.close(held)
                 raise
@@ -95,7 +95,7 @@ class Uids:
         finally:
             os.close(held)
 
-    def _given(self, ids: dict[str, int], name: str, *, first: int) -> int:
+    def _assign(self, ids: dict[str, int], name: str, *, first: int) -> int:
         """Return the id recorded for a name, or record one: the first that is free, from `first` on."""
         known = ids.get(name)
         if known is not None and known in self.among:

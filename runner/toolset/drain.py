@@ -80,7 +80,7 @@ class Drain:
         for limit, tell in self._running.items():
             limit.reschedule(self._ends_at)
             if first and left_s > 0:
-                task = asyncio.create_task(_told(tell, left_s))
+                task = asyncio.create_task(_notify(tell, left_s))
                 self._telling.add(task)
                 task.add_done_callback(self._telling.discard)
 
@@ -115,6 +115,6 @@ class _Running(AbstractAsyncContextManager[None]):
             raise stopped() from raised[1]
 
 
-async def _told(tell: Tell, left_s: float) -> None:
+async def _notify(tell: Tell, left_s: float) -> None:
     seconds = f"{left_s:g} second" + ("" if left_s == 1 else "s")
     await tell(f"The server is being stopped. The tool will be ended in {seconds} if it has not answered.")

@@ -107,9 +107,9 @@ def _resolved(
     """Return where all of it lies, without what lies beneath other parts of it."""
     writes = {at[name] for name in write}
     reads = {at[name] for name in read} - writes
-    kept = tuple(sorted(path for path in writes if not writes.intersection(path.parents)))
+    roots = tuple(sorted(path for path in writes if not writes.intersection(path.parents)))
     granted = reads | writes
-    return tuple(sorted(path for path in reads if not granted.intersection(path.parents))), kept
+    return tuple(sorted(path for path in reads if not granted.intersection(path.parents))), roots
 
 
 def _resolved_tool(at: dict[Path, Path], settings: Settings, own: ToolSettings) -> ToolSettings:
@@ -130,7 +130,7 @@ def _refusal(one: _Named, settings: Settings, programs: Sequence[Path]) -> str |
         return f"{shown} holds processes, devices or sockets of this machine and is never lent"
     if shared(one.path):
         return (
-            f"{shown} as a whole is nobody's to lend: keys and files of others lie in it; name a folder in it"
+            f"{shown} as a whole cannot be granted: keys and files of others lie in it; name a folder in it"
         )
     return _secret(one, shown, settings) or (_changeable(one, shown, programs) if one.writes else None)
 

@@ -73,7 +73,7 @@ class PoolMaker:
     keep_s: float = 0
     # What is promised to pools that are being made.
     _promised: int = field(init=False, default=0)
-    _given_up: NowAndThen = field(init=False, default_factory=NowAndThen)
+    _evictions: NowAndThen = field(init=False, default_factory=NowAndThen)
     _edition: int = field(init=False, default=0)
 
     def rebound(self, settings: Settings) -> None:
@@ -128,7 +128,7 @@ class PoolMaker:
             return False
         # What goes on between calls is used, if by nobody at this moment.
         min(idle, key=lambda user_pool: (user_pool.pool.has_jobs, user_pool.used_at)).rest(at_once=True)
-        users = self._given_up.due(now=time.monotonic())
+        users = self._evictions.due(now=time.monotonic())
         if users:
             log.warning(_SHORT[for_what], extra={"users": users, "limit": descriptors.limit()})
         return True

@@ -154,7 +154,7 @@ class SessionState:
         if mine is None:
             return {}
         names, mine.changed = mine.changed, {}
-        return {name: _kept(mine.entries[name]) if name in mine.entries else None for name in names}
+        return {name: _item_of(mine.entries[name]) if name in mine.entries else None for name in names}
 
     def take_over(self, user: str, entries: "Mapping[str, StateItem]") -> None:
         """Replace all values of a user."""
@@ -202,5 +202,5 @@ def _shown(key: str) -> str:
     return repr(key[:_SHOWN_CHARS])
 
 
-def _kept(entry: _Entry) -> "StateItem":
+def _item_of(entry: _Entry) -> "StateItem":
     return StateItem(entry.text, None if entry.expires_at is None else entry.expires_at - time.monotonic())

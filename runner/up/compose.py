@@ -52,7 +52,7 @@ def _literal(value: Any) -> Any:
 
 
 def _service(server: UserServer) -> dict[str, Any]:
-    given = server.given
+    values = server.options
     options = ["--transport", "http", "--host", "0.0.0.0", "--port", str(_PORT), "--user", server.user]  # noqa: S104
     options += ["--config", str(server.config)] if server.config else []
     folders = sorted({path if path.is_dir() else path.parent for path in server.files})
@@ -60,8 +60,8 @@ def _service(server: UserServer) -> dict[str, Any]:
         raise UsageError(
             f"{server.user!r} has a file in /, and its folder is mounted; move it into another folder"
         )
-    memory = f"{given.memory_mb or 4096}m"
-    bounds = {} if given.cpus is None else {"cpus": given.cpus}
+    memory = f"{values.memory_mb or 4096}m"
+    bounds = {} if values.cpus is None else {"cpus": values.cpus}
     secrets = {}
     if server.environment_file is not None:
         secrets = {"env_file": [{"path": str(server.environment_file), "format": "raw"}]}
@@ -69,12 +69,12 @@ def _service(server: UserServer) -> dict[str, Any]:
         "image": f"toolcell:{version('toolcell')}",
         "entrypoint": ["/usr/bin/tini", "--", "runner"],
         "command": [server.command, *options, *server.words],
-        "environment": {name: text for name, text in given.environment.items() if name != "RUNNER_HOST"},
+        "environment": {name: text for name, text in values.environment.items() if name != "RUNNER_HOST"},
         **secrets,
         # Loopback of this machine: a proxy that authenticates goes in front.
         "ports": [
             {
-                "host_ip": given.environment.get("RUNNER_HOST", "127.0.0.1"),
+                "host_ip": values.environment.get("RUNNER_HOST", "127.0.0.1"),
                 "published": str(server.port),
                 "target": _PORT,
             }
@@ -92,7 +92,7 @@ def _service(server: UserServer) -> dict[str, Any]:
         "security_opt": ["no-new-privileges:true"],
         "mem_limit": memory,
         "memswap_limit": memory,
-        "pids_limit": given.processes or 2048,
+        "pids_limit": values.processes or 2048,
         **bounds,
         "healthcheck": {
             "test": ["CMD", "python", "-I", "-c", _HEALTH],

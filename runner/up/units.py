@@ -61,25 +61,25 @@ def warnings(servers: Sequence[UserServer]) -> list[str]:
 
 
 def _drop_in(server: UserServer) -> Iterator[str]:
-    given = server.given
+    values = server.options
     options = ["--transport", "http", "--port", str(server.port), "--user", server.user]
     options += ["--config", str(server.config)] if server.config else []
     words = ["-P", "-m", "runner", server.command, *options, *server.words]
     yield "# Written by `runner up`: change the users file and run it again."
     # The template asks for a file and a folder that only its own users have.
     yield "[Unit]\nAssertPathExists=\n\n[Service]\nEnvironmentFile=\nWorkingDirectory=/"
-    yield from (f"Environment={_quoted(f'{name}={value}')}" for name, value in given.environment.items())
+    yield from (f"Environment={_quoted(f'{name}={value}')}" for name, value in values.environment.items())
     if server.environment_file is not None:
         yield f"EnvironmentFile={str(server.environment_file).replace('%', '%%')}"
     # The program itself is not searched for variables.
     yield f"ExecStart=\nExecStart={_quoted(sys.executable)} {' '.join(map(_argument, words))}"
     yield f"TimeoutStopSec={server.stop_s:g}"
-    if given.memory_mb is not None:
-        yield f"MemoryMax={given.memory_mb}M"
-    if given.processes is not None:
-        yield f"TasksMax={given.processes}"
-    if given.cpus is not None:
-        yield f"CPUQuota={max(1, round(given.cpus * 100))}%"
+    if values.memory_mb is not None:
+        yield f"MemoryMax={values.memory_mb}M"
+    if values.processes is not None:
+        yield f"TasksMax={values.processes}"
+    if values.cpus is not None:
+        yield f"CPUQuota={max(1, round(values.cpus * 100))}%"
 
 
 def _argument(word: str) -> str:

@@ -99,7 +99,7 @@ class UserServer:
         port: The port that it is reached at.
         words: The arguments of `runner` after the options: the tools, or the server behind the proxy.
         files: The files among them, and the configuration file.
-        given: The keys of the user, with the defaults.
+        options: The keys of the user, with the defaults.
         config: The configuration file.
         environment_file: The file of variables.
         stop_s: The longest time that it may take to end, in seconds.
@@ -110,7 +110,7 @@ class UserServer:
     port: int
     words: tuple[str, ...]
     files: tuple[Path, ...]
-    given: _Given
+    options: _Given
     config: Path | None
     environment_file: Path | None
     stop_s: float
@@ -118,7 +118,7 @@ class UserServer:
     @property
     def command(self) -> str:
         """The command of `runner` that serves."""
-        return "serve" if self.given.proxy is None else "proxy"
+        return "serve" if self.options.proxy is None else "proxy"
 
 
 def planned(path: Path, ports: Mapping[str, int]) -> list[UserServer]:
@@ -176,12 +176,12 @@ def _server(name: str, file: _UsersFile, beside: Path, port: int) -> UserServer:
     if {"tools", "proxy"} & keys.keys():
         keys = {"tools": None, "proxy": None, **keys}
     environment = {**file.defaults.environment, **own.environment}
-    given = file.defaults.model_copy(update={**keys, "environment": environment})
-    served = given.proxy or given.tools
+    values = file.defaults.model_copy(update={**keys, "environment": environment})
+    served = values.proxy or values.tools
     if served is None:
         raise UsageError(f"users.{name} has neither `tools` nor `proxy`; set one, or one in [defaults]")
-    if given.proxy is not None and len(given.proxy) > 1:
-        words, files = ["--", *given.proxy], []
+    if values.proxy is not None and len(values.proxy) > 1:
+        words, files = ["--", *values.proxy], []
     else:
         words, files = [], list[Path]()
         for word in served:
@@ -191,8 +191,8 @@ def _server(name: str, file: _UsersFile, beside: Path, port: int) -> UserServer:
                 raise UsageError(f"users.{name}: {beside / target} does not exist")
             words.append(f"{beside / target}{colon}{rest}" if is_file else word)
             files += [beside / target] if is_file else []
-    config = None if given.config is None else beside / given.config
-    variables = None if given.environment_file is None else beside / given.environment_file
+    config = None if values.config is None else beside / values.config
+    variables = None if values.environment_file is None else beside / values.environment_file
     if variables is not None:
         # systemd and Compose read it; what others may read is not the place of a secret.
         read_private(f"users.{name}.environment_file", variables, most_bytes=_MOST_BYTES)
@@ -204,7 +204,7 @@ def _server(name: str, file: _UsersFile, beside: Path, port: int) -> UserServer:
         port=port,
         words=tuple(words),
         files=(*files, *([config] if config else [])),
-        given=given,
+        options=values,
         config=config,
         environment_file=variables,
         stop_s=file.stop_s,

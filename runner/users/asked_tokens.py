@@ -40,14 +40,14 @@ class AskingVerifier(IntrospectionTokenVerifier):
         super().__init__(http_client=client, **options)
         self._clock = clock
         self._fault: str | None = None
-        self._heard_at = float("-inf")
+        self._answered_at = float("-inf")
 
     async def fault(self) -> str | None:
         """Return the reason why no token can be checked now; None if one can.
 
         Asks about a token that does not exist, unless one was answered for a moment ago.
         """
-        if self._clock() - self._heard_at > HEARD_S:
+        if self._clock() - self._answered_at > HEARD_S:
             self._fault = "it does not answer"
             await self.verify_token(f"readiness-{secrets.token_urlsafe(24)}")
         return self._fault and f"tokens cannot be looked up at auth.introspection_endpoint: {self._fault}"
@@ -55,7 +55,7 @@ class AskingVerifier(IntrospectionTokenVerifier):
     async def _hear(self, answer: httpx2.Response) -> None:
         self._fault = await _fault_in(answer)
         if self._fault is None:
-            self._heard_at = self._clock()
+            self._answered_at = self._clock()
 
 
 async def _fault_in(answer: httpx2.Response) -> str | None:

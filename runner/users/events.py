@@ -101,7 +101,7 @@ class Events:
     lost: int = 0
     _subscriptions: list[Subscription] = field(default_factory=list)
 
-    def heard(self, *, user: str, session: str | None = None) -> bool:
+    def has_listener(self, *, user: str, session: str | None = None) -> bool:
         """Return whether anyone listens for that user and session."""
         # Mostly nobody does, and each call asks.
         return bool(self._subscriptions) and any(

@@ -66,11 +66,11 @@ class IssuerKeys(httpx2.AsyncBaseTransport):
         try:
             content = await _fetched(str(request.url))
         except (httpx2.HTTPError, OSError, ValueError, TimeoutError) as error:
-            return self._kept(request, error)
+            return self._cached(request, error)
         self._last = content, self._clock()
         return httpx2.Response(200, content=content, request=request)
 
-    def _kept(self, request: httpx2.Request, error: Exception) -> httpx2.Response:
+    def _cached(self, request: httpx2.Request, error: Exception) -> httpx2.Response:
         reason = str(error) or type(error).__name__
         counts = self._counts()
         consequence = "the earlier keys stay in use" if counts else "tokens are refused"

@@ -53,7 +53,7 @@ class Csp:
         for domain in (*self.connect, *self.resources, *self.frames):
             if not _DOMAIN.fullmatch(domain):
                 raise ValueError(
-                    f"{domain!r} is no domain for a widget; write a host such as 'cdn.example.com', "
+                    f"{domain!r} is not a domain for a widget; write a host such as 'cdn.example.com', "
                     "without path and without quotes"
                 )
 
@@ -106,7 +106,7 @@ class Widget:
                 f"a widget's name is made of letters, digits, '.', '_' and '-', not {self.name!r}"
             )
         if isinstance(self.html, str) and "<" not in self.html:
-            raise ValueError(f"the html of widget {self.name!r} is no page; for a file, give a Path")
+            raise ValueError(f"the html of widget {self.name!r} is not a page; for a file, give a Path")
         if not self.description.strip():
             raise ValueError(
                 f"widget {self.name!r} has no description; a model reads it to know what is shown"

@@ -37,7 +37,7 @@ class ServedCall:
 
 _current: ContextVar[ServedCall | None] = ContextVar("call_scope", default=None)
 # The calls under way, the latest last; the last one of all stays.
-_begun: list[ServedCall] = []
+_calls: list[ServedCall] = []
 
 
 def current() -> ServedCall | None:
@@ -45,17 +45,17 @@ def current() -> ServedCall | None:
     mine = _current.get()
     if mine is not None and not mine.channel.is_over:
         return mine
-    return _begun[-1] if _begun else mine
+    return _calls[-1] if _calls else mine
 
 
 @contextlib.contextmanager
 def entered(scope: ServedCall) -> Iterator[None]:
     """Run a call in this context."""
     _current.set(scope)
-    _begun[:] = [one for one in _begun if not one.channel.is_over]
-    _begun.append(scope)
+    _calls[:] = [one for one in _calls if not one.channel.is_over]
+    _calls.append(scope)
     try:
         yield
     finally:
-        if len(_begun) > 1:
-            _begun.remove(scope)
+        if len(_calls) > 1:
+            _calls.remove(scope)

@@ -131,7 +131,7 @@ def _left_by(error: BaseException) -> str:
         shown = "" if error.code is None else repr(error.code)[:SENT_MAX_CHARS]
         return f"the tool called exit({shown}), which ends a program: return a value, or raise an error"
     text = f": {error}"[:SENT_MAX_CHARS] if str(error) else ""
-    return f"the tool raised {type(error).__name__}, which is no Exception{text}"
+    return f"the tool raised {type(error).__name__}, which is not an Exception{text}"
 
 
 def _describe(error: BaseException, folder: Path) -> dict[str, object]:

@@ -151,7 +151,7 @@ class _FastMcp:
             "version": self._server.version,
             "capabilities": capabilities(self._server),
             "tools": [_wire(tool.to_mcp_tool(name=tool.name)) for tool in tools],
-            "auth": _told(auth_of(self._server.auth)),
+            "auth": _auth_facts(auth_of(self._server.auth)),
             "tasks": self._tasks,
             "pages": await served_pages(self._server),
             "routes": described_routes(self.routes),
@@ -203,7 +203,7 @@ class _Sdk:
             **_about(self.low),
             "capabilities": _wire(able),
             "tools": await self._tools(),
-            "auth": _told(auth_of(verifier_of(self._server))),
+            "auth": _auth_facts(auth_of(verifier_of(self._server))),
             "routes": described_routes(self.routes),
         }
 
@@ -255,7 +255,7 @@ def _wire(value: Any) -> dict[str, Any]:
     return description
 
 
-def _told(auth: dict[str, Any] | None) -> dict[str, Any] | None:
+def _auth_facts(auth: dict[str, Any] | None) -> dict[str, Any] | None:
     """Return the description of a file's auth as JSON, without empty members."""
     description: dict[str, Any] | None = json.loads(json.dumps(auth, default=str))
     return description

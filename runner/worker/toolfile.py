@@ -241,7 +241,7 @@ def _alone(path: Path) -> ModuleType:
     name = path.stem if is_free else f"tool_file_{path.stem}"
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
-        raise LoadError(f"{path.name} is no Python file: its name must end in .py")
+        raise LoadError(f"{path.name} is not a Python file: its name must end in .py")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     spec.loader.exec_module(module)

@@ -41,7 +41,7 @@ def wants_socket(text: str) -> bool:
 
 def named_paths(error: BaseException) -> Iterator[str]:
     """Yield the absolute paths that an error says were denied, the likeliest first; often there are none."""
-    for line in _said(error)[-_MOST_CHARS:].splitlines():
+    for line in _text_of(error)[-_MOST_CHARS:].splitlines():
         if _DENIED.search(line):
             yield from _QUOTED.findall(line)
             yield from _before(line) or _AT_END.findall(line)
@@ -61,7 +61,7 @@ def _before(line: str) -> list[str]:
     return found
 
 
-def _said(error: BaseException) -> str:
+def _text_of(error: BaseException) -> str:
     match error:
         case subprocess.CalledProcessError(stderr=stderr, output=output):
             return "\n".join(_text(part) for part in (output, stderr))

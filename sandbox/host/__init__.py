@@ -1,1 +1,1 @@
-"""The host's half: forkserver, zygotes, pools, workers, leases, what workers print, the watch over them."""
+"""The host's half: forkserver, zygotes, pools, workers, leases, output of workers, resource usage."""

@@ -1,10 +1,9 @@
-"""The watch over what one call uses, for what no limit of the kernel bounds: sums, and the disk.
+"""The watch over a call's usage that no kernel limit bounds: sums over processes, and the disk.
 
-A call that is over soon is never looked at. Afterwards a look comes every 50 ms while the call works,
-less often while it idles, and never so often that looking takes more than a small part of a processor.
-Processes and homes are looked at apart, in threads that nothing else runs in: neither a home that takes long
-to measure nor a host that copies files keeps anybody from looking at processes.
-What a look finds is weighed by `exceeded` and `overfull`, which know no clock and no kernel.
+A short call is never checked. Later checks follow every 50 ms while the call works, less often while it
+idles, and take a small part of a processor at most. Processes and homes are measured separately, in threads
+of their own: neither a home that is slow to measure nor a host that copies files delays the check of
+processes. `exceeded` and `overfull` judge each measurement; they use neither clock nor kernel.
 
 Source: sandbox notes, "Limits"; docs/isolation.md.
 """

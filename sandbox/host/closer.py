@@ -1,8 +1,8 @@
-"""Closes what a worker or zygote gave away, where nobody waits for it.
+"""Closing of descriptors that a worker or zygote sent, outside of the event loop.
 
-The process that closes the last descriptor pays for its teardown, and what is given may be
-anything: a deleted file of a million extents, or with gigabytes that are not written yet, takes seconds. So
-does a socket in whose queue such a descriptor lies. The event loop serves everybody and has no such seconds.
+The process that closes the last descriptor pays for its teardown, and untrusted processes may send anything:
+a deleted file of a million extents, or with gigabytes of dirty pages, takes seconds. So does a socket with
+such a descriptor in its queue. The event loop must not wait that long.
 
 Source: close(2); unix(7) on SCM_RIGHTS; socket(7) on SO_LINGER.
 """

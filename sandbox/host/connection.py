@@ -1,14 +1,14 @@
-"""The host's end of a pair of UNIX sockets whose other end is not trusted. It never makes the host wait.
+"""The host's end of a UNIX socket pair whose other end is not trusted. It never blocks the host.
 
 asyncio's own `sock_recv` and `sock_sendall` will not do here, for two reasons. A socket that always has
 something to read never lets them suspend, so a worker that writes faster than it is read would keep
 every other task, and the clock of its own call, from running. And whether a socket blocks is a property
 of the open file, which the worker made and may still hold: it can switch that back on.
 
-Nor will a plain `recv` or `close`. A message may carry descriptors; where nobody takes them the kernel
-closes them in the time of who reads, and what lies unread in the time of who closes the socket. That may
-take as long as the other side likes. So from Linux 6.16 on the kernel is told to let none be sent where
-none belong; before, those that come are taken, and closed elsewhere.
+Nor will a plain `recv` or `close`. A message may carry descriptors. If they are not received, the kernel
+closes them within `recv`, and unread ones within `close`, which the other side can make arbitrarily slow. So
+from Linux 6.16 on SO_PASSRIGHTS refuses descriptors where none belong; on older kernels they are received and
+closed elsewhere.
 
 Source: recv(2) and send(2) on MSG_DONTWAIT; fcntl(2) on O_NONBLOCK; unix(7); linux
 include/uapi/asm-generic/socket.h on SO_PASSRIGHTS; net/unix/af_unix.c.
@@ -60,11 +60,11 @@ class Connection:
                 self.end.setsockopt(socket.SOL_SOCKET, _SO_PASSRIGHTS, 0)
 
     def fileno(self) -> int:
-        """Return the descriptor of the socket, by which an event loop knows it."""
+        """Return the descriptor of the socket."""
         return self.end.fileno()
 
     def receive_now(self, count: int) -> bytes | None:
-        """Return up to `count` bytes that have come, empty at the end; None if nothing has.
+        """Return up to `count` received bytes, empty at the end; None if there are none yet.
 
         Raises:
             OSError: The connection is broken.
@@ -80,7 +80,7 @@ class Connection:
         return data
 
     def receive_with(self, count: int) -> tuple[bytes, list[int]] | None:
-        """Receive what is there as `receive_now` does, with the descriptors that came: the caller's now.
+        """Receive like `receive_now`, with descriptors, which the caller then owns.
 
         Raises:
             OSError: The connection is broken.
@@ -92,7 +92,7 @@ class Connection:
         return data, _descriptors(ancillary) if ancillary else []
 
     def send_now(self, data: bytes | memoryview) -> memoryview:
-        """Send what is taken at once; return what is left.
+        """Send as much as the socket accepts at once; return the rest.
 
         Raises:
             OSError: The connection is broken.
@@ -133,7 +133,7 @@ class Connection:
                 await self._writable()
 
     def close(self) -> None:
-        """Let go of the connection, and of what nobody has read."""
+        """Close the connection, and discard unread data."""
         if self.end.fileno() < 0:
             return
         if self.takes_descriptors or not self._is_emptied():
@@ -142,7 +142,7 @@ class Connection:
             self.end.close()
 
     def _is_emptied(self) -> bool:
-        """Read what is left, and let nothing more come; False if there are descriptors in it."""
+        """Read the rest and shut down receiving; False if it contains descriptors."""
         try:
             self.end.shutdown(socket.SHUT_RD)
             while self.receive_now(_CHUNK_BYTES):

@@ -1,7 +1,7 @@
 """Descriptors of this process and of another: the number open, and the limit.
 
-Each user with a pool of workers costs the host some, and so does each connection; by default a process may
-have 1,024 of them open, though most systems let it have far more as soon as it asks.
+Each pool and each connection costs the host some. The default soft limit is 1,024; most systems have a far
+higher hard limit.
 
 Source: getrlimit(2) on RLIMIT_NOFILE; proc_pid_fd(5), whose size says their number from Linux 6.2 on.
 """

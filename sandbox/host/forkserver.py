@@ -240,14 +240,14 @@ class Forkserver:
             await asyncio.to_thread(self._end_what_is_left)
 
     def _end_what_is_left(self) -> None:
-        """End what it could not end itself, as it was killed."""
+        """Kill the processes that a killed forkserver left behind."""
         self.process.wait()
         if not end_orphans({**self._started, self.process.pid: self._began}):
             log.error("processes outlived their forkserver", extra={"pid": self.process.pid})
         cgroup.sweep()
 
     async def _ordered(self, kind: FrameKind, order: Mapping[str, object], descriptors: list[int]) -> int:
-        """Give an order; return what comes back once it has been carried out.
+        """Send an order; return its reply.
 
         Raises:
             ForkserverDied: It has ended, or does not take the order and was ended.
@@ -361,13 +361,13 @@ class Forkserver:
             zygote.ended(status)
 
     def _hangs(self, seconds: float) -> ForkserverDied:
-        """End it: who is stopped, or waits for something for ever, serves nobody."""
+        """Kill it, since it is stopped or blocked."""
         if self._loss is None and not self._closing:
             self._end(ForkserverDied(_HANGS.format(seconds=seconds)))
         return self._loss or ForkserverDied("the forkserver was closed")
 
     def _deaf(self) -> None:
-        """End it, as it can be spoken with no more; that it is gone is told by its descriptor."""
+        """Kill it, since its connection is broken; its pidfd reports its exit."""
         loop = asyncio.get_running_loop()
         loop.remove_reader(self.control.fileno())
         # In a moment: one that is about to end by itself has a status that says why.
@@ -381,7 +381,7 @@ class Forkserver:
             self._end(ForkserverDied(_DIED.format(status=status)))
 
     def _end(self, why: ForkserverDied) -> None:
-        """Kill it, tell everybody who waits for anything from it, and let its owner know."""
+        """Kill it, fail all waiting orders, and notify its owner."""
         self.process.kill()
         self._loss = why
         log.error("forkserver ended unexpectedly", extra={"pid": self.process.pid, "reason": str(why)})
@@ -424,7 +424,7 @@ async def _writable(loop: asyncio.AbstractEventLoop, descriptor: int) -> None:
 
 
 def _wanted_processor_s(pid: int) -> float:
-    """Return for how long a process has had a processor, or has waited for one; 0 where nobody says.
+    """Return the time that a process has run or waited for a processor; 0 if unknown.
 
     Source: Documentation/scheduler/sched-stats.rst, "/proc/<pid>/schedstat".
     """

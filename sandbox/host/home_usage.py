@@ -3,9 +3,9 @@
 A home is measured while a hostile tool changes it, so nothing here follows a link, leaves the home or
 goes over a mount, one folder is open at a time, and the walk ends at a number of entries.
 
-Two kinds of files without a name cannot be measured by anybody: one whose only descriptor is under way in a
-socket, and one that is mapped in part and open nowhere. That there are any can be seen. Then the home is
-taken to hold what its disk has lost (`HomeDisk`), whatever the cause.
+Two kinds of files without a name cannot be measured: one whose only descriptor is in flight in a socket, and
+one that is partly mapped and open nowhere. Their existence can be detected. Then the home is charged with the
+space that its disk has lost (`HomeDisk`), whatever the cause.
 
 Source: openat2(2), stat(2) on st_blocks, statvfs(3), proc_pid_fd(5), proc_pid_maps(5), proc_pid_fdinfo(5);
 unix_show_fdinfo() in the kernel's net/unix/af_unix.c on scm_fds.
@@ -162,7 +162,7 @@ class OpenFiles:
 
 
 def open_files(pid: int, device: int | None) -> OpenFiles:
-    """Return what a process has open, which is listed once.
+    """Return the open files of a process, listed once.
 
     Args:
         pid: The process.
@@ -184,7 +184,7 @@ def open_files(pid: int, device: int | None) -> OpenFiles:
 def _count_folder(
     home_fd: int, path: str, usage: HomeUsage, most_entries: int, seen: Seen | None
 ) -> list[str]:
-    """Count what lies in a folder; return the folders in it."""
+    """Count the entries of a folder; return its subfolders."""
     folders: list[str] = []
     folder = _open(home_fd, path)
     try:

@@ -1,7 +1,7 @@
 """Number of parked workers in a pool: as many as recent concurrent calls needed. Decides only.
 
-A call that finds no worker parked waits for a fork. Each that does raises the number by one, as long as
-there is memory for it. Each time in which there was always one to spare lowers it by one again.
+A call that finds no parked worker waits for a fork, and raises the number by one if there is memory. A period
+with a spare worker throughout lowers it by one.
 """
 
 from collections.abc import Callable

@@ -1,7 +1,7 @@
 """Output of a program during import: its beginning goes to the log, the rest is dropped.
 
-A tool file can print without end, and each line of the log takes a moment of everybody's time. So lines are
-counted as well as bytes.
+A tool file can print without end, and each log line costs time of the event loop. So both lines and bytes are
+limited.
 """
 
 import logging
@@ -30,7 +30,7 @@ class ImportOutput:
         self._pipe = PacedPipe(pipe, self._keep)
 
     def close(self) -> None:
-        """Read what is there, which may say why there is no more, and then nothing."""
+        """Read the remaining output, which may hold the cause of the end, and stop reading."""
         self._pipe.close(most_pieces=1)
 
     def _keep(self, data: bytes) -> None:

@@ -1,8 +1,8 @@
 """Background job in a worker between two calls: received, watched and bounded.
 
-Such a worker is not stopped, and so nothing of it is left to itself: a watch looks at its processes and its
-home as in a call, and whatever it says to the host, or its end, is heard at once. Processor time is bounded
-from one call to the next, memory over its whole life. What it prints belongs to no call and is dropped.
+Such a worker is not stopped, so it is watched as in a call: its processes and its home are measured, and its
+frames and its exit are handled at once. Processor time is limited between two calls, memory over its whole
+life. Its output belongs to no call and is dropped.
 """
 
 import asyncio
@@ -96,11 +96,11 @@ class Job:
             self.end(self.worker, reason)
 
     def exceeds(self, reached: Reached) -> None:
-        """End it for a limit that somebody else has seen exceeded."""
+        """End it for a limit that another check found exceeded."""
         self.finish(reached.limit)
 
     def _spoken(self) -> None:
-        """End a worker that says something, or lets go of the connection, which it may do by ending."""
+        """End a worker that sends a frame, closes its connection, or exits."""
         if self._readers is not None:
             self._readers.remove(self.worker.connection.fileno())
         self._tasks.append(asyncio.create_task(self._unless_ending()))
@@ -117,7 +117,7 @@ class Job:
         self._tasks.append(asyncio.create_task(self._explain_death()))
 
     async def _explain_death(self) -> None:
-        """End what is left of a worker that has ended by itself; name the limit of the kernel behind it."""
+        """Kill the remains of a worker that has exited; name the kernel limit behind its end."""
         status = await self.reaped(self.worker.pid, _REAP_S)
         reached = behind_death(status, self._watch.last, self.limits, oom_killed=False)
         self.finish("ended" if reached is None else reached.limit)

@@ -1,6 +1,6 @@
-"""Start the process of a forkserver: an exec and nothing more, so that it can come before all other imports.
+"""Start of a forkserver's process: only an exec, so that it can precede all other imports.
 
-`sandbox.host.forkserver` speaks to the process afterwards.
+`sandbox.host.forkserver` communicates with the process afterwards.
 """
 
 import os
@@ -15,7 +15,7 @@ __all__ = ["Launched", "launch"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launched:
-    """A forkserver's process that nobody has spoken to yet.
+    """A started forkserver without a connection yet.
 
     Attributes:
         program: Module of the program that it imports.
@@ -32,7 +32,7 @@ class Launched:
     control: socket.socket
 
     def fits(self, program: str, environment: Mapping[str, str], *, lasting: bool) -> bool:
-        """Return whether it is what `launch` would start with these arguments."""
+        """Return whether `launch` would start the same process with these arguments."""
         return (self.program, self.environment, self.lasting) == (program, environment, lasting)
 
     def discard(self) -> None:

@@ -132,7 +132,7 @@ class Lease:
         return self.zygote.pid
 
     def printed_since(self, mark: int) -> tuple[bytes, int]:
-        """Return what is kept of the output after its first `mark` bytes, and how much has come in all."""
+        """Return the kept output after its first `mark` bytes, and the total number of bytes."""
         return self._output.since(mark)
 
     async def run(self, call: object, *, deadlines: Deadlines, listener: Listener) -> Outcome:
@@ -183,7 +183,7 @@ class Lease:
             ending=ending,
             answer=self._answer if ending is Ending.ANSWERED else None,
             answer_bytes=self._answer_bytes if ending is Ending.ANSWERED else 0,
-            begun=self._has_started or ending is not Ending.CRASHED,
+            may_have_started=self._has_started or ending is not Ending.CRASHED,
             status=self._status,
             cause=self._cause() if ending is Ending.CRASHED else None,
             fault=self._fault,
@@ -197,7 +197,7 @@ class Lease:
         )
 
     def _take_turn(self) -> None:
-        """Make what the gate was asked for before no matter of this call."""
+        """Attribute earlier requests at the gate to the previous call."""
         self.zygote.turn(self.worker)
 
     def _cause(self) -> str | None:
@@ -213,7 +213,7 @@ class Lease:
         return max([*seen, *([] if self._at_last is None else [self._at_last.resident_bytes])], default=None)
 
     def _all_denials(self) -> tuple[Denial, ...]:
-        """Join what the worker told of with what the gate knows; once each, however it was found."""
+        """Merge the denials reported by the worker and by the gate, without duplicates."""
         refused = dict.fromkeys(self.zygote.refused(self.worker))
         if not refused:
             return tuple(self._denials)
@@ -223,13 +223,13 @@ class Lease:
         return (*self._denials, *(denial for denial in refused if denial.path not in reported))
 
     def exceeds(self, reached: Reached) -> None:
-        """End the call for a limit that somebody else has seen exceeded."""
+        """End the call for a limit that another check found exceeded."""
         if not self._over.done():
             self._reached = reached
             self._end(Ending.OVER_LIMIT)
 
     def _keep_or_kill(self, ending: Ending | None) -> bool:
-        """Decide what becomes of the worker; say whether the call has left processes beside it.
+        """Keep or kill the worker; return whether the call has left processes beside it.
 
         Nothing is awaited here: a cancelled caller may not get another turn.
         """
@@ -261,7 +261,7 @@ class Lease:
         return "not ready" if self._answer is not None and not self._is_ready else "disorder"
 
     def _is_orderly(self, ending: Ending | None) -> bool:
-        """Return whether a worker that is ready has answered, and nothing of its call is still under way."""
+        """Return whether a ready worker has answered, with nothing of its call in flight."""
         return (
             ending is Ending.ANSWERED
             and self._is_ready
@@ -306,7 +306,7 @@ class Lease:
         return False
 
     def _beside(self) -> Iterator[int]:
-        """Yield the processes that a worker which goes on has beside it."""
+        """Yield the other processes of a worker that keeps running."""
         for pid in processes_of(self.worker.pid, self.zygote.pid):
             if pid != self.worker.pid:
                 yield pid
@@ -331,7 +331,7 @@ class Lease:
             self.zygote.park(self.worker, home_fd=self.home_fd)
 
     async def abandon(self) -> None:
-        """Give the worker back after its caller has let go, and wait until nothing of the call runs."""
+        """Return the worker of an abandoned call, and wait until nothing of the call runs."""
         await self.retire("abandoned")
 
     def set_apart(self) -> None:
@@ -371,12 +371,12 @@ class Lease:
             readers.add(self._connection.fileno(), self._hear)
 
     def _attend(self, readers: Readers) -> None:
-        """Attend to what the worker prints, and to its end."""
+        """Register readers of the worker's output and exit."""
         readers.add(self.worker.output, self._output_readable)
         readers.add(self.worker.pidfd, self._died)
 
     def _hand_over(self, frame: bytes) -> memoryview:
-        """Send the frame of the call with what must come before it; return what is left of it."""
+        """Send the frames that must precede the call, and the call; return the unsent rest."""
         return self._connection.send_now(self._narrowing() + frame)
 
     async def _send_rest(self, left: memoryview, readers: Readers) -> None:
@@ -400,7 +400,7 @@ class Lease:
             self._over.set_result(ending)
 
     def _give_up(self, error: Exception) -> None:
-        """End a call whose worker hears or says nothing any more."""
+        """End a call whose worker neither receives nor sends any more."""
         log.debug("worker connection ended", extra={"fault": str(error)})
         self._end(Ending.ANSWERED)
 
@@ -419,7 +419,7 @@ class Lease:
         self._alarm = asyncio.get_running_loop().call_later(_LAST_WORDS_S, self._end, Ending.ANSWERED)
 
     def _set_alarm(self) -> None:
-        """Be woken for the first look at the worker, and when silence reaches a rung."""
+        """Set the timer for the first check of the worker, and for the next rung."""
         if self._alarm is not None:
             self._alarm.cancel()
         wakes_at = self._ladder.wakes_at()
@@ -504,7 +504,7 @@ class Lease:
             self._break(error)
 
     def _hear_later(self, rest_s: float) -> None:
-        """Listen to nothing it says for some time: others have waited for what it has said."""
+        """Pause reading its frames for a while, since others waited for the handling of earlier ones."""
         if self._readers is not None:
             self._readers.remove(self._connection.fileno())
         self._resting = asyncio.get_running_loop().call_later(rest_s, self._hear_again)
@@ -519,14 +519,14 @@ class Lease:
             self._take_in(b"")
 
     def _break(self, error: FrameError) -> None:
-        """End a call whose worker says what it may not."""
+        """End a call whose worker breaks the protocol."""
         self._fault = str(error)
         if isinstance(error, FrameTooLong) and error.limit_bytes == self.limits.frame_bytes:
             self._reached = Reached(limit="frame_bytes", value=error.limit_bytes, used=error.length)
         self._end(Ending.ANSWERED)
 
     def _narrowing(self) -> bytes:
-        """Return what tells the worker the limits of its calls, where there is something to tell."""
+        """Return the frame with the worker's new limits, if they change."""
         if self.worker.calls > 1:
             # Narrowed with its first call, it is for calls with these limits only.
             return b"" if self.worker.renewal is None else encode(FrameKind.RENEW, self.worker.renewal)
@@ -579,7 +579,7 @@ class Lease:
         return answer
 
     def _listener_relay(self) -> ListenerRelay:
-        """Return the way to the listener. Most calls have nothing to tell, and it costs them time."""
+        """Return the relay to the listener, created on first use, since most calls need none."""
         if self._relay is None:
             self._relay = ListenerRelay(
                 listener=self._listener,
@@ -610,7 +610,7 @@ class Lease:
             self._readers.remove(self.worker.output)
 
     async def _reap(self) -> None:
-        """Stay until the kernel says that nobody of the call is left."""
+        """Wait until the kernel reports that no process of the call is left."""
         if self._relay is not None:
             # Not waited for: a thread that is at it cannot be stopped.
             self._relay.answer_no_more()
@@ -621,7 +621,7 @@ class Lease:
         self.worker.close()
 
     async def _end_tasks(self, relay: ListenerRelay | None) -> None:
-        """Let go of what the call had in the host beside its worker; a short one had nothing."""
+        """End the host's tasks for the call; a short one has none."""
         tasks = [task for task in (self._sender, self._watching) if task is not None]
         for task in tasks:
             task.cancel()

@@ -1,10 +1,10 @@
 """Relay of a worker's notifications and requests to the owner of its call, and of the answers.
 
-Notifications and rungs of the ladder reach the listener in their order, one at a time; what it does not keep
-up with is dropped and counted. Requests are answered one after the other, unless they wait for a person.
-Both are bounded: a worker that says more than it may is a worker that breaks the protocol.
+Notifications and rungs of the ladder reach the listener in order, one at a time; those that it is too slow
+for are dropped and counted. Requests are answered one after the other, unless they wait for a person. Both
+are limited: a worker that sends more breaks the protocol.
 
-Most calls have nothing of this, so it is made with the first thing that is said.
+Most calls send none of this, so it is created with the first message.
 """
 
 import asyncio
@@ -105,7 +105,7 @@ class ListenerRelay:
 
     @property
     def untold(self) -> int:
-        """The number of notices the listener has not been told."""
+        """The number of undelivered notices."""
         return self._untold.refused + self._untold.count
 
     @property
@@ -152,16 +152,16 @@ class ListenerRelay:
             drained.cancel()
 
     def tell_no_more(self) -> bool:
-        """Leave untold what is untold; say whether somebody is still at it, for `end` to wait for."""
+        """Drop undelivered notices; return whether a delivery is in progress, for `end` to wait for."""
         return self._teller is not None and self._teller.cancel()
 
     def answer_no_more(self) -> None:
-        """Give up the answers that are not there. A thread that copies a large file for one goes on."""
+        """Cancel pending answers. A thread that copies a large file for one continues."""
         for reply in self._replies:
             reply.cancel()
 
     async def end(self) -> None:
-        """Wait until the listener is told nothing any more. What is at an answer is not waited for."""
+        """Wait until no notice is being delivered. Pending answers are not waited for."""
         if self._teller is not None:
             self._teller.cancel()
             await asyncio.gather(self._teller, return_exceptions=True)

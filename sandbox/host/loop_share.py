@@ -1,9 +1,8 @@
 """Share of the host's event loop for the workers of one user, or for one connection.
 
-A worker decides what its host has to do: a frame of a hundred bytes may ask for a value of a megabyte. So the
-time that its frames take is counted, and a worker above its burst rests for a multiple of it.
-Time is what a clock on the wall shows while the loop does nothing else: on a machine with too much to do
-others wait for all of it.
+A worker determines the load of its host: a frame of a hundred bytes may request a value of a megabyte. So the
+time of handling its frames is counted, and above its burst a worker pauses for a multiple of it. Wall time
+counts, since on an overloaded machine others wait for all of it.
 
 Source: SECURITY.md, "What is a bug here", on a host that waits.
 """
@@ -35,7 +34,7 @@ class LoopShare(TokenBucket):
     per_s: float = 0.5
 
     def turn(self) -> "LoopTurn":
-        """Begin to count what the loop does until somebody waits, as with something that is handed over."""
+        """Count the loop's time until the next suspension."""
         return LoopTurn(self)
 
     async def rest(self) -> None:
@@ -45,7 +44,7 @@ class LoopShare(TokenBucket):
             await asyncio.sleep(rest_s)
 
     async def measured(self, work: Awaitable[T]) -> T:
-        """Await something, and count what each of its steps takes of the loop."""
+        """Await something, and count the loop time of each of its steps."""
         result: T = await self._steps(work.__await__())
         return result
 

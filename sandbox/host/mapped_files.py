@@ -1,7 +1,7 @@
-"""Files without a name that a process has mapped: it holds them on disk, whether or not they are open.
+"""Files without a name that a process has mapped: they occupy disk space even if they are not open.
 
-The kernel writes the list of a Python process in a quarter of a millisecond, with some 250 lines of it. Since
-Linux 6.11 it can be asked for the next mapping of one kind; there are hardly any that can be written.
+The kernel takes a quarter of a millisecond for the 250 mappings of a Python process. From Linux 6.11 on it
+can be queried for the next writable mapping of a file, and there are few of these.
 
 Source: proc_pid_maps(5); PROCMAP_QUERY in the kernel's include/uapi/linux/fs.h and fs/proc/task_mmu.c.
 """

@@ -1,7 +1,7 @@
 """Ends the largest call before the memory of the host and all calls together runs out.
 
-The kernel would kill, without a word; and where a container says that it ends as a whole, the host with it.
-How often the guard looks follows from how much is left: nobody fills memory faster than it can be written.
+The kernel would kill a process without an explanation, and in a container with `memory.oom.group` the host
+too. The interval of checks depends on the memory left and the speed at which it can be written.
 """
 
 import asyncio
@@ -57,7 +57,7 @@ class Holder(Protocol):
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class MemoryGuard:
-    """Watches the memory of all while calls run, or anything goes on between them.
+    """A watch over all memory while calls or jobs run.
 
     Attributes:
         memory: The limit.
@@ -98,10 +98,10 @@ class MemoryGuard:
         if not killed:
             return outcome
         reached = Reached(limit=SERVER_MEMORY, value=self.memory.limit_bytes)
-        return replace(outcome, ending=Ending.OVER_LIMIT, reached=reached, begun=True)
+        return replace(outcome, ending=Ending.OVER_LIMIT, reached=reached, may_have_started=True)
 
     def hold(self, job: Job) -> None:
-        """Watch also what goes on between two calls, until that is over."""
+        """Watch a job between two calls until it ends."""
         # A call takes itself out; what goes on between calls says only that it is over.
         self._running = {one: ended for one, ended in self._running.items() if not ended.is_set()}
         self._begin(job, job.over)
@@ -159,7 +159,7 @@ def _sizes(holders: Iterable[Holder]) -> dict[Holder, int]:
 
 
 def _bytes_of(holder: Holder) -> int:
-    """Return the memory of a call beyond what its zygote gave to each of its processes."""
+    """Return the memory of a call beyond that inherited from its zygote."""
     origin = read_process(holder.zygote_pid)
     baseline = 0 if origin is None else origin.private_bytes
     processes = [read_process(pid) for pid in processes_of(holder.worker.pid, holder.zygote_pid)]

@@ -1,11 +1,10 @@
-"""Memory of many processes, asked for now and again for as long as a server runs: each has its share of it.
+"""Proportional set sizes of many processes, sampled while a server runs.
 
-What a process has of its own and what it shares with others, divided among them (proportional set size), is
-the one number that adds up: workers are forked, and have most of their pages in common with their zygote and
-the forkserver. The kernel takes a millisecond to tell it, and a server has processes by the thousand. So a
-process is looked at once, and then where its time or its memory has changed since, or minutes later: most
-stand still.
-And a look at all of them takes a bounded time; the longest waiting comes first.
+Only the proportional set size (private pages, and shared pages divided among their users) can be added up:
+workers are forked, and share most pages with their zygote and the forkserver. The kernel takes a millisecond
+to compute it, and a server has thousands of processes. So a process is sampled once, and again when its time
+or memory has changed, or after minutes: most are stopped. A round takes a bounded time and begins with the
+oldest sample.
 
 Source: proc_pid_smaps(5) on smaps_rollup.
 """
@@ -69,7 +68,7 @@ class MemoryShares:
             return found
 
     def _look(self, there: Mapping[int, Process]) -> None:
-        """Look at what has changed, as far as there is time."""
+        """Sample changed processes within the time budget."""
         now = self.clock()
         changed = [process for process in there.values() if self._has_changed(process, now)]
         for process in sorted(changed, key=self._looked_at):
@@ -95,7 +94,7 @@ def _state(process: Process) -> tuple[float, int]:
 
 
 def _own_bytes(process: Process, there: Mapping[int, Process]) -> int:
-    """Return what a process that could not be looked at has beyond its parent, most of it its own."""
+    """Estimate the memory of an unreadable process beyond its parent's."""
     try:
         parent = ProcessStat.of(process.pid).parent
     except (FileNotFoundError, ProcessLookupError):

@@ -1,7 +1,7 @@
 """Orphans of a killed forkserver: found by their sessions, killed, and awaited.
 
-Zygotes and workers die with their parents, but what a call has started does not, and who has just been
-forked does not yet. Each of them carries the session of its zygote, or of the forkserver, for life.
+Zygotes and workers die with their parents, but processes that a call started do not, nor does a process that
+was just forked. All of them have the session id of their zygote or of the forkserver for life.
 
 Source: setsid(2), pidfd_send_signal(2).
 """
@@ -36,7 +36,7 @@ def started_at(pid: int) -> int | None:
 
 
 def end_orphans(sessions: Mapping[int, int | None]) -> bool:
-    """Kill every process of some sessions until none is left; say whether that was so within five seconds.
+    """Kill every process of some sessions; return whether none was left within five seconds.
 
     Args:
         sessions: The leader of each, and when it began, if that is known. One whose number another
@@ -54,7 +54,7 @@ def end_orphans(sessions: Mapping[int, int | None]) -> bool:
 
 
 def _members(sessions: Mapping[int, int | None]) -> Iterator[_Process]:
-    """Yield what lives of these sessions, and reap what has ended and is ours."""
+    """Yield the living processes of these sessions, and reap our dead children."""
     everybody = [found for name in os.listdir("/proc") if name.isdecimal() and (found := _process(int(name)))]
     leaders = {process.pid: process.started for process in everybody}
     # The kernel reuses a number once no session has it any more.

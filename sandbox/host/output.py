@@ -1,6 +1,6 @@
 """Output of a worker, standard output and error in one: the tail is kept for its call.
 
-It comes through a pipe whose end here never blocks; what the worker makes of its own end is its affair.
+It is read from a pipe whose end here never blocks, whatever the worker does with its own end.
 
 Source: pipe(7).
 """
@@ -16,7 +16,7 @@ _MOST_READS = 256
 
 
 def read_some(pipe: int) -> bytes | None:
-    """Return some of what was printed: nothing once the pipe has ended, None where there is no more yet."""
+    """Read a chunk of output: empty at the end of the pipe, None if there is no more yet."""
     try:
         return os.read(pipe, _PART_BYTES)
     except BlockingIOError:
@@ -24,7 +24,7 @@ def read_some(pipe: int) -> bytes | None:
 
 
 def drop_output(pipe: int) -> None:
-    """Throw away what was printed and nobody has read."""
+    """Discard unread output."""
     for _ in range(_MOST_READS):
         if not read_some(pipe):
             return
@@ -48,7 +48,7 @@ class KeptOutput:
     _tail: bytearray = field(init=False, default_factory=bytearray)
 
     def read(self) -> bool:
-        """Take in some of what was printed; say whether there may be more at once."""
+        """Read a chunk of output; return whether there may be more."""
         part = read_some(self.pipe)
         if part is None:
             return False
@@ -57,22 +57,22 @@ class KeptOutput:
         return bool(part)
 
     def keep(self, part: bytes) -> None:
-        """Keep what was read from the pipe."""
+        """Store a chunk read from the pipe."""
         self.total_bytes += len(part)
         self._tail += part
         del self._tail[: -self.most_bytes]
 
     def read_all(self) -> None:
-        """Take in what was printed by now."""
+        """Read all output so far."""
         for _ in range(_MOST_READS):
             if not self.read():
                 return
 
     def since(self, mark: int) -> tuple[bytes, int]:
-        """Return what is kept of the output after its first `mark` bytes, and how much has come in all."""
+        """Return the kept output after its first `mark` bytes, and the total number of bytes."""
         new = min(self.total_bytes - mark, len(self._tail))
         return bytes(self._tail[len(self._tail) - new :]), self.total_bytes
 
     def text(self) -> str:
-        """Return what is kept; what is not UTF-8 is replaced."""
+        """Return the kept output as text; invalid UTF-8 is replaced."""
         return self._tail.decode(errors="replace")

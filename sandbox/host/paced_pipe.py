@@ -1,7 +1,7 @@
-"""A pipe into which others write as much as they like: read a piece at a time, with a pause after each.
+"""A reader of a pipe with an untrusted writer: one chunk at a time, with a pause after each.
 
-So an endless writer takes at most a hundred turns of the loop a second, and waits at its own
-end. Yet it gets rid of 6.4 MB a second, so that none is held up that only says much.
+So an endless writer takes at most a hundred turns of the loop a second, and blocks at its own end. It still
+gets 6.4 MB a second, enough for honest output.
 
 Source: pipe(7).
 """
@@ -34,7 +34,7 @@ class PacedPipe:
         self._listen()
 
     def close(self, *, most_pieces: int) -> None:
-        """Read what is there, `most_pieces` at most, and then nothing more."""
+        """Read the available output, `most_pieces` at most, and stop reading."""
         self._stop()
         for _ in range(most_pieces):
             if not (data := read_some(self._pipe)):

@@ -1,9 +1,9 @@
-"""Workers that wait for a call: some have served none yet, the others stay with the one user they serve.
+"""Parked workers: new ones, and used ones that stay with their user.
 
-A worker that has answered is stopped within milliseconds, looked at, and given the limits of its next call;
-it comes back only to the pool it is from: the same user, policy, program and home. What is odd about it
-retires it: it is killed, and reaped by its zygote. The most recently used one goes first, so that a user
-with one call at a time always meets the same process.
+A worker that has answered is stopped within milliseconds, checked, and given the limits of its next call. It
+returns only to its own pool: the same user, policy, program and home. Anything odd retires it: it is killed,
+and reaped by its zygote. The most recently used one is taken first, so that a user with one call at a time
+always gets the same process.
 """
 
 import asyncio
@@ -147,7 +147,7 @@ class Parking:
         return workers
 
     def jobs(self) -> list[Job]:
-        """Return what goes on in the workers."""
+        """Return the jobs of the workers."""
         return list(self._jobs.values())
 
     def _let_go_on(self, worker: Worker, begin: Callable[[Worker], Job]) -> str | None:
@@ -201,7 +201,7 @@ class Parking:
             self._stopping = asyncio.get_running_loop().call_later(delay_s, self._stop)
 
     def _stop(self) -> None:
-        """Stop the workers that have waited long enough, and look at those that have stopped."""
+        """Stop the workers that are due, and check those that have stopped."""
         self._stopping = None
         now = time.monotonic()
         looks_at_all = now >= self._all_at
@@ -290,7 +290,7 @@ class Parking:
         return None
 
     def _tidy(self) -> None:
-        """Retire the workers whose time is over."""
+        """Retire expired workers."""
         self._tidying = None
         for worker in tuple(self._idle):
             if worker.calls:
@@ -312,7 +312,7 @@ class Parking:
 
 
 def _is_stopping(worker: Worker, now: float) -> bool:
-    """Return whether a worker has been told to stop so shortly that it may do so at any moment."""
+    """Return whether a stop signal is so recent that it may not have taken effect yet."""
     return worker.stop_sent and now - worker.idle_since < _STOPPED_S
 
 
@@ -343,7 +343,7 @@ def _of_kernel(limits: Limits) -> tuple[int, ...]:
 
 
 def _has_spoken(worker: Worker) -> bool:
-    """Return whether something came, or an end, from a worker that nobody has asked."""
+    """Return whether an idle worker sent data or closed its connection."""
     poll = select.poll()
     poll.register(worker.connection, select.POLLIN | select.POLLRDHUP)
     return bool(poll.poll(0))

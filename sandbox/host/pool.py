@@ -1,8 +1,8 @@
 """Parked workers of one policy, ahead of need; hides whether they are forked or one-shot.
 
-A program that starts threads while it loads cannot be forked safely, and a process that was forked cannot
-be given its own files in a /proc that is everybody's (`sandbox.layers.proc`). A pool for such keeps one-shot
-interpreters instead, each loaded before its call comes: slower to refill, as fast when stocked.
+A program that starts threads while it loads cannot be forked safely, and a forked process cannot get its own
+files in a shared /proc (`sandbox.layers.proc`). For these a pool keeps one-shot interpreters instead, each
+loaded before its call: slower to refill, as fast when stocked.
 """
 
 import asyncio
@@ -147,7 +147,7 @@ class Pool:
         return not self._closed and (self.zygote.alive or not self.forks)
 
     def refill(self) -> None:
-        """Order as many workers as are missing; they come when they come."""
+        """Request missing workers, without waiting for them."""
         self._trim(self.idle_workers.most)
         self._calm_later()
         if self._closed or not descriptors.are_plenty():
@@ -162,7 +162,7 @@ class Pool:
             self._oneshots.append(asyncio.create_task(self._oneshot()))
 
     def refill_later(self) -> None:
-        """Refill in a moment; at once, if nobody could have a worker until then."""
+        """Refill in a moment; at once, if no worker is available."""
         if not self.forks or self.zygote.idle == 0:
             self.refill()
         elif self._resting is None and self.zygote.idle < self.idle_workers.size:
@@ -225,7 +225,7 @@ class Pool:
         )
 
     async def _shared(self, limits: Limits) -> tuple[Zygote, Sharing]:
-        """Return a worker that others have and one more call may join, or one that nobody has."""
+        """Return a worker in use that one more call may join, or an idle one."""
         self._shares = [(zygote, sharing) for zygote, sharing in self._shares if sharing.is_open]
         now = time.monotonic()
         for zygote, sharing in self._shares:
@@ -304,11 +304,11 @@ class Pool:
 
     @property
     def has_jobs(self) -> bool:
-        """True if anything goes on in a worker between calls."""
+        """True if a worker has a job."""
         return any(zygote.jobs() for zygote in (self.zygote, *self._parked))
 
     def end_jobs(self, session: str) -> None:
-        """End the workers in which only calls of one session have begun what goes on."""
+        """End the workers whose jobs all belong to one session."""
         for zygote in (self.zygote, *self._parked):
             zygote.end_jobs(session)
 

@@ -1,7 +1,6 @@
 """Parser of `/proc/PID/stat` and `/proc/PID/task/TID/stat`: read and split once.
 
-The name in it is what the process calls itself, and may hold blanks and brackets: what counts stands behind
-the last bracket.
+The process chooses the name in it, which may hold blanks and brackets: the fields follow the last bracket.
 
 Source: proc_pid_stat(5).
 """
@@ -19,7 +18,7 @@ _MOST_BYTES = 1 << 16
 
 
 def read_proc(path: str, most_bytes: int = _MOST_BYTES) -> bytes:
-    """Return what a small file of the kernel's says.
+    """Return the content of a small file in /proc.
 
     Raises:
         OSError: It cannot be read; ENOENT or ESRCH where its process has ended.

@@ -1,8 +1,7 @@
-"""Descriptors that something may come from, of which the event loop sees but one.
+"""Readers of many descriptors, of which the event loop sees only one epoll.
 
-To give a reader to asyncio and to take it back costs the host a good part of what a short call does, and
-each call has three: frames, output, death. So an event loop has one epoll for all calls, which it looks after
-for as long as any of them is listened to.
+Adding and removing a reader in asyncio is a good part of the cost of a short call, and each call has three:
+frames, output, exit. So an event loop has one epoll for all calls, registered while any of them has a reader.
 
 Source: epoll(7).
 """

@@ -51,7 +51,7 @@ class WorkerHistory(Protocol):
 
     @property
     def goes_on(self) -> bool:
-        """True if what its calls have begun goes on between them."""
+        """True if it has jobs between calls."""
         ...
 
 

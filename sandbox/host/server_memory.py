@@ -1,8 +1,7 @@
-"""Memory limit of the host and its processes, and the rest of it.
+"""Memory limit of the host and its processes, and the memory left.
 
-It is the smallest limit of a control group that this process is in, or of one above that, in version 1 and
-version 2 alike; else it is the machine's. What the kernel would drop before it kills, copies of files, does
-not count as used.
+The limit is the smallest of this process's control group and its ancestors, in version 1 and 2, or else the
+machine's memory. The page cache does not count as used, since the kernel drops it before it kills.
 
 Source: the kernel's cgroup-v2.rst, "Memory Interface Files"; cgroup-v1/memory.rst; proc_meminfo(5).
 """

@@ -1,7 +1,7 @@
 """The right to one call in a worker that serves other calls of its user at once.
 
-Each call has a connection of its own, so that all that `Lease` does of frames, ladder, denials and notices
-holds for it alone. What differs is the end: `sandbox.host.sharing` has the rules.
+Each call has its own connection, so frames, ladder, denials and notices work as in `Lease`. Only the end of a
+call differs: `sandbox.host.sharing` has the rules.
 """
 
 import asyncio
@@ -47,11 +47,11 @@ class SharedLease(Lease):
         self.sharing.lease(self)
 
     def printed(self, part: bytes) -> None:
-        """Keep what the worker has printed while the call ran."""
+        """Store the worker's output during the call."""
         self._output.keep(part)
 
     def died(self) -> None:
-        """Wait a little longer for what it has sent before."""
+        """Wait briefly for frames that it sent before."""
         if not self._is_dead:
             self._died()
 
@@ -93,7 +93,7 @@ class SharedLease(Lease):
         return self._connection.send_now(frame)
 
     def _keep_or_kill(self, ending: Ending | None) -> bool:
-        """Take the call out of the worker; say whether the last one has left processes beside it."""
+        """Remove the call from the worker; return whether the last one has left processes beside it."""
         if self.measured:
             self._at_last = read_process(self.worker.pid)
         is_telling = False

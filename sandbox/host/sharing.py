@@ -1,7 +1,7 @@
 """One worker that serves several calls of its user at once, as seen from the host.
 
-Each call has its own lease, connection, ladder and denials. Shared are the process itself, its output and its
-limits: what ends the process ends all of its calls, and each of them is given the reason.
+Each call has its own lease, connection, ladder and denials. The process itself, its output and its limits are
+shared: the end of the process ends all of its calls, each with the same reason.
 
 A call that is cancelled or silent for too long is cancelled in the process first. If it does not end, and
 others run beside it, the process takes no further call and is killed when the last of them has ended. A
@@ -25,13 +25,13 @@ class Sharer(Protocol):
     """A call in a shared worker."""
 
     def printed(self, part: bytes) -> None:
-        """Take in what the worker has printed while the call ran."""
+        """Store the worker's output during the call."""
 
     def died(self) -> None:
         """Take note that the worker has ended."""
 
     def resumed(self) -> None:
-        """Take note that the worker goes on, after outputs of another call were read."""
+        """Note that the worker was resumed, after outputs of another call were read."""
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -90,7 +90,7 @@ class Sharing:
         self._leased.add(call)
 
     def begin(self, call: Sharer) -> None:
-        """Take note that a call runs; it receives what is printed, and the end of the worker."""
+        """Register a running call; it receives the output, and the end of the worker."""
         if self._readers is None:
             self._readers = Readers()
             self._readers.add(self.worker.output, self.read)
@@ -154,7 +154,7 @@ class Sharing:
         self._close()
 
     def read(self) -> None:
-        """Hand what was printed to each call that runs: a pipe does not say which of them it is from."""
+        """Pass output to every running call, since a pipe does not identify its writer."""
         part = read_some(self.worker.output)
         if part == b"" and self._readers is not None:
             self._readers.remove(self.worker.output)

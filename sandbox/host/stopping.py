@@ -1,9 +1,9 @@
 """Stop a worker between two calls, and let it go on: no thread of it runs an instruction in between.
 
-SIGSTOP stops every thread of a process and cannot be blocked, caught or ignored; that it has come into
-force is read from the kernel, since a thread inside a system call that cannot be interrupted stops a moment
-later. Where another process may continue it (a kernel without signal scopes, users without a user id of
-their own), that is noticed when it is wanted again, and it is retired.
+SIGSTOP stops every thread of a process and cannot be blocked, caught or ignored. Its effect is read from the
+kernel, since a thread in an uninterruptible system call stops a moment later. Where another process may
+continue it (a kernel without signal scopes, users without a user id of their own), that is detected before
+its next call, and the worker is retired.
 
 Source: signal(7), pidfd_send_signal(2).
 """
@@ -61,7 +61,7 @@ class WorkerFacts:
 
 
 def look(pid: int) -> WorkerFacts | None:
-    """Return what the kernel says of a worker; None if it has ended.
+    """Return a worker's state from the kernel; None if it has ended.
 
     One has ended whose first thread has: it serves nobody any more, though others of it may take their time,
     and hold what it had open meanwhile.
@@ -79,7 +79,7 @@ def look(pid: int) -> WorkerFacts | None:
 
 
 def stop_process(pidfd: int) -> None:
-    """Stop a process and its group; `is_stopped` tells when that has happened.
+    """Send SIGSTOP to a process and its group; `is_stopped` reports its effect.
 
     A process that forks at this moment does not get away with it: the kernel repeats a fork that a signal
     to the group has come between.

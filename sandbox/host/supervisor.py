@@ -1,7 +1,7 @@
-"""A forkserver that is always there: when it ends or hangs, its whole tree is ended and another is started.
+"""Supervision of the forkserver: when it exits or hangs, its whole tree is killed and another is started.
 
-Who orders a zygote meanwhile waits for the next one. Where it ends again and again, or cannot be started at
-all, the pause before the next try grows, and the caller is told at once instead of waiting.
+Requests for a zygote wait for the new one. If it exits repeatedly or cannot be started, restarts back off,
+and callers get an error at once instead of waiting.
 """
 
 import asyncio
@@ -114,7 +114,7 @@ class ForkserverSupervisor:
         return await forkserver.zygote(policy, config, home_fd=home_fd, once=once, reuse=reuse)
 
     async def _running(self) -> Forkserver:
-        """Return the forkserver, or the next one, if it is about to come.
+        """Return the forkserver, or the next one if it is being started.
 
         Raises:
             ForkserverDied: It has ended too often in a row.
@@ -201,6 +201,6 @@ class ForkserverSupervisor:
         )
 
     def _refuse(self, fault: SandboxError) -> None:
-        """Let nobody wait for the next try any longer."""
+        """Fail all callers that wait for the next attempt."""
         self._fault = fault
         self._change.set()

@@ -1,8 +1,8 @@
 """Usage of a call, from the kernel: its processes, their memory and their time.
 
 Memory of several processes is their proportional set size: what they share counts once. It costs
-milliseconds to ask for, so it is asked for only where the sum of what each has resident, which is
-never less, is above what interests the caller.
+milliseconds to read, so it is read only if the sum of the resident set sizes, which is never less, is above
+the caller's threshold.
 
 Source: proc_pid_status(5), proc_pid_smaps(5); the kernel's filesystems/proc.rst.
 """
@@ -62,7 +62,7 @@ def has_memory_to_spare() -> bool:
 
 
 def has_room() -> bool:
-    """Return whether there are memory and descriptors for what is kept ahead of need."""
+    """Return whether there are memory and descriptors for spare workers."""
     return has_memory_to_spare() and descriptors.are_plenty()
 
 
@@ -77,7 +77,7 @@ def _group_memory() -> Iterator[tuple[int, int]]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Process:
-    """One process as `/proc` shows it to anybody.
+    """One process, from the world-readable part of `/proc`.
 
     Attributes:
         pid: Its number.
@@ -99,7 +99,7 @@ class Process:
 
 
 def processes_of(worker: int, zygote: int) -> Iterator[int]:
-    """Yield the processes of a call: the worker, what descends from it, and orphans of its group.
+    """Yield the processes of a call: the worker, its descendants, and orphans of its group.
 
     An orphan becomes a child of the zygote, its nearest subreaper, and its group is the worker's for life.
     """
@@ -136,7 +136,7 @@ def threads_of(pid: int) -> Iterator[str]:
 
 
 def read_process(pid: int) -> Process | None:
-    """Return what `/proc` says of a process; None if it has ended."""
+    """Return a process from `/proc`; None if it has ended."""
     try:
         status = _status_of(pid)
         stat = ProcessStat.of(pid)
@@ -156,7 +156,7 @@ def read_process(pid: int) -> Process | None:
 
 
 def memory_of(processes: Iterable[Process], *, interesting_bytes: int, zygote: int) -> int:
-    """Return the memory of processes together, what they share counted once.
+    """Return the memory of processes in sum, shared pages counted once.
 
     Up to `interesting_bytes` it may be too much, as shared memory counts for each; above, it is exact,
     or too little where the kernel does not let us look at another user id's processes: without
@@ -207,7 +207,7 @@ def _oom_kills_in(file: Path) -> int:
 
 
 def _status_of(pid: int) -> dict[bytes, bytes]:
-    """Return the numbers of a process, from whichever of its threads can still tell of its memory."""
+    """Return the status of a process, from any thread that still has its memory."""
     status = dict(_STATUS.findall(read_proc(f"/proc/{pid}/status")))
     if b"VmRSS" in status or int(status.get(b"Threads", 1)) == 1:
         return status

@@ -1,6 +1,6 @@
 """A parked worker as the host holds it, and what the host finds out about a process by itself.
 
-A worker comes from a zygote that has run author code. So nothing is believed of it that the kernel can tell.
+A worker is forked from a zygote that has run author code. So facts are read from the kernel, not from it.
 
 Source: unix(7) on SO_PEERCRED; pidfd_send_signal(2).
 """
@@ -76,7 +76,7 @@ class Worker:
     data_bytes: int = 0
 
     def is_running(self) -> bool:
-        """Return whether it has not ended by itself."""
+        """Return whether it is still running."""
         try:
             signal.pidfd_send_signal(self.pidfd, 0)
         except ProcessLookupError:
@@ -118,7 +118,7 @@ class Worker:
 
 
 def maker_of(connection: int) -> int:
-    """Return which process made a connected pair of UNIX stream sockets, as the kernel knows it.
+    """Return the process that made a connected UNIX socket pair, by SO_PEERCRED.
 
     Raises:
         OSError: The descriptor is something else.

@@ -1,6 +1,6 @@
 """The host's side of one zygote: its loading, its parked workers, its end.
 
-Nothing a zygote says is trusted further than it harms the zygote's own user: the process id of a
+A message of a zygote can harm only the zygote's own user: the process id of a
 worker is read from the kernel, a worker must be the zygote's child and lead its own process group.
 """
 
@@ -292,7 +292,7 @@ class Zygote:
         return job
 
     def _serve_a_waiter(self) -> None:
-        """Give a worker that is parked to who has waited longest for a fork and may have this one as well."""
+        """Give a parked worker to the longest waiter for a fork that may use it."""
         for waiter in self._waiters:
             if waiter.fresh or waiter.found.done():
                 continue
@@ -314,11 +314,11 @@ class Zygote:
         )
 
     def jobs(self) -> list[Job]:
-        """Return what goes on in workers between calls."""
+        """Return the jobs of workers between calls."""
         return self._parking.jobs()
 
     def end_jobs(self, session: str) -> None:
-        """End the workers in which only calls of one session have begun what goes on."""
+        """End the workers whose jobs all belong to one session."""
         for job in self._parking.jobs():
             job.worker.sessions.discard(session)
             if not job.worker.sessions:
@@ -342,7 +342,7 @@ class Zygote:
                 await asyncio.wait(self._reapings, timeout=_FINISH_S)
 
     async def _finished(self, worker: Worker) -> None:
-        """Let a worker undo what its program has set up; kill it if that takes too long."""
+        """Let a worker clean up its program; kill it if that takes too long."""
         with contextlib.suppress(OSError):
             worker.connection.end_sending()
             if worker.stop_sent:
@@ -405,7 +405,7 @@ class Zygote:
             return True
 
     def ended(self, status: int) -> None:
-        """Take note that the forkserver has reaped this zygote, and killed what it left behind."""
+        """Note that the forkserver has reaped this zygote and killed its orphans."""
         self._reaped_itself = True
         if not self._closed:
             # Its last words, why it could not load for example, may still be on their way.
@@ -430,7 +430,7 @@ class Zygote:
         self._close(error)
 
     def close(self) -> None:
-        """Kill the zygote and let go of its workers; they die with it."""
+        """Kill the zygote and release its workers, which die with it."""
         self._close(ZygoteDied("the zygote has ended"))
 
     def _close(self, error: ZygoteDied) -> None:
@@ -454,7 +454,7 @@ class Zygote:
         self._fail_waiters(error)
 
     def _fail_waiters(self, error: ZygoteDied) -> None:
-        """Notify everybody who waits for this zygote, and let go of what nobody took."""
+        """Fail all waiters of this zygote, and release unused workers."""
         for worker in self._parking.clear():
             worker.kill()
             worker.close()
@@ -528,7 +528,7 @@ class Zygote:
             asyncio.get_running_loop().remove_reader(self.parked.fileno())
 
     def _adopt(self, message: bytes, descriptors: list[int]) -> Worker | SandboxError:
-        """Make a worker of what announced itself, after checking what it is."""
+        """Create a worker from an announcement, after checking its process."""
         if len(descriptors) != 2:
             self.closer.close(*descriptors)
             return _refusal(message)
@@ -563,13 +563,13 @@ class Zygote:
             raise
 
     def turn(self, worker: Worker) -> None:
-        """Let what a worker has asked the gate for since its last call be no matter of the next one."""
+        """Drop a worker's requests at the gate between two calls."""
         if self._gate is not None:
             self._gate.forget(worker.pid)
             self._names_refused(worker)
 
     def refused(self, worker: Worker) -> list[Denial]:
-        """Return, once, what the gate refused to a worker, which leads its group, and to its children."""
+        """Return, once, the refusals of the gate for a worker and its children."""
         if self._gate is None:
             return []
         refused = [("connect", where) for where in self._gate.refused(worker.pid)]
@@ -587,7 +587,7 @@ class Zygote:
             raise ProcessLookupError(f"process {pid} is not a worker of zygote {self.pid}")
 
     def _note_end(self, number: int, status: int) -> None:
-        """Take note that a worker has ended, by the number that the zygote knows it by."""
+        """Note that a worker has ended, by the zygote's number for it."""
         if number not in self._announced and self._ordered > 0:
             # Perhaps it has said so and was not heard yet: the two sockets are read in any order.
             for _ in range(self._ordered):
@@ -601,7 +601,7 @@ class Zygote:
             future.set_result(status)
 
     def _deliver(self, worker: Worker | SandboxError) -> None:
-        """Hand what became of one order to who waits first, or keep it."""
+        """Pass the result of an order to its first waiter, or keep it."""
         self._ordered -= 1
         # A failure may have no waiter: its caller has got another worker, and each waiter gets one of
         # those that are still to come.

@@ -1,7 +1,7 @@
-"""The gate of a single confined command: asked by the kernel, answered by the process that waits for it.
+"""The gate of a single confined command, served by the process that waits for the command.
 
-That process has no event loop, and waits in the kernel for the end; so a thread has one. What it denies is
-written to standard error, since programs name an address that they cannot reach seldom, and why never.
+That process has no event loop and blocks in wait(2), so a thread runs one. Denials are written to standard
+error, since programs rarely name an address that they cannot reach, and never the reason.
 
 Source: `sandbox.network.gate`, `sandbox.network.egress`.
 """
@@ -24,7 +24,7 @@ _MOST_REPORTED = 32
 
 
 def serve_in_a_thread(channel: socket.socket, policy: Policy) -> None:
-    """Answer what comes through the gate, which comes through `channel`, until this process ends."""
+    """Answer requests at the gate, received through `channel`, until this process ends."""
     threading.Thread(target=_serve, args=(channel, policy), name="gate of the command", daemon=True).start()
 
 

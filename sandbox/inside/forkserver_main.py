@@ -4,7 +4,7 @@ It never loads code of a tool author, so it may hold what a zygote must not: the
 child to any home. It ends when the host ends or closes the control socket, and everything below it
 ends with it: it is the nearest reaper of every process that loses its parent down there, and whatever
 belongs to the session of a zygote that has ended is killed. Death with the parent alone would not do:
-what a worker forks is not told of its death, and a tool file can leave its zygote's process group.
+children of a worker do not inherit it, and a tool file can leave its zygote's process group.
 
 usage: python -m sandbox.inside.forkserver_main CONTROL_FD HOST_PID PROGRAM_MODULE [lasting]
 """
@@ -63,7 +63,7 @@ def settle() -> None:
 
 
 def imported(name: str, *, lasting: bool) -> Program:
-    """Import a program and let it begin, so that what is forked afterwards shares all of it.
+    """Import a program and run its `begin`, so that forked processes share all of it.
 
     Args:
         name: Module with a `PROGRAM`.
@@ -83,7 +83,7 @@ def imported(name: str, *, lasting: bool) -> Program:
 
 
 def serve_orders(control: socket.socket, host: int, program: Program) -> None:
-    """Serve zygote orders until the host lets go, and end what they made.
+    """Serve zygote orders until the host closes the socket, and end the zygotes.
 
     Args:
         control: Our end of the control socket.
@@ -201,7 +201,7 @@ class _Forkserver:
     def _fork(
         self, limits: Limits, *, own_users: bool
     ) -> tuple[int, tuple[Path, ...], ConfinementError | None]:
-        """Fork into a cgroup and a pid namespace; why these could not be had, the child has to tell."""
+        """Fork into a cgroup and a pid namespace; the child reports a failure of these."""
         cgroups: tuple[Path, ...] = ()
         self.forked += 1
         try:

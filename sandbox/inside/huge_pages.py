@@ -1,4 +1,4 @@
-"""Put what this process has imported on huge pages, so that its descendants cost less to fork and to end.
+"""Huge pages for imported code and data, so that forks and exits of descendants cost less.
 
 A fork copies an entry for each page, and the end of a process gives each back. Both go faster where
 hundreds of neighbouring pages are one. Memory stays shared as before. Nothing depends on it.
@@ -29,7 +29,7 @@ def open_maps() -> int:
 
 
 def collapse(maps: int) -> None:
-    """Collapse the private memory of this process; what the kernel will not collapse stays as it is.
+    """Collapse the private memory of this process, as far as the kernel permits.
 
     Args:
         maps: From `open_maps`; it is closed.
@@ -55,7 +55,7 @@ def _fault(start: int, length: int) -> int | None:
 
 
 def huge_ranges(maps: str) -> Iterator[tuple[int, int]]:
-    """Yield start and length of what could lie on huge pages, from the text of /proc/self/maps."""
+    """Yield start and length of candidate ranges, from the text of /proc/self/maps."""
     for found in _ANONYMOUS.finditer(maps):
         start = -(-int(found[1], 16) // _HUGE_BYTES) * _HUGE_BYTES
         end = int(found[2], 16) // _HUGE_BYTES * _HUGE_BYTES

@@ -1,11 +1,11 @@
-"""Make immortal what descendants share, so that they copy none of it when they only read.
+"""Immortal objects, which forked processes share without copying their pages.
 
-Python counts the references to an object inside it. So a forked process writes to whatever it looks at, and
-the kernel copies the page. From Python 3.12 on nobody counts references to an object that is immortal, such
-as None. Here the same is done to all that a forkserver has imported, which none of its descendants could ever
-give back: a call then copies half as many pages. Nothing depends on it.
+Python keeps the reference count of an object inside it. So a forked process writes to every object that it
+reads, and the kernel copies the page. From Python 3.12 on immortal objects such as None have no count. This
+module makes all objects immortal that a forkserver has imported and that no descendant could free: a call
+then copies half as many pages. Nothing depends on it.
 
-What a tool author's file makes is left alone: an object that is immortal is never finalised.
+Objects of a tool file are left alone: an immortal object is never finalised.
 
 Source: PEP 683; CPython 3.12 and 3.13, Include/object.h.
 """

@@ -37,7 +37,7 @@ _RENEWED = (resource.RLIMIT_CPU, resource.RLIMIT_DATA)
 
 
 class KernelLimits:
-    """The limits of the kernel under which calls begin: what one narrows, the next one is not to meet."""
+    """Kernel limits at the start of calls, restored after a call has narrowed them."""
 
     __slots__ = ("_hard", "_pairs")
 
@@ -50,7 +50,7 @@ class KernelLimits:
         self._hard = [resource.getrlimit(which)[1] for which in _RENEWED]
 
     def restore(self) -> bool:
-        """Put back what can be; say whether all are as they were. A hard limit cannot be raised again."""
+        """Restore the limits; return whether all are as before. A hard limit cannot be raised again."""
         # A tool may have replaced the functions; its answer counts all the same.
         with contextlib.suppress(Exception):
             for which, pair in zip(_LIMITS, self._pairs, strict=True):
@@ -82,7 +82,7 @@ class ProcessState:
 
     @classmethod
     def now(cls) -> "ProcessState":
-        """Return what is in place now."""
+        """Return the current state."""
         # It can only be learned by setting it.
         umask = os.umask(0o077)
         os.umask(umask)
@@ -95,7 +95,7 @@ class ProcessState:
         )
 
     def restore(self, *, goes_on: bool) -> bool:
-        """Put it back; say whether all of it is in place, so that the process may serve another call.
+        """Restore it; return whether that succeeded, so that the process may serve another call.
 
         Args:
             goes_on: Whether what the call has begun goes on after it, as its timers then do.
@@ -122,7 +122,7 @@ class ProcessState:
 
     @staticmethod
     def flush() -> None:
-        """Pass on what the call has printed: the host reads it before the next call prints more."""
+        """Flush the call's output: the host reads it before the next call prints more."""
         for stream in (sys.stdout, sys.stderr):
             # A tool may have closed it, or put anything else there, and its answer counts all the same.
             with contextlib.suppress(Exception):

@@ -97,7 +97,7 @@ class Channel:
         self.send(FrameKind.DENIED, asdict(denial))
 
     def explain(self, error: BaseException) -> Denial | None:
-        """Return the denial behind an error, if there is one; report one that the host cannot know."""
+        """Return the denial behind an error, if there is one; report one that is unknown to the host."""
         for found in behind(error):
             if isinstance(found, GuardDenied):
                 path = shown(str(found.filename))
@@ -108,7 +108,7 @@ class Channel:
         return denial
 
     def receive(self) -> tuple[FrameKind, object, list[int]] | None:
-        """Wait for the next frame of the host, with its descriptors; None when the host has let go."""
+        """Wait for the next frame of the host, with its descriptors; None at the end of the connection."""
         return receive(self.connection, CONTROL_BYTES)
 
 
@@ -131,14 +131,14 @@ class Program(Protocol):
     """Loaded by a zygote, run by its workers. A module offers one as `PROGRAM`."""
 
     def begin(self) -> None:
-        """Do once, in the forkserver, what is the same for all that zygotes may load.
+        """Run shared preparation once, in the forkserver.
 
         It must not leave threads behind.
         """
         ...
 
     def load(self, config: Mapping[str, object]) -> object:
-        """Load what `config` names, in the zygote, confined; return a JSON value for the host.
+        """Load the program of `config` in the confined zygote; return a JSON value for the host.
 
         If it is an object whose `finishes` is true, a worker that is retired in order is let `finish`.
 
@@ -148,7 +148,7 @@ class Program(Protocol):
         ...
 
     def warm_up(self) -> None:
-        """Do once, in the zygote, what each worker would else be the first to do.
+        """Run the first-use work of workers once, in the zygote.
 
         It is called after the host has heard that the program is loaded, and before the first fork; not
         where the program is the one worker itself. It must not leave threads behind, and does not raise.
@@ -187,11 +187,11 @@ class Program(Protocol):
         ...
 
     def finish(self) -> None:
-        """Undo what `prepare` has set up: this worker serves no further call, and is killed soon."""
+        """Undo `prepare`: this worker serves no further call, and is killed soon."""
         ...
 
     def wait(self, connection: socket.socket) -> None:
-        """Let what calls have begun go on, until there is something to read on the connection.
+        """Let jobs run until the connection is readable.
 
         Called between two calls of a worker that is not stopped there, and of no other.
         """

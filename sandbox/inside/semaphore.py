@@ -1,8 +1,8 @@
-"""A semaphore that forked processes share without a name: stands for the one of `_multiprocessing`.
+"""An unnamed semaphore for forked processes, in place of the one of `_multiprocessing`.
 
-The C library keeps named semaphores in /dev/shm, which a worker may not write: everybody's lie there. So the
-tokens are in an eventfd, which children inherit and the kernel counts. How many there are is noted beside it,
-since an eventfd cannot be asked; the note is only read to refuse a release too many, and by `get_value`.
+The C library keeps named semaphores in /dev/shm, which a worker may not write, since all users share it. So
+the tokens are in an eventfd, which children inherit and the kernel counts. The count is also kept beside it,
+since an eventfd cannot be queried; it is used only to refuse a surplus release, and by `get_value`.
 
 Source: eventfd(2), sem_overview(7); CPython, Modules/_multiprocessing/semaphore.c.
 """
@@ -23,8 +23,7 @@ _NOTE = struct.Struct("q")
 # Who is killed while writing a note leaves it locked; a note that is wrong is better than a wait for ever.
 _NOTE_S = 1.0
 _FORK_ONLY = (
-    "processes that are started anew cannot share locks here, only forked ones can: "
-    'use multiprocessing.get_context("fork")'
+    'spawned processes cannot share locks here, only forked ones can: use multiprocessing.get_context("fork")'
 )
 
 
@@ -77,7 +76,7 @@ class SemLock:
         return self._tokens.fd
 
     def acquire(self, block: bool = True, timeout: float | None = None) -> bool:  # noqa: FBT001, FBT002 - as the original
-        """Take a token; say whether there was one in time."""
+        """Take a token; return whether there was one in time."""
         if self.kind == _RECURSIVE and self._is_mine():
             self._held += 1
             return True

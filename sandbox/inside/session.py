@@ -1,4 +1,4 @@
-"""The end of a session: every process of it is killed, whatever its parent is by then.
+"""The end of a session: all of its processes are killed, whatever their parents are.
 
 Source: setsid(2), getsid(2).
 """

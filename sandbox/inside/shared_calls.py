@@ -3,8 +3,7 @@
 The host passes the connection of each call as a descriptor. So every frame, denial and reply belongs to one
 call by the socket it is on, and the end of that socket is the cancellation of that call alone.
 
-Working folder, environment and what else a call finds in place is the process's: it is put back once no call
-runs any more.
+Working folder, environment and other process state are shared: they are restored once no call runs any more.
 """
 
 import contextlib
@@ -59,7 +58,7 @@ class SharedCalls:
         return None
 
     def begin(self, descriptors: list[int]) -> JoinedCall | None:
-        """Read a call from its own connection; None where its caller has let go already."""
+        """Read a call from its own connection; None if its caller has disconnected."""
         connection = socket.socket(fileno=descriptors[0])
         frame = None
         # A caller may let go in the middle of a long call.

@@ -2,8 +2,8 @@
 
 `multiprocessing` keeps semaphores and shared memory in /dev/shm, one folder for all users of a machine. A
 worker may not write there; so its semaphores have no name (`sandbox.inside.semaphore`), and its shared memory
-lies in a folder of the home, from where it goes with the home. Both serve processes that are forked, as they
-are by default; a new interpreter does not have it.
+is in a folder of the home, and removed with it. Both work for forked processes, the default; a spawned
+interpreter does not have them.
 
 Where a filter refuses all times, `shutil.copy2` and `copytree` leave them out.
 

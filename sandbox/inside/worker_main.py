@@ -1,6 +1,6 @@
-"""A worker: takes its last layers, then waits for calls of its one user and answers them until it is ended.
+"""A worker: applies its last layers, then answers calls of its one user until it is killed.
 
-Whether it serves one call or many is the host's to say: it ends the process, or sends another call.
+The host decides whether it serves one call or many: it kills the process, or sends another call.
 """
 
 import io
@@ -132,7 +132,7 @@ def _unheard(_denial: Denial) -> None:
 
 
 def _get_ready(birth: Birth, *, parent: int, warm: bool) -> Channel | None:
-    """Confine and park this process; or tell the host, which would only see it end, why that failed."""
+    """Confine and park this process; report a failure to the host, which would only see its exit."""
     try:
         birth.layers.apply(parent=parent)
         return _park(birth, warm=warm)

@@ -174,7 +174,7 @@ def _serve(control: socket.socket, birth: Birth) -> None:
 
 
 def _fork(parked: socket.socket) -> int | None:
-    """Fork, and return as `os.fork`; where no process can be started, say so and return None."""
+    """Fork, and return as `os.fork`; if no process can be started, report it and return None."""
     try:
         return os.fork()
     except OSError as error:

@@ -67,14 +67,14 @@ class MountView:
     Attributes:
         covered: Folders in whose place an empty one is put.
         blanked: Files in whose place nothing is put.
-        kept: What is mounted back in its place, beneath the covered folders.
+        mounted_back: Paths that are mounted again beneath the covered folders.
         made: Folders that are made there, for their listing.
         links: Symbolic links that are made there, with what they say.
     """
 
     covered: tuple[Path, ...]
     blanked: tuple[Path, ...]
-    kept: tuple[Path, ...]
+    mounted_back: tuple[Path, ...]
     made: tuple[Path, ...]
     links: tuple[tuple[Path, str], ...]
 
@@ -95,7 +95,7 @@ def apply(policy: Policy, *, home: int | None) -> int | None:
     view = view_of(policy)
     lent = _writable_beneath(policy.lent_write)
     mount(None, "/", flags=MS_REC | MS_PRIVATE)
-    sources = list(_handles(view.kept))
+    sources = list(_handles(view.mounted_back))
     for path in view.covered:
         mount("tmpfs", str(path), kind="tmpfs", flags=MS_NOSUID | MS_NODEV, data=_tmpfs_options(path, policy))
     for path in view.made:
@@ -143,7 +143,7 @@ def view_of(policy: Policy) -> MountView:
     return MountView(
         covered=covered,
         blanked=tuple(sorted(p for p in covers if p.is_file() and not _beneath(p, covered))),
-        kept=tuple(sorted(shown)),
+        mounted_back=tuple(sorted(shown)),
         made=tuple(sorted(path for path in policy.list_only if _beneath(path, covered) and path.is_dir())),
         links=tuple(sorted({*_links_beneath(policy, covered, visible), *_aliases(policy, covered)})),
     )

@@ -100,7 +100,7 @@ class Destination:
         if self.network is not None:
             return address in self.network
         if self.name is None:
-            return not _is_never_meant(address)
+            return not _is_reserved(address)
         return self.name == _LOCALHOST and address in _LOOPBACK
 
 
@@ -188,7 +188,7 @@ def is_public(address: IpAddress) -> bool:
     return address.is_global and (address.version == 4 or address in _GLOBAL_V6)
 
 
-def _is_never_meant(address: IpAddress) -> bool:
+def _is_reserved(address: IpAddress) -> bool:
     """Return whether a port alone does not mean this address: clouds give out keys at link-local ones."""
     nobody = address.is_multicast or address.is_unspecified or address.is_link_local
     return nobody or address == _AZURE_AGENT or _is_in(address, _CARRYING)
@@ -205,11 +205,11 @@ def _plain_address(address: str) -> IpAddress:
 
 def _split(text: str) -> tuple[str, int | None]:
     if "://" in text or "@" in text or any(char.isspace() for char in text):
-        raise ValueError(f"{text!r} is no destination; {_HOW}, without a scheme or a path")
+        raise ValueError(f"{text!r} is not a destination; {_HOW}, without a scheme or a path")
     if text.startswith("["):
         host, bracket, rest = text[1:].partition("]")
         if not bracket or (rest and not rest.startswith(":")) or ":" not in host:
-            raise ValueError(f"{text!r} is no destination; an IPv6 address is written as [ADDRESS]:PORT")
+            raise ValueError(f"{text!r} is not a destination; an IPv6 address is written as [ADDRESS]:PORT")
         return host, _port(rest[1:], text) if rest else None
     if text.count(":") > 1:
         # IPv6 without brackets, and so without a port.
@@ -220,7 +220,7 @@ def _split(text: str) -> tuple[str, int | None]:
 
 def _port(digits: str, text: str) -> int:
     if not (digits.isascii() and digits.isdecimal() and 1 <= int(digits[:6]) <= 65535):
-        raise ValueError(f"{text!r} is no destination: a port is a number from 1 to 65535")
+        raise ValueError(f"{text!r} is not a destination: a port is a number from 1 to 65535")
     return int(digits)
 
 
@@ -231,7 +231,7 @@ def _network(host: str) -> _Network | None:
     except ValueError:
         if "/" in host or ":" in host or host.rpartition(".")[2].isdecimal():
             raise ValueError(
-                f"{host!r} is no address; write it in full, such as 10.0.0.5, or a network as 10.0.0.0/8"
+                f"{host!r} is not an address; write it in full, such as 10.0.0.5, or a network as 10.0.0.0/8"
             ) from None
         return None
     if isinstance(network, ipaddress.IPv6Network) and network.prefixlen == 128:
@@ -243,5 +243,5 @@ def _network(host: str) -> _Network | None:
 def _name(host: str, text: str) -> str:
     name = plain(host)
     if not is_name(name.removeprefix(_BELOW)):
-        raise ValueError(f"{text!r} is no destination; {_HOW}")
+        raise ValueError(f"{text!r} is not a destination; {_HOW}")
     return name

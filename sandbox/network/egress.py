@@ -221,7 +221,7 @@ def addresses_of(name: str, kind: RecordType) -> list[str]:
     """
     if not is_name(name):
         # For all callers: this is the last place before the C library.
-        raise OSError(errno.EINVAL, f"{name!r} is no name")
+        raise OSError(errno.EINVAL, f"{name!r} is not a name")
     # Who has no IPv6 of its own shall not be sent there and wait.
     flags = socket.AI_ADDRCONFIG if kind is RecordType.IPV6 else 0
     found = socket.getaddrinfo(name, None, _FAMILIES[kind], socket.SOCK_STREAM, flags=flags)

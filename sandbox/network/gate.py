@@ -134,7 +134,7 @@ class _Asked:
 class _Answer:
     """Answer to a call: an error number, or 0 with a socket."""
 
-    asked: _Asked
+    request: _Asked
     number: int
     connected: socket.socket | None = None
 
@@ -183,7 +183,7 @@ class Gate:
         self._line = _Line(
             self.listener,
             sockets=self.sockets,
-            hear=lambda request: loop.call_soon_threadsafe(self._asked, request),
+            hear=lambda request: loop.call_soon_threadsafe(self._start_answer, request),
         )
 
     def close(self) -> None:
@@ -207,7 +207,7 @@ class Gate:
             del self._turns[next(iter(self._turns))]
         self._turns[group] = time.monotonic()
 
-    def _asked(self, request: _Asked) -> None:
+    def _start_answer(self, request: _Asked) -> None:
         if self._closed:
             if request.joined is not None:
                 request.joined.close()
@@ -440,10 +440,10 @@ class _Line:
 
     def _respond(self, answer: _Answer) -> None:
         self._open -= 1
-        call, number = answer.asked.call, answer.number
+        call, number = answer.request.call, answer.number
         if answer.connected is not None:
             with answer.connected as ours:
-                number = self._put(call, ours, answer.asked.flags) or number
+                number = self._put(call, ours, answer.request.flags) or number
         # It may have been killed while it waited, and then there is nobody to tell.
         with contextlib.suppress(OSError):
             fcntl.ioctl(self.listener, _SEND, _RESPONSE.pack(call.id, 0, -number, 0))

@@ -78,14 +78,14 @@ def _ask_gate(host: socket.socket, here: tuple[str, int], uid: int | None) -> in
 
 async def _answer_child(ours: socket.socket, here: tuple[str, int]) -> str | None:
     ours.settimeout(_BOUND_S)
-    said, descriptors, _, _ = socket.recv_fds(ours, _MOST_BYTES, 1)
+    data, descriptors, _, _ = socket.recv_fds(ours, _MOST_BYTES, 1)
     if not descriptors:
-        return f"the kernel takes no filter that asks: {said.decode(errors='replace')}"
+        return f"the kernel takes no filter that asks: {data.decode(errors='replace')}"
     opened = Gate(listener=descriptors[0], ways=Egress(reach=frozenset({here})))
     try:
-        said = await asyncio.to_thread(ours.recv, _MOST_BYTES)
+        data = await asyncio.to_thread(ours.recv, _MOST_BYTES)
     except TimeoutError:
         return "the kernel never asked"
     finally:
         opened.close()
-    return None if said == b"+" else f"the connection was not made: {said.decode(errors='replace')}"
+    return None if data == b"+" else f"the connection was not made: {data.decode(errors='replace')}"

@@ -178,7 +178,7 @@ def _watched_widely(place: Surroundings) -> Callable[[], str]:
     return lambda: taken(watch)
 
 
-def _asked_kernel(_place: Surroundings) -> str:
+def _query_kernel(_place: Surroundings) -> str:
     """Request the names of all UNIX sockets from the socket directory of the kernel."""
     with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _NETLINK_SOCK_DIAG) as netlink:
         body = struct.pack("=BBHIIIII", socket.AF_UNIX, 0, 0, 0xFFFF_FFFF, 0, _SHOW_NAME, 0, 0)
@@ -305,7 +305,7 @@ _KEY: Rows = {
 
 _SOCKETS: Rows = {
     "unix-names: /proc/net/unix": lambda _: _every("/proc/net/unix"),
-    "sock-diag: netlink(7), NETLINK_SOCK_DIAG": _asked_kernel,
+    "sock-diag: netlink(7), NETLINK_SOCK_DIAG": _query_kernel,
 }
 
 _HOMES: Rows = {

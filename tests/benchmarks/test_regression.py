@@ -53,21 +53,21 @@ def test_new_ratio_is_not_a_fault_until_committed() -> None:
 
 def test_only_measured_ratios_are_committed_and_read_back(tmp_path: Path) -> None:
     memory = Target(what="memory", limit=12, measured=7.0, unit=" MiB")
-    kept = tmp_path / "figures.json"
+    path = tmp_path / "figures.json"
 
-    kept.write_text(document([ratio("median", 1.23456), memory, ratio("missing", None)], MACHINE))
+    path.write_text(document([ratio("median", 1.23456), memory, ratio("missing", None)], MACHINE))
 
-    assert read(kept) == {"median": 1.2346}
-    assert json.loads(kept.read_text())["machine"] == MACHINE
+    assert read(path) == {"median": 1.2346}
+    assert json.loads(path.read_text())["machine"] == MACHINE
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"ratios": {"median": "fast"}}'])
 def test_a_file_without_ratios_is_refused_with_its_name(tmp_path: Path, text: str) -> None:
-    kept = tmp_path / "figures.json"
-    kept.write_text(text)
+    path = tmp_path / "figures.json"
+    path.write_text(text)
 
     with pytest.raises(ValueError, match=r"figures\.json"):
-        read(kept)
+        read(path)
 
 
 def test_missing_file_is_refused_with_its_name(tmp_path: Path) -> None:

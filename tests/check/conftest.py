@@ -22,11 +22,11 @@ def folder(tmp_path: Path) -> Path:
 @pytest.fixture
 def environment(folder: Path) -> Iterator[dict[str, str]]:
     user = f"t-{uuid.uuid4().hex[:12]}"
-    kept = {
+    variables = {
         key: value for key, value in os.environ.items() if not key.startswith(("RUNNER_", "COV_", "XDG_"))
     }
     yield {
-        **kept,
+        **variables,
         "HOME": str(folder),
         "RUNNER_STATE_DIR": str(folder / "state"),
         "RUNNER_STORE": (folder / "store").as_uri(),

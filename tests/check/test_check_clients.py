@@ -72,14 +72,14 @@ def test_install_keeps_other_entries_order_and_indentation(home: Path) -> None:
     config.write_text(before, encoding="utf-8")
     config.chmod(0o600)
 
-    said = install_entry("cursor", ENTRY, only_print=False)
+    message = install_entry("cursor", ENTRY, only_print=False)
 
     after = config.read_text(encoding="utf-8")
     assert json.loads(after) == {"theme": "dünkel", "mcpServers": {"b": {"command": "x"}, "tools": OURS}}
     assert after.startswith(before.rpartition("\n        }\n    }\n}\n")[0])
     assert config.with_name("mcp.json.bak").read_text(encoding="utf-8") == before
     assert config.stat().st_mode & 0o777 == 0o600
-    assert "mcp.json.bak" in said
+    assert "mcp.json.bak" in message
 
 
 def test_install_same_file_again_updates_entry_once(home: Path) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from specimens import FAULTLESS, FAULTY, SANDBOXED, SLOW, expected
 
-from runner.check.rules import RULES, kept_of
+from runner.check.rules import RULES, without_waived
 from runner.check.source import SourceFile
 from runner.check.text_rules import check_text, needs
 
@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[2]
 
 def found(text: str) -> list[tuple[int, str]]:
     source = SourceFile(text)
-    return [(finding.line, finding.rule) for finding in kept_of(check_text(source), source.waived)]
+    return [(finding.line, finding.rule) for finding in without_waived(check_text(source), source.waived)]
 
 
 def tool(*lines: str, parameters: str = "text: str, username: str") -> str:

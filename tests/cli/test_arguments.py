@@ -27,9 +27,9 @@ def test_words_are_sorted_by_their_sign() -> None:
         (["a:={"], None, "a: '{' is not JSON"),
         ([], "[1]", "--args: '[1]' is no JSON object: arguments must be one JSON object"),
         ([], '{"a": b}', "--args: '{\"a\": b}' is no JSON object: Expecting value"),
-        (["a:=[NaN]"], None, "a: '[NaN]' is not JSON: NaN is no JSON value"),
+        (["a:=[NaN]"], None, "a: '[NaN]' is not JSON: NaN is not a JSON value"),
         (["a:=1e999"], None, "a: '1e999' is not JSON: 1e999 is out of range"),
-        ([], '{"a": -Infinity}', "is no JSON object: -Infinity is no JSON value"),
+        ([], '{"a": -Infinity}', "is no JSON object: -Infinity is not a JSON value"),
         ([], '{"a": 1e999}', "is no JSON object: 1e999 is out of range"),
     ],
 )

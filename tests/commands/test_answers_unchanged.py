@@ -114,10 +114,10 @@ def test_answers_equal_plain_fastmcp(version: str, environment: dict[str, str], 
     for name in plain.keys() - BY_REFERENCE - failed:
         assert foreign(ours[name]) == plain[name], name
     for name in failed:
-        told = foreign(ours[name])
-        assert told["isError"] is plain[name]["isError"] is True
-        assert told["content"][: len(plain[name]["content"])] == plain[name]["content"], name
-        assert json.loads(told["content"][-1]["text"])["meta_data"]["error_code"] in (
+        reply = foreign(ours[name])
+        assert reply["isError"] is plain[name]["isError"] is True
+        assert reply["content"][: len(plain[name]["content"])] == plain[name]["content"], name
+        assert json.loads(reply["content"][-1]["text"])["meta_data"]["error_code"] in (
             "E_TOOL",
             "E_INVALID_PATH",
         )
@@ -164,11 +164,11 @@ def test_task_tools_listed_and_called_as_plain_fastmcp(
         called = conversation.ask("tools/call", name="soon", arguments={}, task={"ttl": 1000})
         conversation.end()
         found.append((tools, foreign(called)))
-    (plain, answered), (ours, told) = found
+    (plain, answered), (ours, reply) = found
 
     assert {name: ours[name] for name in plain} == plain
-    assert told == answered
-    assert told["content"][0]["text"] == "soon"
+    assert reply == answered
+    assert reply["content"][0]["text"] == "soon"
     listed = {name: tool.get("execution", {}).get("taskSupport") for name, tool in plain.items()}
     if version == "2025-11-25":
         assert listed == {"soon": "optional", "later": "required", "now": None}

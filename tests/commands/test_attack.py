@@ -355,7 +355,7 @@ FORGERIES: dict[str, list[list[Any]]] = {
     "deep nesting": [["A", "[" * 100_000, 0]],
     "a number of many digits": [["A", '{"result": ' + "9" * 10_000 + "}", 0]],
     "no result": [["A", "{}", 0]],
-    "a result that is none": [["A", '{"result": 5, "raised": 7, "error": 9}', 0]],
+    "a malformed result": [["A", '{"result": 5, "raised": 7, "error": 9}', 0]],
 }
 
 
@@ -397,12 +397,12 @@ async def test_odd_frames_before_answer_do_not_delay_it(toolset: Toolset, attack
 async def test_forged_error_is_writable_again(toolset: Toolset, attacker: str, depth: int) -> None:
     forged = {"code": -32000, "message": "m", "data": json.loads("[" * depth + "]" * depth)}
 
-    with pytest.raises(WireError) as told:
+    with pytest.raises(WireError) as error:
         await call(toolset, attacker, "forge", frames=[["A", json.dumps({"error": forged}), 0]])
 
     # What nests deeper ended the connection, with all calls in it.
-    assert ("data" in told.value.error) == (depth == 50)
-    ErrorData.model_validate(told.value.error).model_dump_json()
+    assert ("data" in error.value.error) == (depth == 50)
+    ErrorData.model_validate(error.value.error).model_dump_json()
 
 
 async def test_first_answer_counts_later_ones_ignored(toolset: Toolset, attacker: str) -> None:
@@ -901,8 +901,8 @@ def unprivileged() -> Iterator[Callable[..., Any]]:
     }
 
     def run(tier: str, user: str, *wanted: list[Any]) -> Any:
-        given = ["--user", user, "--isolation", tier, "--json", "--args", json.dumps({"wanted": wanted})]
-        command = [str(python), "-m", "runner.cli.app", "call", str(tool_file), "acts", *given]
+        options = ["--user", user, "--isolation", tier, "--json", "--args", json.dumps({"wanted": wanted})]
+        command = [str(python), "-m", "runner.cli.app", "call", str(tool_file), "acts", *options]
         ended = subprocess.run(
             command, env=environment, cwd=top, capture_output=True, text=True, timeout=60, **identity
         )
@@ -954,11 +954,13 @@ def test_user_ids_tier_stops_every_attack() -> None:
     top.chmod(0o755)
     python = str(interpreter_for_anybody(top))
     command = [python, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", "in-user"]
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "COV_"))}
+    variables = {
+        name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "COV_"))
+    }
 
     ran = subprocess.run(
         [*command, f"--basetemp={top}/t", __file__],
-        env={**kept, "ATTACK_TIER": "user"},
+        env={**variables, "ATTACK_TIER": "user"},
         cwd=ROOT,
         capture_output=True,
         text=True,

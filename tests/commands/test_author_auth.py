@@ -57,7 +57,7 @@ async def test_author_auth_checks_tokens_when_operator_enables_it(
 
     url = serve_http(file, RUNNER_AUTH__KIND="file", RUNNER_USER="", RUNNER_IDENTITY_CLAIM="sub")
     async with Client(url, auth=BearerAuth(token(keys))) as client:
-        said = (await client.call_tool("whose", {"username": "another"})).data
+        reply = (await client.call_tool("whose", {"username": "another"})).data
     refused = 0
     other = RSAKeyPair.generate()
     for wrong in (token(other), token(keys, audience="elsewhere"), token(keys, scopes=()), None):
@@ -66,7 +66,7 @@ async def test_author_auth_checks_tokens_when_operator_enables_it(
                 pass
         refused += 1
 
-    assert said == "t-guarded"
+    assert reply == "t-guarded"
     assert refused == 4
 
 
@@ -119,8 +119,8 @@ def test_foreign_auth_provider_refused_with_reason(jwt: dict[str, object] | None
 
     with pytest.raises(UsageError, match=r"auth\.kind"):
         auth_provider(Settings(auth=Auth(kind="file")), of_file)
-    said = unused_auth(Settings(), of_file)
+    reason = unused_auth(Settings(), of_file)
 
-    assert said is not None
-    assert 'auth.kind = "jwt"' in said
+    assert reason is not None
+    assert 'auth.kind = "jwt"' in reason
     assert unused_auth(Settings(), None) is None

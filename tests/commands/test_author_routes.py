@@ -104,6 +104,6 @@ def test_routes_need_token_where_calls_do(serve_http: Callable[..., str], folder
     base = serve_http(FILE, **more).removesuffix("/mcp")
 
     without = httpx2.get(f"{base}/health")
-    given = httpx2.get(f"{base}/health", headers={"authorization": "Bearer a-token-of-sixteen-chars"})
+    authorized = httpx2.get(f"{base}/health", headers={"authorization": "Bearer a-token-of-sixteen-chars"})
 
-    assert (without.status_code, given.status_code) == (401, 200)
+    assert (without.status_code, authorized.status_code) == (401, 200)

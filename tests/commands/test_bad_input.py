@@ -178,9 +178,9 @@ async def test_good_file_is_loaded(folder: Path, user: str) -> None:
     ],
 )
 async def test_bad_file_refused_with_its_own_line(folder: Path, text: str, sentence: str) -> None:
-    said = await refusal(folder, text)
+    message = await refusal(folder, text)
 
-    assert said == sentence
+    assert message == sentence
 
 
 @pytest.mark.parametrize(
@@ -220,9 +220,9 @@ async def test_fault_in_sibling_module_reports_its_line(folder: Path) -> None:
     (folder / "files").mkdir()
     (folder / "files" / "beside.py").write_text("def start():\n    raise ValueError('deep')\n\n\nstart()\n")
 
-    said = await refusal(folder, GOOD + "import beside\n")
+    message = await refusal(folder, GOOD + "import beside\n")
 
-    assert said == "beside.py, line 2: `raise ValueError('deep')` raised ValueError: deep"
+    assert message == "beside.py, line 2: `raise ValueError('deep')` raised ValueError: deep"
 
 
 @pytest.mark.parametrize(
@@ -232,9 +232,9 @@ async def test_file_cannot_write_during_import(folder: Path, act: str) -> None:
     target = folder / "outside"
     line = act.format(str(target))
 
-    said = await refusal(folder, f"{GOOD}{line}\n")
+    message = await refusal(folder, f"{GOOD}{line}\n")
 
-    assert said == f"tool.py, line 12: `{line}` tried to use {str(target)!r} {NOT_AT_IMPORT}"
+    assert message == f"tool.py, line 12: `{line}` tried to use {str(target)!r} {NOT_AT_IMPORT}"
     assert not target.exists()
 
 
@@ -253,16 +253,16 @@ async def test_file_cannot_write_into_home_during_import(folder: Path, user: str
     with Homes(Path("/tmp"), folder / "state").lease(user) as home:
         line = f"open('{home.path}/early.txt', 'w')"
 
-        said = await refusal(folder, f"{GOOD}{line}\n")
+        message = await refusal(folder, f"{GOOD}{line}\n")
 
-        assert said == f"tool.py, line 12: `{line}` tried to use '{home.path}/early.txt' {NOT_AT_IMPORT}"
+        assert message == f"tool.py, line 12: `{line}` tried to use '{home.path}/early.txt' {NOT_AT_IMPORT}"
         assert sorted(path.name for path in home.path.iterdir()) == ["input_files"]
 
 
 async def test_hanging_import_ended(folder: Path) -> None:
-    said = await refusal(folder, GOOD + "import time\ntime.sleep(3600)\n", load_timeout_s=0.5)
+    message = await refusal(folder, GOOD + "import time\ntime.sleep(3600)\n", load_timeout_s=0.5)
 
-    assert said == "it was still being imported after 0.5 seconds"
+    assert message == "it was still being imported after 0.5 seconds"
 
 
 async def test_name_after_colon_selects_server(folder: Path, user: str) -> None:
@@ -381,7 +381,7 @@ def test_file_ending_its_process_is_named(run: Callable[..., Ran], folder: Path,
             ". is a folder, and none of fastmcp.json, server.py, __init__.py, main.py, app.py, mcp.py, "
             "__main__.py in it makes a server; name the Python file that does",
         ),
-        (["notes.txt", "hi"], "notes.txt is no Python file: its name must end in .py"),
+        (["notes.txt", "hi"], "notes.txt is not a Python file: its name must end in .py"),
         (
             [HELLO, "shout", "--args", "{a"],
             "--args: '{a' is no JSON object: "

@@ -56,7 +56,7 @@ async def offered(client: Client[Any]) -> list[str]:
     return sorted(name for name in (*tools, *resources, *prompts) if not name.startswith(OURS))
 
 
-async def said(client: Client[Any], tool: str, **arguments: object) -> str:
+async def call_text(client: Client[Any], tool: str, **arguments: object) -> str:
     """Return the text that a tool answers with, or that it cannot be called."""
     try:
         answer = await client.call_tool(tool, arguments)
@@ -67,37 +67,49 @@ async def said(client: Client[Any], tool: str, **arguments: object) -> str:
 
 
 async def through(target: Any, version: str, act: Callable[..., Any]) -> list[object]:
-    heard = Heard()
+    listener = Heard()
     mode = "legacy" if version < "2026" else version
-    async with Client(target, mode=mode, message_handler=heard) as client:
-        return [*await act(client), sorted(heard.changed)]
+    async with Client(target, mode=mode, message_handler=listener) as client:
+        return [*await act(client), sorted(listener.changed)]
 
 
 async def of_a_session(client: Client[Any]) -> list[object]:
-    steps: list[object] = [await offered(client), await said(client, "secret", number=1)]
-    steps += [await said(client, "reveal"), await offered(client), await said(client, "secret", number=2)]
+    steps: list[object] = [await offered(client), await call_text(client, "secret", number=1)]
+    steps += [
+        await call_text(client, "reveal"),
+        await offered(client),
+        await call_text(client, "secret", number=2),
+    ]
     if "hidden://page" in (await offered(client)):
         steps.append((await client.read_resource("hidden://page"))[0].text)  # type: ignore[union-attr]
         steps.append((await client.get_prompt("whisper")).messages[0].content.text)  # type: ignore[union-attr]
     return [
         *steps,
-        await said(client, "conceal"),
+        await call_text(client, "conceal"),
         await offered(client),
-        await said(client, "secret", number=3),
+        await call_text(client, "secret", number=3),
     ]
 
 
 async def of_all(client: Client[Any]) -> list[object]:
-    steps: list[object] = [await offered(client), await said(client, "added", number=1)]
-    steps += [await said(client, "grow"), await offered(client), await said(client, "added", number=2)]
+    steps: list[object] = [await offered(client), await call_text(client, "added", number=1)]
+    steps += [
+        await call_text(client, "grow"),
+        await offered(client),
+        await call_text(client, "added", number=2),
+    ]
     steps.append((await client.read_resource("added://page"))[0].text)  # type: ignore[union-attr]
     steps.append((await client.get_prompt("added_prompt")).messages[0].content.text)  # type: ignore[union-attr]
-    steps += [await said(client, "shrink"), await offered(client), await said(client, "added", number=3)]
-    return [*steps, await said(client, "conceal")]
+    steps += [
+        await call_text(client, "shrink"),
+        await offered(client),
+        await call_text(client, "added", number=3),
+    ]
+    return [*steps, await call_text(client, "conceal")]
 
 
 async def of_middleware(client: Client[Any]) -> list[object]:
-    return [await said(client, "counted") for _ in range(3)]
+    return [await call_text(client, "counted") for _ in range(3)]
 
 
 ACTS = [of_a_session, of_all, of_middleware]

@@ -220,14 +220,14 @@ async def test_plain_sdk_client_gets_equal_results(
 ) -> None:
     async with connect_sdk as client:
         await client.list_tools()
-        asked: dict[str, dict[str, Any]] = {
+        query: dict[str, dict[str, Any]] = {
             "add": {"a": 40},
             "greet": {"name": "Ann"},
             "numbers": {"count": 2},
             "shape": {"p": {"x": 1}},
             "facts": {"key": "k"},
         }
-        results = {name: await client.call_tool(name, arguments) for name, arguments in asked.items()}
+        results = {name: await client.call_tool(name, arguments) for name, arguments in query.items()}
         failed = await client.call_tool("fails", {"reason": "no luck"})
 
     assert {name: result.structured_content for name, result in results.items()} == {
@@ -317,14 +317,14 @@ async def test_tool_knows_calling_user(connect: Connect) -> None:
 
 
 async def test_session_state_lives_as_long_as_in_fastmcp(connect: Connect, plain: FastMCP) -> None:
-    async def kept(client: "Client[Any]") -> str:
+    async def stored_word(client: "Client[Any]") -> str:
         await client.call_tool("remember", {"value": "this"})
         return str((await client.call_tool("remember")).data)
 
     async with connect() as client:
-        ours, version = await kept(client), version_of(client)
+        ours, version = await stored_word(client), version_of(client)
     async with Client(plain, mode="legacy" if version < "2026" else "auto") as client:
-        expected = await kept(client)
+        expected = await stored_word(client)
 
     assert ours == expected
 

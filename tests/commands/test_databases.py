@@ -56,16 +56,16 @@ async def test_duckdb_with_default_threads_works_instead_of_aborting(
     file = opened(TOOLS, top / "tools") / "databases.py"
 
     async with served(python, tmp_path, str(file), "--isolation", tier) as client:
-        told = (await client.call_tool("told", {})).data
+        reply = (await client.call_tool("told", {})).data
         untold = (await client.call_tool("untold", {})).data
 
-    assert told == {"sum": 499500, "threads": len(os.sched_getaffinity(0))}
+    assert reply == {"sum": 499500, "threads": len(os.sched_getaffinity(0))}
     # With namespaces it may read the file at which it would fail.
     assert os.WIFSIGNALED(untold) is (tier != "namespace")
     assert untold == 0 or os.WTERMSIG(untold) in (signal.SIGABRT, signal.SIGSEGV)
 
 
-async def asked(client: Client[Any]) -> list[Any]:
+async def results_of(client: Client[Any]) -> list[Any]:
     """Run the server on its database; return all of its output."""
     statements = (
         "insert into notes values (2, 'second')",
@@ -77,13 +77,15 @@ async def asked(client: Client[Any]) -> list[Any]:
         *(("execute_query", {"query": statement}) for statement in statements),
         ("schema_definitions", {"table_names": ["notes"]}),
     ]
-    said: list[Any] = [(tool.name, tool.description, tool.input_schema) for tool in await client.list_tools()]
+    replies: list[Any] = [
+        (tool.name, tool.description, tool.input_schema) for tool in await client.list_tools()
+    ]
     for tool, arguments in calls:
         called = await client.call_tool_mcp(tool, arguments)
-        said.append(
+        replies.append(
             (called.is_error, [block.model_dump() for block in called.content], called.structured_content)
         )
-    return said
+    return replies
 
 
 @pytest.mark.parametrize("tier", TIERS)
@@ -91,7 +93,7 @@ async def test_third_party_sqlite_server_works_on_granted_database(
     anybody: tuple[Path, Path], tmp_path: Path, tier: str
 ) -> None:
     python, top = anybody
-    said: list[Any] = []
+    replies: list[Any] = []
     lent = top / f"lent-{tier}"
     for plain in (True, False):
         lent.mkdir()
@@ -110,11 +112,11 @@ async def test_third_party_sqlite_server_works_on_granted_database(
         else:
             client = served(python, tmp_path, SERVER, *options, DB_URL=address)
         async with client:
-            said.append(await asked(client))
+            replies.append(await results_of(client))
         with sqlite3.connect(database) as after:
-            said.append(after.execute("select id, text from notes").fetchall())
+            replies.append(after.execute("select id, text from notes").fetchall())
         after.close()
         shutil.rmtree(lent)
 
-    assert said[1] == [(1, "first"), (2, "second")]
-    assert said[2:] == said[:2]
+    assert replies[1] == [(1, "first"), (2, "second")]
+    assert replies[2:] == replies[:2]

@@ -61,7 +61,7 @@ async def test_swallowed_kernel_denial_listed_and_logged(
     assert value["results"] == "kept quiet"
     assert value["meta_data"]["denials"] == [{"operation": operation, "path": path, "layer": "kernel"}]
     logged = [vars(record) for record in caplog.records if record.getMessage() == "denied"]
-    assert [(said["path"], said["user"]) for said in logged] == [(path, user)]
+    assert [(entry["path"], entry["user"]) for entry in logged] == [(path, user)]
 
 
 @pytest.mark.parametrize("name", ["pyarrow", "polars", "attach", "program"])
@@ -75,10 +75,10 @@ async def test_swallowed_library_denial_logged_when_python_audits_it(
         completed = await call(toolset, user, "swallow", name=name, path=path)
 
     logged = [vars(record)["path"] for record in caplog.records if record.getMessage() == "denied"]
-    told = completed.processed.value.get("meta_data", {}).get("denials", [])
+    denials = completed.processed.value.get("meta_data", {}).get("denials", [])
     expected = [path] if sys.version_info >= (3, 12) else []
     assert completed.processed.value["results"] == "kept quiet"
-    assert (logged, [denial["path"] for denial in told]) == (expected, expected)
+    assert (logged, [denial["path"] for denial in denials]) == (expected, expected)
     assert not Path(path).exists()
 
 

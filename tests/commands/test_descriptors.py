@@ -52,13 +52,13 @@ async def test_home_and_session_outlive_released_workers(tmp_path: Path, user: s
     async with open_toolset(CROWD, tmp_path) as toolset:
         await call(toolset, user, "keep", text="kept")
         await call(toolset, user, "remember", value=7)
-        given_up = [toolset.make_room() for _ in range(3)]
+        released = [toolset.make_room() for _ in range(3)]
         zygotes_gone = await becomes(lambda: not zygotes())
         found = value(await call(toolset, user, "kept"))
         recalled = value(await call(toolset, user, "recall"))
         in_use = (await toolset.gauges()).user_pools
 
-    assert given_up == [True, True, False]
+    assert released == [True, True, False]
     assert zygotes_gone
     assert (found, recalled) == (["kept"], 7)
     assert in_use == 2
@@ -144,7 +144,7 @@ def test_server_raises_descriptor_limit_workers_keep_own(tmp_path: Path, user: s
         "io.modelcontextprotocol/clientCapabilities": {},
     }
     params = {"name": "open_files", "arguments": {}, "_meta": meta}
-    asked = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}) + "\n"
+    line = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}) + "\n"
     with subprocess.Popen(
         [sys.executable, "-m", "runner", "serve", str(CROWD), "--transport", "stdio"],
         env=environment,
@@ -155,7 +155,7 @@ def test_server_raises_descriptor_limit_workers_keep_own(tmp_path: Path, user: s
     ) as process:
         assert process.stdin is not None
         assert process.stdout is not None
-        process.stdin.write(asked)
+        process.stdin.write(line)
         process.stdin.flush()
         answer = json.loads(process.stdout.readline())
         of_host = resource.prlimit(process.pid, resource.RLIMIT_NOFILE)

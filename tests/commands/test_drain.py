@@ -69,14 +69,14 @@ class Called:
     """A call under way, and what its client heard."""
 
     def __init__(self, url: str, seconds: float) -> None:
-        self.heard: list[str | None] = []
-        self.begun = asyncio.Event()
+        self.lines: list[str | None] = []
+        self.started = asyncio.Event()
         self.task = asyncio.create_task(self._run(url, seconds))
 
     async def _run(self, url: str, seconds: float) -> str:
         async def progress(_done: float, _total: float | None, message: str | None) -> None:
-            self.heard.append(message)
-            self.begun.set()
+            self.lines.append(message)
+            self.started.set()
 
         async with Client(url, progress_handler=progress) as client:
             # Otherwise it asks for the list once it has the answer, perhaps when nobody serves it.
@@ -100,7 +100,7 @@ async def test_drain_lets_call_in_flight_end_and_refuses_new_ones(
     with serving(kind, environment, folder) as (url, process):
         async with Client(url) as late:
             running = Called(url, 15)
-            await asyncio.wait_for(running.begun.wait(), 60)
+            await asyncio.wait_for(running.started.wait(), 60)
             os.kill(process.pid, signal.SIGTERM)
             async with httpx2.AsyncClient() as http:
                 while (ready := await http.get(url.replace("/mcp", "/readyz"))).status_code == 200:
@@ -108,8 +108,8 @@ async def test_drain_lets_call_in_flight_end_and_refuses_new_ones(
             refused = await refusal(late)
 
         assert "done" in await running.task
-        said = " ".join(filter(None, running.heard))
-        assert "The server is being stopped. The tool will be ended in 25 seconds" in said
+        message = " ".join(filter(None, running.lines))
+        assert "The server is being stopped. The tool will be ended in 25 seconds" in message
         assert "is being stopped and takes no new calls; try again" in refused
         assert "server" in json.dumps(ready.json()["failed"])
         assert await asyncio.to_thread(process.wait, 30) == 0
@@ -120,7 +120,7 @@ async def test_call_longer_than_drain_ends_with_cancelled(
 ) -> None:
     with serving(kind, environment, folder, RUNNER_DRAIN_S="1") as (url, process):
         running = Called(url, 25)
-        await asyncio.wait_for(running.begun.wait(), 60)
+        await asyncio.wait_for(running.started.wait(), 60)
         os.kill(process.pid, signal.SIGTERM)
 
         assert "E_CANCELLED" in await running.task
@@ -135,7 +135,7 @@ async def test_delayed_drain_announces_first_and_accepts_calls(
         async with Client(url) as client, httpx2.AsyncClient() as http:
             await client.call_tool("takes", {"seconds": 0})
             process.send_signal(signal.SIGTERM)
-            while (told := await http.get(f"{base}/readyz")).status_code == 200:
+            while (reply := await http.get(f"{base}/readyz")).status_code == 200:
                 await asyncio.sleep(0.05)
             meanwhile = await client.call_tool("takes", {"seconds": 0})
             async with Client(url) as newcomer:
@@ -143,14 +143,14 @@ async def test_delayed_drain_announces_first_and_accepts_calls(
             process.send_signal(signal.SIGTERM)
             status = await asyncio.to_thread(process.wait, 50)
 
-    assert "soon takes no new calls" in told.json()["failed"]["server"]
+    assert "soon takes no new calls" in reply.json()["failed"]["server"]
     assert (meanwhile.data, new.data, status) == ("done", "done", 0)
 
 
 async def test_second_signal_ends_calls_at_once(kind: str, environment: dict[str, str], folder: Path) -> None:
     with serving(kind, environment, folder, RUNNER_DRAIN_S="300") as (url, process):
         running = Called(url, 25)
-        await asyncio.wait_for(running.begun.wait(), 60)
+        await asyncio.wait_for(running.started.wait(), 60)
         os.kill(process.pid, signal.SIGTERM)
         async with httpx2.AsyncClient() as http:
             while (await http.get(url.replace("/mcp", "/readyz"))).status_code == 200:

@@ -96,8 +96,8 @@ class Talk:
     def __init__(self, process: "subprocess.Popen[bytes]", era: str) -> None:
         self.process = process
         self._later = era == "2026-07-28"
-        self._begun = b""
-        self.heard: list[dict[str, Any]] = []
+        self._partial = b""
+        self.messages: list[dict[str, Any]] = []
 
     def begin(self) -> None:
         if self._later:
@@ -116,18 +116,22 @@ class Talk:
 
     def answer(self, number: int) -> dict[str, Any]:
         """Read on until a request is answered, and return the answer."""
-        while not (found := [said for said in self.heard if said.get("id") == number]):
+        while not (found := [message for message in self.messages if message.get("id") == number]):
             self._hear()
         return found[0]
 
-    def told(self, number: int, part: str) -> None:
+    def wait_for_notice(self, number: int, part: str) -> None:
         """Read on until a notice of a call has some words in it."""
         while not any(part in words for words in self.notices(number)):
             self._hear()
 
     def notices(self, number: int) -> list[str]:
-        of_it = [said["params"] for said in self.heard if said.get("method") == "notifications/progress"]
-        return [str(said.get("message")) for said in of_it if said["progressToken"] == f"of-{number}"]
+        of_it = [
+            message["params"]
+            for message in self.messages
+            if message.get("method") == "notifications/progress"
+        ]
+        return [str(notice.get("message")) for notice in of_it if notice["progressToken"] == f"of-{number}"]
 
     def _say(self, message: dict[str, Any]) -> None:
         assert self.process.stdin is not None
@@ -138,9 +142,9 @@ class Talk:
         assert self.process.stdout is not None
         assert select.select([self.process.stdout], [], [], PATIENCE_S)[0], "nothing was said"
         data = os.read(self.process.stdout.fileno(), 1 << 16)
-        assert data, f"it ended; so far it said {self.heard}"
-        *lines, self._begun = (self._begun + data).split(b"\n")
-        self.heard += [json.loads(line) for line in lines]
+        assert data, f"it ended; so far it sent {self.messages}"
+        *lines, self._partial = (self._partial + data).split(b"\n")
+        self.messages += [json.loads(line) for line in lines]
 
 
 @contextmanager
@@ -181,9 +185,9 @@ def test_drain_answers_call_in_flight_and_refuses_new_ones(
 ) -> None:
     with talking(kind, era, environment, folder, drain_s=25) as talk:
         talk.call(1, 10, size=PIPE_BYTES)
-        talk.told(1, "begun")
+        talk.wait_for_notice(1, "begun")
         talk.process.send_signal(signal.SIGTERM)
-        talk.told(1, "The server is being stopped. The tool will be ended in 25 seconds")
+        talk.wait_for_notice(1, "The server is being stopped. The tool will be ended in 25 seconds")
         talk.call(2, 0)
         refused = talk.answer(2)
         # What it says is more than a pipe holds: it has to wait for its reader.
@@ -201,7 +205,7 @@ def test_call_longer_than_drain_ends_with_cancelled(
 ) -> None:
     with talking(kind, era, environment, folder, drain_s=1) as talk:
         talk.call(1, 25)
-        talk.told(1, "begun")
+        talk.wait_for_notice(1, "begun")
         talk.process.send_signal(signal.SIGTERM)
 
         assert "E_CANCELLED" in text(talk.answer(1))
@@ -212,9 +216,9 @@ def test_call_longer_than_drain_ends_with_cancelled(
 def test_second_signal_ends_calls_at_once(kind: str, environment: dict[str, str], folder: Path) -> None:
     with talking(kind, "2026-07-28", environment, folder, drain_s=300) as talk:
         talk.call(1, 25)
-        talk.told(1, "begun")
+        talk.wait_for_notice(1, "begun")
         talk.process.send_signal(signal.SIGTERM)
-        talk.told(1, "is being stopped")
+        talk.wait_for_notice(1, "is being stopped")
         talk.process.send_signal(signal.SIGTERM)
 
         assert "E_CANCELLED" in text(talk.answer(1))

@@ -158,16 +158,16 @@ async def test_cancelled_call_leaves_nothing_running(toolset: Toolset, newcomer:
             while not held(mark):
                 await anyio.sleep(0.01)
         # Kept open: what a cancelled call has made may be discarded.
-        kept_open = mark.open("rb")
+        open_file = mark.open("rb")
         group.cancel_scope.cancel()
     async with toolset.user_pool(
         User(newcomer), toolset.key(User(newcomer), access=HomeAccess.WRITE)
     ) as user_pool:
         await user_pool.pool.zygote.settled()
 
-    with kept_open:
+    with open_file:
         # A living process still holds it.
-        fcntl.flock(kept_open, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(open_file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     assert await fine(toolset, newcomer)
 
 

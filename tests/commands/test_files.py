@@ -52,7 +52,7 @@ async def upload(toolset: Toolset, user: str, name: str, content: bytes = b"cont
     await toolset.files(User(user)).put(content, name=name, origin=Origin.UPLOADED)
 
 
-async def kept(toolset: Toolset, user: str) -> dict[str, int]:
+async def stored_sizes(toolset: Toolset, user: str) -> dict[str, int]:
     """Return the sizes of the user's files by name."""
     return {file.shown: file.size for file in await toolset.files(User(user)).all()}
 
@@ -95,10 +95,10 @@ async def emptied(home: Path) -> None:
 
 async def test_identity_overwrites_value_of_client(toolset: Toolset, user: str) -> None:
     """Source: S0-56, S1-31 to S1-33, S1-104 and S1-105."""
-    said = await call(toolset, user, "files_claim", paths=[], username="mallory")
+    result = await call(toolset, user, "files_claim", paths=[], username="mallory")
     left_out = await call(toolset, user, "files_claim", paths=[])
 
-    assert results(said) == {"user": user}
+    assert results(result) == {"user": user}
     assert results(left_out) == {"user": user}
 
 
@@ -148,7 +148,7 @@ async def test_name_of_no_stored_file_passed_unchanged(toolset: Toolset, user: s
     completed = await call(toolset, user, "odd_files_makes", filename="new.txt", size=3)
 
     assert results(completed) == "new.txt"
-    assert await kept(toolset, user) == {"new.txt": 3}
+    assert await stored_sizes(toolset, user) == {"new.txt": 3}
 
 
 async def test_tool_failing_on_missing_file_names_nearest(toolset: Toolset, user: str) -> None:
@@ -203,7 +203,7 @@ async def test_artifact_at_inline_limit_inline_above_is_reference(toolset: Tools
     assert inline.keys() == {"name", "b64", "mime", "size"}
     assert referred.keys() == {"name", "s3_ref", "mime", "size"}
     assert referred["size"] == MIB + 1
-    assert await kept(toolset, user) == {"small.txt": MIB, "large.txt": MIB + 1}
+    assert await stored_sizes(toolset, user) == {"small.txt": MIB, "large.txt": MIB + 1}
 
 
 async def test_artifact_size_measured_not_trusted(toolset: Toolset, user: str) -> None:
@@ -221,7 +221,7 @@ async def test_file_at_hard_limit_written_above_is_too_large(toolset: Toolset, u
     assert results(largest) == {"written": MAX_BYTES}
     assert error_code(larger) == "E_FILE_TOO_LARGE"
     assert details(larger)["current_limit_bytes"] == MAX_BYTES
-    assert await kept(toolset, user) == {"largest.bin": MAX_BYTES}
+    assert await stored_sizes(toolset, user) == {"largest.bin": MAX_BYTES}
 
 
 async def test_input_above_hard_limit_cannot_be_returned(toolset: Toolset, user: str) -> None:
@@ -251,7 +251,7 @@ async def test_artifact_not_regular_file_refused_others_delivered(
     assert results(completed) == {"user": user}
     assert {refused_path(entry): entry["reason"] for entry in errors} == refused
     assert [entry["size"] for entry in completed.processed.value["artifacts"]] == [4]
-    assert list((await kept(toolset, user)).values()) == [4]
+    assert list((await stored_sizes(toolset, user)).values()) == [4]
 
 
 async def test_refused_artifact_alone_is_the_result(toolset: Toolset, user: str, folder: Path) -> None:
@@ -263,7 +263,7 @@ async def test_refused_artifact_alone_is_the_result(toolset: Toolset, user: str,
     assert completed.processed.value["results"] == {"error": "File operation outside allowed directory"}
     assert error_code(completed) == "E_INVALID_PATH"
     assert details(completed)["attempted_path"] == str(outside)
-    assert await kept(toolset, user) == {}
+    assert await stored_sizes(toolset, user) == {}
 
 
 async def test_home_belongs_to_its_user_alone(toolset: Toolset, user: str) -> None:
@@ -334,7 +334,7 @@ async def test_files_of_another_user_unreachable(toolset: Toolset, user: str, ot
         "link": "linked",
         "remove": "removed",
     }
-    assert await kept(toolset, other_user) == {"theirs.txt": 3}
+    assert await stored_sizes(toolset, other_user) == {"theirs.txt": 3}
 
 
 async def test_input_of_another_user_not_found(toolset: Toolset, user: str, other_user: str) -> None:
@@ -458,4 +458,4 @@ async def test_delivered_artifacts_are_all_in_my_files(client: "Client[Any]", bo
     file = await bound.files(User(user)).find("kept.txt")
     assert file is not None
     assert f"artifact://{file.id}" == structured_of(result)["artifacts"][0]["uri"]
-    assert (file.size, file.said.origin) == (5, Origin.GENERATED)
+    assert (file.size, file.metadata.origin) == (5, Origin.GENERATED)

@@ -73,9 +73,9 @@ async def test_database_in_use_stored_and_returned_whole(environment: dict[str, 
     async with served(environment, folder) as client:
         uris = []
         for body in ("one", "two"):
-            kept = await client.call_tool("note", {"body": body})
-            assert kept.meta is not None
-            (entry,) = kept.meta["toolcell/result"]["meta_data"]["generated_files"]
+            result = await client.call_tool("note", {"body": body})
+            assert result.meta is not None
+            (entry,) = result.meta["toolcell/result"]["meta_data"]["generated_files"]
             uris.append(entry["uri"])
         uris.append(structured(await client.call_tool("export"))["artifacts"][0]["uri"])
         (second,), (exported,) = [await client.read_resource(uri) for uri in uris[1:]]

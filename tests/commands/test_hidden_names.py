@@ -44,7 +44,7 @@ CALLS: list[tuple[str, dict[str, Any]]] = [
 ]
 
 
-async def asked(client: Client[Any]) -> list[tuple[str, bool, str]]:
+async def listing(client: Client[Any]) -> list[tuple[str, bool, str]]:
     found = []
     async with client:
         for tool, arguments in CALLS:
@@ -69,9 +69,9 @@ def test_hidden_names_are_quoted_once() -> None:
 
 
 async def test_hidden_names_reported_once_as_not_found(file: Path, folder: Path, user: str) -> None:
-    plain = await asked(Client(runpy.run_path(str(file))["mcp"]))
+    plain = await listing(Client(runpy.run_path(str(file))["mcp"]))
     async with Toolset.open(settings_in(folder, user=user), [str(file)], user=User(user)) as toolset:
-        ours = await asked(Client(make_host(toolset, transport="stdio", download_url=None)))
+        ours = await listing(Client(make_host(toolset, transport="stdio", download_url=None)))
 
     assert [fails for _, fails, _ in ours] == [fails for _, fails, _ in plain] == [True] * len(CALLS)
     texts = [text for _, _, text in ours]

@@ -153,10 +153,10 @@ def test_two_installations_serve_one_user_at_a_time(machine: Machine, tiers: tup
     }  # fmt: skip
 
     for state, call in calls.items():
-        said, errors = call.communicate(timeout=100)
+        output, errors = call.communicate(timeout=100)
 
-        assert call.returncode == 0, (said, errors)
-        assert said.count(f"of the {state}") == 2, said
+        assert call.returncode == 0, (output, errors)
+        assert output.count(f"of the {state}") == 2, output
 
 
 @pytest.mark.parametrize("tier", TIERS)
@@ -171,7 +171,7 @@ def test_two_installations_stage_same_file_name_independently(machine: Machine, 
         )
 
     for state, call in calls.items():
-        said, errors = call.communicate(timeout=100)
+        output, errors = call.communicate(timeout=100)
 
-        assert call.returncode == 0, (said, errors)
-        assert said.count(f"of the {state}") == 2, said
+        assert call.returncode == 0, (output, errors)
+        assert output.count(f"of the {state}") == 2, output

@@ -408,10 +408,10 @@ async def test_artifact_bytes_never_in_text_of_result(tmp_path: Path, user: str)
 
 async def test_promised_file_stored_or_its_loss_is_an_error(tmp_path: Path, user: str) -> None:
     async with attack_toolset(tmp_path) as toolset:
-        kept = await call(toolset, user, "secret_artifact", text="first")
+        first = await call(toolset, user, "secret_artifact", text="first")
         my_files = toolset.files(User(user))
         contents = []
-        for file in kept.processed.files:
+        for file in first.processed.files:
             record = await my_files.by_id(file.id)
             assert record is not None
             async with my_files.open(record) as content:
@@ -422,7 +422,7 @@ async def test_promised_file_stored_or_its_loss_is_an_error(tmp_path: Path, user
         lost = await call(toolset, user, "secret_artifact", text="second")
 
     assert contents == [b"first" * 100, b"first" * 200]
-    assert "artifact_errors" not in kept.processed.value.get("meta_data", {})
+    assert "artifact_errors" not in first.processed.value.get("meta_data", {})
     assert "artifacts" not in lost.processed.value
     assert [error.error.code.name for error in lost.processed.errors] == ["E_STORE", "E_STORE"]
     assert len(lost.processed.value["meta_data"]["artifact_errors"]) == 2

@@ -30,9 +30,9 @@ async def allowing(folder: Path, **settings: Any) -> AsyncIterator[Toolset]:
         yield toolset
 
 
-async def told(toolset: Toolset, user: str, tool: str, *, session: str | None = None) -> Any:
-    asked = request(user, tool, {})
-    completed = await execute(toolset, replace(asked, user=User(user, session)))
+async def result_of(toolset: Toolset, user: str, tool: str, *, session: str | None = None) -> Any:
+    tool_call = request(user, tool, {})
+    completed = await execute(toolset, replace(tool_call, user=User(user, session)))
     return completed.processed.value["results"]
 
 
@@ -79,27 +79,29 @@ async def test_tasks_and_threads_continue_between_calls(tmp_path: Path) -> None:
     async with allowing(tmp_path) as toolset:
         with somebody() as user:
             home = toolset.homes.root / user
-            assert await told(toolset, user, "start") == "started"
+            assert await result_of(toolset, user, "start") == "started"
 
             assert await proceeds(home / "counted")
             assert await proceeds(home / "written")
-            assert await told(toolset, user, "counted") > 0
+            assert await result_of(toolset, user, "counted") > 0
             assert await proceeds(home / "counted")
             assert await proceeds(home / "written")
 
 
-@pytest.mark.parametrize(("allowed", "said"), [(True, "runs"), (False, "stopped")])
-async def test_result_states_whether_job_continues(tmp_path: Path, allowed: bool, said: str) -> None:
+@pytest.mark.parametrize(("allowed", "message"), [(True, "runs"), (False, "stopped")])
+async def test_result_states_whether_job_continues(tmp_path: Path, allowed: bool, message: str) -> None:
     async with allowing(tmp_path, background_jobs=allowed) as toolset:
         with somebody() as user:
-            told = []
+            results = []
             for tool in ("counted", "start_quietly", "counted"):
-                asked = request(user, tool, {})
-                await execute(toolset, asked)
-                told.append(isolation_meta(toolset.tier, goes_on=asked.steps.goes_on).get("between_calls"))
+                tool_call = request(user, tool, {})
+                await execute(toolset, tool_call)
+                results.append(
+                    isolation_meta(toolset.tier, goes_on=tool_call.steps.goes_on).get("between_calls")
+                )
 
     # The third call met the worker of the second.
-    assert told == [None, said, said if allowed else None]
+    assert results == [None, message, message if allowed else None]
 
 
 @pytest.mark.parametrize(
@@ -113,21 +115,21 @@ async def test_jobs_frozen_without_operator_setting(
     with caplog.at_level(logging.WARNING):
         async with allowing(tmp_path, **settings) as toolset:
             with somebody() as user:
-                assert await told(toolset, user, "start") == "started"
+                assert await result_of(toolset, user, "start") == "started"
 
                 assert await comes_to_rest(toolset.homes.root / user / "written")
                 assert not goes_on(toolset, user)
 
-    said = [record for record in caplog.records if "background_jobs" in record.getMessage()]
-    assert "start" in vars(said[0])["tools"]
+    records = [record for record in caplog.records if "background_jobs" in record.getMessage()]
+    assert "start" in vars(records[0])["tools"]
 
 
 async def test_jobs_allowed_for_one_tool_by_operator(tmp_path: Path) -> None:
     tools = {"start_quietly": {"background_jobs": True}}
     async with allowing(tmp_path, background_jobs=False, tools=tools) as toolset:
         with somebody() as one, somebody() as other:
-            await told(toolset, one, "start_quietly")
-            await told(toolset, other, "start")
+            await result_of(toolset, one, "start_quietly")
+            await result_of(toolset, other, "start")
 
             assert (goes_on(toolset, one), goes_on(toolset, other)) == (True, False)
 
@@ -135,11 +137,11 @@ async def test_jobs_allowed_for_one_tool_by_operator(tmp_path: Path) -> None:
 async def test_jobs_invisible_to_other_users(tmp_path: Path) -> None:
     async with allowing(tmp_path) as toolset:
         with somebody() as one, somebody() as other:
-            await told(toolset, one, "start_quietly")
+            await result_of(toolset, one, "start_quietly")
 
-            assert await told(toolset, other, "counted") == 0
-            assert await told(toolset, other, "start_quietly") == 1
-            assert await told(toolset, one, "counted") == 1
+            assert await result_of(toolset, other, "counted") == 0
+            assert await result_of(toolset, other, "start_quietly") == 1
+            assert await result_of(toolset, one, "counted") == 1
             assert await worker_of(toolset, one) != await worker_of(toolset, other)
 
 
@@ -147,7 +149,7 @@ async def test_file_collected_while_writing_job_is_frozen(tmp_path: Path) -> Non
     async with allowing(tmp_path) as toolset:
         with somebody() as user:
             written = toolset.homes.root / user / "written"
-            await told(toolset, user, "start")
+            await result_of(toolset, user, "start")
             for _ in range(5):
                 assert await proceeds(written)
                 (file,) = (await call(toolset, user, "collect")).processed.files
@@ -161,14 +163,14 @@ async def test_file_collected_while_writing_job_is_frozen(tmp_path: Path) -> Non
 async def test_fresh_worker_tool_leaves_no_running_job(tmp_path: Path) -> None:
     async with allowing(tmp_path) as toolset:
         with somebody() as user:
-            assert [await told(toolset, user, "alone") for _ in range(2)] == [1, 1]
+            assert [await result_of(toolset, user, "alone") for _ in range(2)] == [1, 1]
             assert not goes_on(toolset, user)
 
 
 async def test_job_ends_when_client_ends_session(tmp_path: Path) -> None:
     async with allowing(tmp_path) as toolset:
         with somebody() as user:
-            await told(toolset, user, "start", session="mine")
+            await result_of(toolset, user, "start", session="mine")
             worker = await worker_of(toolset, user)
 
             await toolset.end_session("another")
@@ -180,7 +182,7 @@ async def test_job_ends_when_client_ends_session(tmp_path: Path) -> None:
 async def test_job_ends_when_user_idle_too_long(tmp_path: Path) -> None:
     async with allowing(tmp_path, session_idle_s=0.5) as toolset:
         with somebody() as user:
-            await told(toolset, user, "start")
+            await result_of(toolset, user, "start")
             worker = await worker_of(toolset, user)
 
             assert await becomes(lambda: not alive(worker))
@@ -189,7 +191,7 @@ async def test_job_ends_when_user_idle_too_long(tmp_path: Path) -> None:
 async def test_job_ends_with_server(tmp_path: Path) -> None:
     with somebody() as user:
         async with allowing(tmp_path) as toolset:
-            await told(toolset, user, "start")
+            await result_of(toolset, user, "start")
             worker = await worker_of(toolset, user)
             assert alive(worker)
 
@@ -203,7 +205,7 @@ async def test_job_output_not_discarded_with_files_of_failed_call(tmp_path: Path
             # Both begin before there is any file: two processes, of which one works on.
             late = asyncio.create_task(call(toolset, user, "sleep"))
             assert await becomes((home / "partial").exists)
-            await told(toolset, user, "start")
+            await result_of(toolset, user, "start")
             assert (await late).processed.failure is not None
 
             assert await proceeds(home / "written")

@@ -28,57 +28,57 @@ def open_folder() -> Iterator[Path]:
         yield folder
 
 
-def told_by_nobody(tier: str, folder: Path) -> dict[str, Any]:
-    return _told(run_as_nobody([sys.executable, str(PROGRAM), tier, str(folder)], seconds=300))
+def run_as_nobody_user(tier: str, folder: Path) -> dict[str, Any]:
+    return _report(run_as_nobody([sys.executable, str(PROGRAM), tier, str(folder)], seconds=300))
 
 
-def told_by_root(tier: str, folder: Path, *, without: str) -> dict[str, Any]:
+def run_as_root(tier: str, folder: Path, *, without: str) -> dict[str, Any]:
     os.chown(folder, 0, 0)
     folder.chmod(0o755)
-    return _told(run_without(without, [sys.executable, str(PROGRAM), tier, str(folder)], seconds=300))
+    return _report(run_without(without, [sys.executable, str(PROGRAM), tier, str(folder)], seconds=300))
 
 
-def _told(done: Any) -> dict[str, Any]:
+def _report(done: Any) -> dict[str, Any]:
     assert done.returncode == 0, done.stderr
-    told: dict[str, Any] = json.loads(done.stdout)
-    return told
+    report: dict[str, Any] = json.loads(done.stdout)
+    return report
 
 
-def check(told: dict[str, Any]) -> None:
-    burnt, held = told["burnt"], told["held"]
+def check(report: dict[str, Any]) -> None:
+    burnt, held = report["burnt"], report["held"]
     # One process has used four times what a call may have, and each call had a limit of its own.
     assert {each["pid"] for each in burnt} == {burnt[0]["pid"]}
     assert [each["calls"] for each in burnt] == list(range(1, len(burnt) + 1))
     assert burnt[-1]["limit"] >= burnt[0]["limit"] + 3
     assert len({each["pid"] for each in held}) == 1
     # Who raises its limits, or lies about having set them, meets the watch; and the next call a fresh worker.
-    assert told["raise_and_burn"] == "cpu_s"
-    assert told["after"]["calls"] == 1
-    assert told["raise_and_take"] in ("memory_bytes", "call_memory_bytes")
-    assert told["lie"] == "lied"
-    assert told["burn_on"] == "cpu_s"
-    assert told["at_last"]["calls"] == 1
+    assert report["raise_and_burn"] == "cpu_s"
+    assert report["after"]["calls"] == 1
+    assert report["raise_and_take"] in ("memory_bytes", "call_memory_bytes")
+    assert report["lie"] == "lied"
+    assert report["burn_on"] == "cpu_s"
+    assert report["at_last"]["calls"] == 1
 
 
 @pytest.mark.parametrize("tier", ["process", "namespace"])
 def test_unprivileged_host_renews_limits_call_by_call(tier: str, open_folder: Path) -> None:
-    told = told_by_nobody(tier, open_folder)
+    report = run_as_nobody_user(tier, open_folder)
 
-    assert not told["raises_limits"]
-    check(told)
+    assert not report["raises_limits"]
+    check(report)
 
 
 @pytest.mark.parametrize("tier", ["user", "namespace"])
 def test_default_container_user_namespace_cannot_raise_limits(tier: str, open_folder: Path) -> None:
-    told = told_by_root(tier, open_folder, without="sys_resource")
+    report = run_as_root(tier, open_folder, without="sys_resource")
 
-    assert not told["raises_limits"]
-    check(told)
+    assert not report["raises_limits"]
+    check(report)
 
 
 def test_fully_privileged_host_renews_limits_call_by_call(open_folder: Path) -> None:
     """Limits set from outside with CAP_SYS_RESOURCE, which containers do not have."""
-    told = told_by_root("user", open_folder, without="sys_time")
+    report = run_as_root("user", open_folder, without="sys_time")
 
-    assert told["raises_limits"] == may_raise_limits()
-    check(told)
+    assert report["raises_limits"] == may_raise_limits()
+    check(report)

@@ -214,7 +214,7 @@ def test_link_in_a_package_opens_nothing_and_source_is_loaded(
 def test_config_passes_arguments_and_variables_not_host_secrets(
     run: Callable[..., Ran], folder: Path
 ) -> None:
-    told = {
+    expected = {
         "source": {"path": "tool.py"},
         "deployment": {
             "args": ["--big"],
@@ -226,7 +226,7 @@ def test_config_passes_arguments_and_variables_not_host_secrets(
         "def seen() -> str:\n    'See.'\n"
         "    return ' '.join([*ARGS, *(os.environ[n] for n in ('MODE', 'SEEN', 'GIVEN'))])\n"
     )
-    written(folder, {"fastmcp.json": json.dumps(told), "tool.py": tool})
+    written(folder, {"fastmcp.json": json.dumps(expected), "tool.py": tool})
 
     ran = run("call", ".", "seen", "--allow-env", "SHOWN", HIDDEN="secret", SHOWN="public")
 

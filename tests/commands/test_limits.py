@@ -66,15 +66,15 @@ class Driver:
     process: "subprocess.Popen[str]"
     user: str
     results: dict[int, Any] = field(default_factory=dict)
-    asked: int = 0
+    number: int = 0
 
     def begin(self, tool: str, /, *, home: str = "", **arguments: Any) -> int:
         assert self.process.stdin is not None
-        self.asked += 1
-        call = [self.asked, f"{self.user}{home}", tool, arguments]
+        self.number += 1
+        call = [self.number, f"{self.user}{home}", tool, arguments]
         self.process.stdin.write(json.dumps(call) + "\n")
         self.process.stdin.flush()
-        return self.asked
+        return self.number
 
     def result(self, number: int) -> Any:
         assert self.process.stdout is not None
@@ -392,7 +392,7 @@ def who_bounds_what() -> dict[str, dict[str, str]]:
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("tier", PLAIN)
 def test_limits_table_states_what_enforces_each(anybody: tuple[Path, Path], tier: str) -> None:
-    told = {setting: tiers[tier] for setting, tiers in who_bounds_what().items()}
+    documented = {setting: tiers[tier] for setting, tiers in who_bounds_what().items()}
     holds: dict[str, bool] = {}
 
     # Nobody looks: whatever still ends with its limit, the kernel or the host has bounded.
@@ -403,20 +403,20 @@ def test_limits_table_states_what_enforces_each(anybody: tuple[Path, Path], tier
             holds[setting] = facts.get("setting") == setting
             assert holds[setting] or "is_error" not in value.get("meta_data", {}), value
 
-    assert told.keys() == BEYOND.keys()
-    assert holds == {setting: who in ("kernel", "host") for setting, who in told.items()}
+    assert documented.keys() == BEYOND.keys()
+    assert holds == {setting: who in ("kernel", "host") for setting, who in documented.items()}
     # Whatever the watch bounds is in this list, which is driven in each tier with the watch.
     watched = {expected[3] for *_, expected in ACTS} - {name for name in holds if holds[name]}
-    assert watched == {setting for setting, who in told.items() if who == "watch"}
+    assert watched == {setting for setting, who in documented.items() if who == "watch"}
 
 
 def test_each_limit_error_names_its_setting() -> None:
     names = {facts.setting for facts in LIMITS.values()}
 
     assert len(names) == len(LIMITS)
-    said = {limit: over_limit(Reached(limit=limit, value=12345, used=67890)) for limit in LIMITS}
-    assert [limit for limit, error in said.items() if "12345" not in error.message] == ["file_bytes"]
-    assert all(LIMITS[limit].setting in error.details["suggestion"] for limit, error in said.items())
+    messages = {limit: over_limit(Reached(limit=limit, value=12345, used=67890)) for limit in LIMITS}
+    assert [limit for limit, error in messages.items() if "12345" not in error.message] == ["file_bytes"]
+    assert all(LIMITS[limit].setting in error.details["suggestion"] for limit, error in messages.items())
 
 
 @pytest.mark.parametrize("tool", ["hides", "shares"])

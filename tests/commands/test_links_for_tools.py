@@ -189,7 +189,7 @@ async def test_same_file_put_twice_stored_once(toolset: Toolset) -> None:
 
 
 @pytest.mark.parametrize(
-    ("mime", "kept"),
+    ("mime", "expected"),
     [
         ("text/markdown", "text/markdown"),
         ("\\ud800", "text/plain"),
@@ -197,10 +197,10 @@ async def test_same_file_put_twice_stored_once(toolset: Toolset) -> None:
         (f"text/{'a' * 10_000}", "text/plain"),
     ],
 )
-async def test_invalid_mime_type_not_stored(toolset: Toolset, mime: str, kept: str) -> None:
+async def test_invalid_mime_type_not_stored(toolset: Toolset, mime: str, expected: str) -> None:
     completed = await call(toolset, ANN, "put_as", mime=mime)
 
-    assert results(completed) == {"mime": kept}
+    assert results(completed) == {"mime": expected}
 
 
 @pytest.mark.parametrize("path", ["/etc/passwd", "/tmp/someone-else/file", "../../etc/passwd", ""])

@@ -36,8 +36,8 @@ class Asking:
     def __call__(self, method: str, *, knows: bool = True, **params: Any) -> dict[str, Any]:
         body = message(method, params, knows=knows)
         answer = httpx2.post(self.url, json=body, headers=self._headers(method, params), timeout=60)
-        told: dict[str, Any] = answer.json() if answer.text.startswith("{") else last_event(answer.text)
-        return told
+        reply: dict[str, Any] = answer.json() if answer.text.startswith("{") else last_event(answer.text)
+        return reply
 
     @contextmanager
     def stream(self, method: str, **params: Any) -> Iterator[Iterator[dict[str, Any]]]:
@@ -57,8 +57,8 @@ class Asking:
         }
 
     def task(self, task: str) -> dict[str, Any]:
-        told: dict[str, Any] = self("tasks/get", taskId=task)["result"]
-        return told
+        task_state: dict[str, Any] = self("tasks/get", taskId=task)["result"]
+        return task_state
 
 
 def message(method: str, params: dict[str, Any], *, knows: bool = True) -> dict[str, Any]:
@@ -73,8 +73,8 @@ def message(method: str, params: dict[str, Any], *, knows: bool = True) -> dict[
 
 def last_event(text: str) -> dict[str, Any]:
     events = [line.removeprefix("data: ") for line in text.splitlines() if line.startswith("data: ")]
-    told: dict[str, Any] = json.loads(events[-1])
-    return told
+    event: dict[str, Any] = json.loads(events[-1])
+    return event
 
 
 @pytest.fixture(scope="module")
@@ -95,51 +95,51 @@ def ask(served: tuple[str, str]) -> Asking:
 def test_call_as_task_outlives_silence(ask: Asking) -> None:
     control = ask("tools/call", name="slow", arguments={"seconds": 1.5}, knows=False)["result"]
 
-    begun = ask("tools/call", name="slow", arguments={"seconds": 1.5})["result"]
-    first = ask.task(begun["taskId"])
-    assert until(lambda: ask.task(begun["taskId"])["status"] != "working")
-    ended = ask.task(begun["taskId"])
+    task = ask("tools/call", name="slow", arguments={"seconds": 1.5})["result"]
+    first = ask.task(task["taskId"])
+    assert until(lambda: ask.task(task["taskId"])["status"] != "working")
+    ended = ask.task(task["taskId"])
 
     # A waiting client is answered soon: one second of silence ends the call.
     assert control["isError"]
-    assert (begun["resultType"], begun["status"], begun["pollIntervalMs"]) == ("task", "working", 50)
+    assert (task["resultType"], task["status"], task["pollIntervalMs"]) == ("task", "working", 50)
     assert first["status"] == "working"
     assert (ended["status"], ended["statusMessage"]) == ("completed", "half of it")
     assert ended["result"]["content"][0]["text"] == "after 1.5"
 
 
 def test_failed_task_reports_it_in_result(ask: Asking) -> None:
-    begun = ask("tools/call", name="fails", arguments={})["result"]
+    task = ask("tools/call", name="fails", arguments={})["result"]
 
-    assert until(lambda: ask.task(begun["taskId"])["status"] != "working")
-    ended = ask.task(begun["taskId"])
+    assert until(lambda: ask.task(task["taskId"])["status"] != "working")
+    ended = ask.task(task["taskId"])
 
     assert (ended["status"], ended["result"]["isError"]) == ("completed", True)
     assert "not today" in ended["result"]["content"][0]["text"]
 
 
 def test_task_elicits_and_continues_with_answer(ask: Asking) -> None:
-    begun = ask("tools/call", name="asks", arguments={})["result"]
-    assert until(lambda: ask.task(begun["taskId"])["status"] != "working")
-    asked = ask.task(begun["taskId"])
+    task = ask("tools/call", name="asks", arguments={})["result"]
+    assert until(lambda: ask.task(task["taskId"])["status"] != "working")
+    question = ask.task(task["taskId"])
 
     answer = {"action": "accept", "content": {"dish": "soup"}}
-    ask("tasks/update", taskId=begun["taskId"], inputResponses={"what": answer})
-    assert until(lambda: ask.task(begun["taskId"])["status"] == "completed")
-    ended = ask.task(begun["taskId"])
+    ask("tasks/update", taskId=task["taskId"], inputResponses={"what": answer})
+    assert until(lambda: ask.task(task["taskId"])["status"] == "completed")
+    ended = ask.task(task["taskId"])
 
-    assert asked["status"] == "input_required"
-    assert asked["inputRequests"]["what"]["params"]["message"] == "Which dish?"
+    assert question["status"] == "input_required"
+    assert question["inputRequests"]["what"]["params"]["message"] == "Which dish?"
     assert ended["result"]["content"][0]["text"] == "one soup"
 
 
 def test_task_is_cancelled(ask: Asking) -> None:
-    begun = ask("tools/call", name="slow", arguments={"seconds": 500})["result"]
+    task = ask("tools/call", name="slow", arguments={"seconds": 500})["result"]
 
-    cancelled = ask("tasks/cancel", taskId=begun["taskId"])
+    cancelled = ask("tasks/cancel", taskId=task["taskId"])
 
     assert cancelled["result"] == {"resultType": "complete"}
-    assert ask.task(begun["taskId"])["status"] == "cancelled"
+    assert ask.task(task["taskId"])["status"] == "cancelled"
 
 
 def test_non_task_tools_and_clients_answered_at_once(ask: Asking) -> None:
@@ -157,18 +157,18 @@ def test_non_task_tools_and_clients_answered_at_once(ask: Asking) -> None:
 def test_task_invisible_to_other_users(serve_http: Callable[..., str], folder: Path) -> None:
     one, two = asking_as_two(serve_http, folder)
 
-    begun = one("tools/call", name="slow", arguments={"seconds": 0})["result"]
-    others = two("tasks/get", taskId=begun["taskId"])
-    stopped = two("tasks/cancel", taskId=begun["taskId"])
+    task = one("tools/call", name="slow", arguments={"seconds": 0})["result"]
+    others = two("tasks/get", taskId=task["taskId"])
+    stopped = two("tasks/cancel", taskId=task["taskId"])
 
     assert "error" in others
     assert "error" in stopped
-    assert one.task(begun["taskId"])["status"] in ("working", "completed")
+    assert one.task(task["taskId"])["status"] in ("working", "completed")
 
 
 def test_task_question_keys_unique_and_answered_one_by_one(ask: Asking) -> None:
-    begun = ask("tools/call", name="asks_again", arguments={})["result"]
-    task = begun["taskId"]
+    started = ask("tools/call", name="asks_again", arguments={})["result"]
+    task = started["taskId"]
     assert until(lambda: ask.task(task)["status"] == "input_required")
 
     ask("tasks/update", taskId=task, inputResponses={"nobody asked": dish("none"), "second": dish("soup")})
@@ -194,84 +194,84 @@ def dish(word: str) -> dict[str, Any]:
 
 def test_cancelled_task_has_no_process(ask: Asking, served: tuple[str, str]) -> None:
     mark = Path("/tmp", served[1], "mark")
-    begun = ask("tools/call", name="hangs", arguments={"seconds": 500, "file": "mark"})["result"]
+    task = ask("tools/call", name="hangs", arguments={"seconds": 500, "file": "mark"})["result"]
     assert until(lambda: held(mark))
 
-    ask("tasks/cancel", taskId=begun["taskId"])
+    ask("tasks/cancel", taskId=task["taskId"])
 
     assert until(lambda: not held(mark))
-    assert ask.task(begun["taskId"])["status"] == "cancelled"
+    assert ask.task(task["taskId"])["status"] == "cancelled"
 
 
 def test_call_limits_apply_to_tasks(ask: Asking) -> None:
-    begun = ask("tools/call", name="fills", arguments={})["result"]
+    task = ask("tools/call", name="fills", arguments={})["result"]
 
-    assert until(lambda: ask.task(begun["taskId"])["status"] != "working")
-    ended = ask.task(begun["taskId"])
+    assert until(lambda: ask.task(task["taskId"])["status"] != "working")
+    ended = ask.task(task["taskId"])
 
     assert (ended["status"], ended["result"]["isError"]) == ("completed", True)
     assert "E_MEMORY" in json.dumps(ended["result"])
 
 
 def test_task_subscriber_receives_what_polling_returns(ask: Asking) -> None:
-    begun = ask("tools/call", name="asks", arguments={})["result"]
-    wanted = {"taskIds": [begun["taskId"], "nobodys"]}
-    heard: list[dict[str, Any]] = []
+    task = ask("tools/call", name="asks", arguments={})["result"]
+    wanted = {"taskIds": [task["taskId"], "nobodys"]}
+    events: list[dict[str, Any]] = []
     answered = False
 
     with ask.stream("subscriptions/listen", notifications=wanted) as lines:
         for line in lines:
-            heard.append(line)
+            events.append(line)
             if line["params"].get("status") == "input_required" and not answered:
                 answered = True
-                ask("tasks/update", taskId=begun["taskId"], inputResponses={"what": dish("soup")})
+                ask("tasks/update", taskId=task["taskId"], inputResponses={"what": dish("soup")})
             if line["params"].get("status") == "completed":
                 break
     refused = ask("subscriptions/listen", knows=False, notifications=wanted)["error"]
 
-    acknowledged, *changes = heard
+    acknowledged, *changes = events
     number = acknowledged["params"]["_meta"][PREFIX + "subscriptionId"]
     assert acknowledged["method"] == "notifications/subscriptions/acknowledged"
-    assert acknowledged["params"]["notifications"]["taskIds"] == [begun["taskId"]]
+    assert acknowledged["params"]["notifications"]["taskIds"] == [task["taskId"]]
     assert {each["method"] for each in changes} == {"notifications/tasks"}
     assert {each["params"]["_meta"][PREFIX + "subscriptionId"] for each in changes} == {number}
     last = {key: value for key, value in changes[-1]["params"].items() if key != "_meta"}
     assert last == {
-        key: value for key, value in ask.task(begun["taskId"]).items() if key not in ("resultType", "_meta")
+        key: value for key, value in ask.task(task["taskId"]).items() if key not in ("resultType", "_meta")
     }
     assert refused["code"] == -32021
     assert refused["data"] == {"requiredCapabilities": {"extensions": {TASKS: {}}}}
 
 
 def test_endless_progress_of_task_reported_at_intervals(ask: Asking) -> None:
-    begun = ask("tools/call", name="chatters", arguments={"reports": 3000})["result"]
-    heard = []
+    task = ask("tools/call", name="chatters", arguments={"reports": 3000})["result"]
+    events = []
 
-    with ask.stream("subscriptions/listen", notifications={"taskIds": [begun["taskId"]]}) as lines:
+    with ask.stream("subscriptions/listen", notifications={"taskIds": [task["taskId"]]}) as lines:
         for line in lines:
-            heard.append(line["params"].get("statusMessage"))
+            events.append(line["params"].get("statusMessage"))
             if line["params"].get("status") == "completed":
                 break
 
-    assert len(heard) < 300
-    assert heard[-1] == "report 2999"
+    assert len(events) < 300
+    assert events[-1] == "report 2999"
 
 
 def test_restarted_server_reports_lost_task_to_its_user_only(
     serve_http: Callable[..., str], folder: Path
 ) -> None:
     one, two = asking_as_two(serve_http, folder)
-    begun = one("tools/call", name="slow", arguments={"seconds": 0})["result"]
-    known = one.task(begun["taskId"])["status"]
+    task = one("tools/call", name="slow", arguments={"seconds": 0})["result"]
+    known = one.task(task["taskId"])["status"]
 
     one, two = asking_as_two(serve_http, folder)
-    lost, others = (each("tasks/get", taskId=begun["taskId"])["error"] for each in (one, two))
+    lost, others = (each("tasks/get", taskId=task["taskId"])["error"] for each in (one, two))
     never = two("tasks/get", taskId="never")["error"]
-    longer = two("tasks/get", taskId=begun["taskId"][:-1] + "A")["error"]
+    longer = two("tasks/get", taskId=task["taskId"][:-1] + "A")["error"]
 
     assert known in ("working", "completed")
     assert (lost["code"], others, longer) == (-32602, never, never)
-    assert "started anew" in lost["message"]
+    assert "restarted" in lost["message"]
     assert "expired" in never["message"]
 
 
@@ -299,25 +299,25 @@ def test_tasks_work_over_stdio(environment: dict[str, str], folder: Path) -> Non
             process.stdin.write(json.dumps(request) + "\n")  # type: ignore[union-attr]
             process.stdin.flush()  # type: ignore[union-attr]
             while True:
-                told: dict[str, Any] = json.loads(process.stdout.readline())  # type: ignore[union-attr]
-                if told.get("id") == request["id"]:
-                    result: dict[str, Any] = told["result"]
+                reply: dict[str, Any] = json.loads(process.stdout.readline())  # type: ignore[union-attr]
+                if reply.get("id") == request["id"]:
+                    result: dict[str, Any] = reply["result"]
                     return result
 
-        begun = ask("tools/call", name="slow", arguments={"seconds": 0.2})
-        assert until(lambda: ask("tasks/get", taskId=begun["taskId"])["status"] == "completed")
-        ended = ask("tasks/get", taskId=begun["taskId"])
+        task = ask("tools/call", name="slow", arguments={"seconds": 0.2})
+        assert until(lambda: ask("tasks/get", taskId=task["taskId"])["status"] == "completed")
+        ended = ask("tasks/get", taskId=task["taskId"])
         process.stdin.close()
 
-    assert begun["resultType"] == "task"
+    assert task["resultType"] == "task"
     assert ended["result"]["content"][0]["text"] == "after 0.2"
 
 
 @pytest.mark.anyio
 async def test_official_python_client_runs_tasks(ask: Asking) -> None:
 
-    async def answer(asked: str, *_: Any) -> dict[str, str]:
-        return {"dish": asked}
+    async def answer(question: str, *_: Any) -> dict[str, str]:
+        return {"dish": question}
 
     async with Client(ask.url, mode=VERSION, elicitation_handler=answer) as client:
         slow = await client.call_tool("slow", {"seconds": 0.2})
@@ -341,17 +341,17 @@ def test_official_typescript_client_runs_tasks(ask: Asking) -> None:
     )
 
     assert ran.returncode == 0, ran.stderr
-    told = json.loads(ran.stdout)
-    assert told["slow"] == {
+    report = json.loads(ran.stdout)
+    assert report["slow"] == {
         "outcome": "completed",
         "task": "completed",
         "said": "half of it",
         "text": "after 0.2",
     }
-    assert told["asks"]["text"] == "one soup, asked: Which dish?"
-    assert "not today" in told["fails"]["text"]
-    assert told["plain"] == {"outcome": "completed", "text": "plain"}
-    assert told["cancelled"] == "cancelled"
+    assert report["asks"]["text"] == "one soup, asked: Which dish?"
+    assert "not today" in report["fails"]["text"]
+    assert report["plain"] == {"outcome": "completed", "text": "plain"}
+    assert report["cancelled"] == "cancelled"
 
 
 def test_file_with_own_task_engine_served_normally(serve_http: Callable[..., str], folder: Path) -> None:
@@ -368,8 +368,8 @@ def test_file_with_own_task_engine_served_normally(serve_http: Callable[..., str
     )
     ask = Asking(serve_http(file))
 
-    begun = ask("tools/call", name="soon", arguments={})["result"]
-    assert until(lambda: ask.task(begun["taskId"])["status"] == "completed")
+    task = ask("tools/call", name="soon", arguments={})["result"]
+    assert until(lambda: ask.task(task["taskId"])["status"] == "completed")
 
-    assert ask.task(begun["taskId"])["result"]["content"][0]["text"] == "soon"
+    assert ask.task(task["taskId"])["result"]["content"][0]["text"] == "soon"
     assert ask("tools/call", name="soon", arguments={}, knows=False)["result"]["content"][0]["text"] == "soon"

@@ -55,13 +55,13 @@ def server_in(
     log = Path(environment["RUNNER_STATE_DIR"]).parent / "log.txt"
     command = [sys.executable, "-m", "runner", "serve", str(TOOLS / "hungry.py"), *arguments]
     enter = 'echo $$ > "$0/cgroup.procs" && exec "$@"'
-    with log.open("w") as kept:
+    with log.open("w") as file:
         process = subprocess.Popen(
             ["sh", "-c", enter, str(group), *command, "--transport", "http", "--port", "0"],
             env={**environment, "RUNNER_LOG_FORMAT": "json"},
             cwd=ROOT,
             stdin=subprocess.DEVNULL,
-            stderr=kept,
+            stderr=file,
             text=True,
         )
     try:
@@ -77,8 +77,8 @@ def server_in(
 async def eaten(url: str, mib: int) -> tuple[str | None, str]:
     async with Client(url) as client:
         result = await client.call_tool("eats", {"mib": mib, "hold_s": 1}, raise_on_error=False)
-    (said,) = [block.text for block in result.content if block.type == "text"]
-    return json.loads(said).get("meta_data", {}).get("error_code"), said
+    (message,) = [block.text for block in result.content if block.type == "text"]
+    return json.loads(message).get("meta_data", {}).get("error_code"), message
 
 
 @pytest.mark.parametrize("tier", ["process", "namespace"])
@@ -98,9 +98,9 @@ async def test_low_memory_server_survives_hungry_calls(environment: dict[str, st
         assert process.poll() is None
         assert [each.data for each in honest] == [n * n for n in range(20)]
         assert {code for code, _ in ends} == {"E_RESOURCE_LIMIT"}
-        for _, said in ends:
-            assert f'"value":{limit}' in said
-            assert "server_memory_bytes" in said
+        for _, message in ends:
+            assert f'"value":{limit}' in message
+            assert "server_memory_bytes" in message
         assert int(host) < 300
         async with httpx2.AsyncClient() as http:
             ready = await http.get(url.replace("/mcp", "/readyz"))

@@ -211,7 +211,7 @@ async def test_tool_list_changes_when_listed_files_change(version: str, serve: C
 
     async with speaking(version) as mode, mcp.Client(served.url, mode=mode, message_handler=hear) as client:
         before = await descriptions_of(client)
-        async with heard_of(client, version, changed):
+        async with notify_changes(client, version, changed):
             await upload(served, "late.csv")
             async with asyncio.timeout(60):
                 await changed.wait()
@@ -228,15 +228,15 @@ async def descriptions_of(client: mcp.Client) -> dict[str, str]:
 
 
 @asynccontextmanager
-async def heard_of(client: Any, version: str, changed: asyncio.Event) -> AsyncIterator[None]:
+async def notify_changes(client: Any, version: str, changed: asyncio.Event) -> AsyncIterator[None]:
     """Listen for changed lists of tools: by a stream in the later era, on the connection before it."""
     if version < NEWEST:
         yield
         return
-    async with listen(client.session, tools_list_changed=True) as heard:
+    async with listen(client.session, tools_list_changed=True) as changes:
 
         async def note() -> None:
-            async for _event in heard:
+            async for _event in changes:
                 changed.set()
 
         noting = asyncio.create_task(note())

@@ -60,7 +60,7 @@ def test_flag_alone_opens_nothing_on_this_machine(run: Any, port: int) -> None:
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["--allow-net=http://a.example"], "is no destination"),
+        (["--allow-net=http://a.example"], "is not a destination"),
         (["--allow-env=A=B"], "give names alone"),
         (["--allow-run=no-such-program"], "there is no program no-such-program"),
         (["--allow-run=git", "--deny-run"], "give one of them"),

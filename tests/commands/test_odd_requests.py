@@ -23,7 +23,7 @@ TARGETS: dict[str, list[str | Path]] = {
 }
 LEFT = "client disconnected during request"
 NO_MESSAGE = "invalid message line"
-# A member of params that has to be an object, and is none, in requests of every kind.
+# A member of params that has to be an object and is not, in requests of every kind.
 ODD_META: list[tuple[str, dict[str, Any]]] = [
     ("tools/call", {"name": "echo", "arguments": {}}),
     ("tools/list", {}),
@@ -142,13 +142,13 @@ def test_upstream_invalid_message_logs_one_line(
 ) -> None:
     client = speaks("proxy", *TARGETS["proxy"])
 
-    said = {tool: client.asks(plain(tool)) for tool in ("no_messages", "odd_questions", "odd_answer")}
+    replies = {tool: client.asks(plain(tool)) for tool in ("no_messages", "odd_questions", "odd_answer")}
     after = client.asks(plain("echo", {"value": "after"}))
 
-    assert "fine" in json.dumps(said["no_messages"]["result"])
-    answers = json.loads(said["odd_questions"]["result"]["content"][0]["text"])
+    assert "fine" in json.dumps(replies["no_messages"]["result"])
+    answers = json.loads(replies["odd_questions"]["result"]["content"][0]["text"])
     assert {answer["error"]["code"] for answer in answers} == {-32602}
-    assert "E_CRASHED" in json.dumps(said["odd_answer"])
+    assert "E_CRASHED" in json.dumps(replies["odd_answer"])
     assert "after" in json.dumps(after["result"])
     assert client.started.says(NO_MESSAGE)
     assert client.started.tracebacks == []
@@ -188,10 +188,10 @@ def test_stranger_requests_and_cut_uploads_log_one_line(
     upgrade = f"GET /mcp HTTP/1.1\r\nhost: {host}:{port}\r\nconnection: upgrade\r\nupgrade: websocket\r\n\r\n"
     upload = f"PUT /api/files?filename=a HTTP/1.1\r\nhost: {host}:{port}\r\ncontent-length: 1000\r\n\r\nhalf"
     answers = []
-    for said in (upgrade, "no request at all\r\n\r\n"):
+    for data in (upgrade, "no request at all\r\n\r\n"):
         for _ in range(10):
             with socket.create_connection((host, int(port))) as connection:
-                connection.sendall(said.encode())
+                connection.sendall(data.encode())
                 answers.append(connection.recv(12))
 
     with socket.create_connection((host, int(port))) as connection:

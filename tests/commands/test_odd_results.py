@@ -194,8 +194,8 @@ def front_of(way: str, version: str, folder: Path, node: _Lines) -> Iterator[Fro
         replies: dict[str, Any] = {}
         if version < "2026":
             about = {"name": "replay", "version": "1"}
-            given: dict[str, Any] = {"protocolVersion": version, "capabilities": {}, "clientInfo": about}
-            replies["initialize"] = server.answer(_request(version, "initialize", **given))["result"]
+            parameters: dict[str, Any] = {"protocolVersion": version, "capabilities": {}, "clientInfo": about}
+            replies["initialize"] = server.answer(_request(version, "initialize", **parameters))["result"]
             server.send({"jsonrpc": "2.0", "method": "notifications/initialized"})
         else:
             replies["server/discover"] = server.answer(_request(version, "server/discover"))["result"]

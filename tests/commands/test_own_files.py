@@ -102,10 +102,10 @@ def test_worker_reads_own_proc_files_never_those_of_others(
     }
 
 
-@pytest.mark.parametrize(("start", "is_told"), [("load", False), ("fork", True)])
-def test_library_denied_own_proc_files_gets_suggestion(run: Run, start: str, is_told: bool) -> None:
+@pytest.mark.parametrize(("start", "has_suggestion"), [("load", False), ("fork", True)])
+def test_library_denied_own_proc_files_gets_suggestion(run: Run, start: str, has_suggestion: bool) -> None:
     answer = run("process", 0, "memory", RUNNER_WORKER_START=start)
 
-    told = answer.get("meta_data", {})
-    assert told.get("error_code") == ("E_INVALID_PATH" if is_told else None), answer
-    assert ('worker_start = "load"' in told.get("details", {}).get("suggestion", "")) is is_told
+    metadata = answer.get("meta_data", {})
+    assert metadata.get("error_code") == ("E_INVALID_PATH" if has_suggestion else None), answer
+    assert ('worker_start = "load"' in metadata.get("details", {}).get("suggestion", "")) is has_suggestion

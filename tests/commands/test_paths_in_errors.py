@@ -158,10 +158,10 @@ class Place:
         own = {name: str(self.folder / name) for name in ("tools", "state", "store")}
         return {**own, "site": SITE, "ours": str(ROOT / "sandbox"), "homes": str(self.folder / "homes")}
 
-    def leaks(self, said: str) -> list[str]:
+    def leaks(self, text: str) -> list[str]:
         """Return what of ours a message names. A home below the folder of homes is the user's."""
         never = [path for name, path in self.paths.items() if name != "homes"]
-        return [path for path in (*never, "uids.json", ".toolcell-") if path in said]
+        return [path for path in (*never, "uids.json", ".toolcell-") if path in text]
 
     @property
     def environment(self) -> dict[str, str]:
@@ -221,12 +221,12 @@ async def called(url: str, tool: str, *, user: str = "ann", **arguments: Any) ->
         body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
         answer = await http.post(f"{url}/mcp", json=body, headers=headers)
     text = answer.text
-    said = json.loads(
+    fields = json.loads(
         next(line[6:] for line in text.splitlines() if line.startswith("data: {"))
         if text.startswith(("event", "data", ":"))
         else text
     )
-    return code_of(said["result"]), text
+    return code_of(fields["result"]), text
 
 
 def code_of(result: Any) -> str | None:
@@ -243,10 +243,10 @@ async def test_http_call_names_no_host_path_and_log_does(
         await called(url, tool)
     since = len(place.log)
 
-    found, said = await called(url, tool)
+    found, text = await called(url, tool)
 
     assert found == code
-    assert place.leaks(said) == []
+    assert place.leaks(text) == []
     assert named is None or place.logged(since, place.paths[named])
 
 
@@ -270,16 +270,16 @@ async def test_stdio_calls_name_no_host_path_and_log_does(
     over_stdio: tuple[Place, "Client[Any]"],
 ) -> None:
     place, client = over_stdio
-    codes, said = {}, ""
+    codes, text = {}, ""
     await client.call_tool_mcp("seldom", {})
     for tool, _code, _named in CALLS:
         result = await client.call_tool_mcp(tool, ARGUMENTS.get(tool, {}))
         dumped = result.model_dump(mode="json", by_alias=True)
-        codes[tool], said = code_of(dumped), said + json.dumps(dumped)
+        codes[tool], text = code_of(dumped), text + json.dumps(dumped)
 
     logged = place.folder / "log"
     assert codes == {tool: code for tool, code, _named in CALLS}
-    assert place.leaks(said) == []
+    assert place.leaks(text) == []
     for name in {named for _tool, _code, named in CALLS if named is not None}:
         assert until(partial(holds, logged, place.paths[name])), name
 
@@ -303,7 +303,7 @@ async def test_unloadable_tool_file_named_without_folder(place: Place, url: str)
     finally:
         place.tool_file.write_text(before)
 
-    assert [code for code, _said in answers] == ["E_TOOL"]
+    assert [code for code, _text in answers] == ["E_TOOL"]
     assert "cannot be loaded any more" in answers[0][1]
     assert place.leaks(answers[0][1]) == []
     assert place.logged(since, place.paths["tools"])
@@ -313,13 +313,13 @@ async def test_missing_homes_folder_named_by_setting(place: Place, url: str) -> 
     since, homes = len(place.log), place.folder / "homes"
     homes.rename(place.folder / "away")
     try:
-        code, said = await called(url, "at_home", user="carl")
+        code, text = await called(url, "at_home", user="carl")
     finally:
         (place.folder / "away").rename(homes)
 
     assert code == "E_ISOLATION"
-    assert "{homes}" in said
-    assert [*place.leaks(said), *([str(homes)] if str(homes) in said else [])] == []
+    assert "{homes}" in text
+    assert [*place.leaks(text), *([str(homes)] if str(homes) in text else [])] == []
     assert place.logged(since, str(homes))
 
 
@@ -331,37 +331,39 @@ async def test_unusable_state_folder_named_by_setting(
     with pytest.raises(CallError) as raised:
         Uids(settings.state_dir, settings.uids).of("ann")
 
-    said = OwnPaths.of(settings).told(raised.value.message)
+    message = OwnPaths.of(settings).told(raised.value.message)
 
-    assert said == "the state folder {state_dir} (setting `state_dir`) cannot be used: File exists"
+    assert message == "the state folder {state_dir} (setting `state_dir`) cannot be used: File exists"
     assert str(tmp_path / "state") in caplog.text + str(vars(caplog.records[0]))
 
 
 async def test_files_api_names_no_host_path(place: Place, url: str) -> None:
     headers = {"authorization": f"Bearer {token_of('ann')}"}
-    said = []
+    texts = []
     async with httpx2.AsyncClient(timeout=120, headers=headers, base_url=url) as http:
-        said.append(await http.get("/api/files/nothing"))
-        said.append(await http.post("/api/files", content=b"no form"))
-        said.append(await http.post("/api/files", content=b"{", headers={"content-type": "application/json"}))
+        texts.append(await http.get("/api/files/nothing"))
+        texts.append(await http.post("/api/files", content=b"no form"))
+        texts.append(
+            await http.post("/api/files", content=b"{", headers={"content-type": "application/json"})
+        )
         with damaged(place.folder / "store"):
-            said.append(await http.get("/api/files"))
+            texts.append(await http.get("/api/files"))
 
     # The last is answered: an index that is damaged is rebuilt.
-    assert all(answer.status_code >= 400 for answer in said[:3]), [answer.text for answer in said]
-    assert place.leaks("".join(answer.text for answer in said)) == []
+    assert all(answer.status_code >= 400 for answer in texts[:3]), [answer.text for answer in texts]
+    assert place.leaks("".join(answer.text for answer in texts)) == []
 
 
 @contextlib.contextmanager
 def damaged(store: Path) -> Iterator[None]:
     """Hold the index of a store damaged."""
-    kept = {file: file.read_bytes() for file in store.rglob("*.sqlite*") if file.is_file()}
-    kept |= {file: file.read_bytes() for file in store.rglob("*.db*") if file.is_file()}
-    assert kept, list(store.rglob("*"))
+    contents = {file: file.read_bytes() for file in store.rglob("*.sqlite*") if file.is_file()}
+    contents |= {file: file.read_bytes() for file in store.rglob("*.db*") if file.is_file()}
+    assert contents, list(store.rglob("*"))
     try:
-        for file in kept:
+        for file in contents:
             file.write_bytes(b"damaged" * 1000)
         yield
     finally:
-        for file, content in kept.items():
+        for file, content in contents.items():
             file.write_bytes(content)

@@ -76,9 +76,9 @@ class Place:
     def paths(self) -> list[str]:
         return [str(self.folder), str(ROOT), sys.prefix, ".toolcell-", "uids.json", "/records/"]
 
-    def leaks(self, said: str) -> list[str]:
+    def leaks(self, text: str) -> list[str]:
         """Return what of ours is named. A home of the user's own is the user's."""
-        own = re.sub(re.escape(str(self.disk / "homes")) + r"/(ann|bob|carl|dora|eve|fay)\b", "", said)
+        own = re.sub(re.escape(str(self.disk / "homes")) + r"/(ann|bob|carl|dora|eve|fay)\b", "", text)
         return [path for path in self.paths if path in own]
 
 
@@ -151,7 +151,7 @@ class Visitor:
 
     def everything(self) -> dict[str, str]:
         """Return what is said by every way in."""
-        said = {
+        texts = {
             "writes": self.call("writes"),
             "makes": self.call("makes"),
             "reads": self.call("reads", filename="kept.txt"),
@@ -173,8 +173,8 @@ class Visitor:
             ("GET", "/nowhere"),
         ):
             content = os.urandom(20_000) if "filename" in path else None
-            said[f"{method} {path}"] = self.http.request(method, path, content=content).text
-        return said
+            texts[f"{method} {path}"] = self.http.request(method, path, content=content).text
+        return texts
 
 
 @contextlib.contextmanager
@@ -246,10 +246,10 @@ NAMED = {
 CODES = re.compile(r'error_code\\*":\s*\\*"(E_\w+)')
 
 
-def failures(said: Mapping[str, str]) -> dict[str, str | None]:
+def failures(texts: Mapping[str, str]) -> dict[str, str | None]:
     """Return the code of each error over MCP."""
     codes = {}
-    for way, answer in said.items():
+    for way, answer in texts.items():
         if '"isError":true' in answer.replace(" ", "") or '"error":{"code"' in answer.replace(" ", ""):
             found = CODES.search(answer)
             codes[way] = None if found is None else found[1]
@@ -263,19 +263,19 @@ def test_answers_name_no_host_path_and_errors_have_codes(fault: str, place: Plac
             ann.http.post("/api/files?filename=kept.txt", content=b"kept")
             before = ann.everything()
         since = len(place.log)
-        said: dict[str, str] = {}
+        texts: dict[str, str] = {}
         with FAULTS[fault](place):
             for user in ("ann", "bob"):
                 with visitor(place, user) as who:
-                    said |= {f"{user}: {way}": answer for way, answer in who.everything().items()}
+                    texts |= {f"{user}: {way}": answer for way, answer in who.everything().items()}
         named = NAMED.get(fault)
         is_logged = named is None or until(lambda: str(place.folder / named) in place.log[since:])
 
     assert failures(before) == {}
-    codes = failures(said)
+    codes = failures(texts)
     assert codes
     assert [way for way, code in codes.items() if code in (None, "E_INTERNAL")] == []
-    assert {way: found for way, answer in said.items() if (found := place.leaks(answer))} == {}
+    assert {way: found for way, answer in texts.items() if (found := place.leaks(answer))} == {}
     assert is_logged, place.log[since:]
     assert "Traceback" not in place.log[since:]
 
@@ -284,11 +284,11 @@ def test_full_queue_error_names_no_host_path(place: Place) -> None:
     narrow = {f"RUNNER_MAX_{name}": "1" for name in ("CALLS", "QUEUE", "QUEUE_PER_USER")}
     with served(place, **narrow), contextlib.ExitStack() as stack, ThreadPoolExecutor() as threads:
         who = [stack.enter_context(visitor(place, user)) for user in ("ann", "bob")]
-        asked = [threads.submit(each.call, "waits") for each in who for _ in range(3)]
-        said = " ".join(each.result() for each in asked)
+        futures = [threads.submit(each.call, "waits") for each in who for _ in range(3)]
+        text = " ".join(each.result() for each in futures)
 
-    assert "E_BUSY" in said
-    assert place.leaks(said) == []
+    assert "E_BUSY" in text
+    assert place.leaks(text) == []
 
 
 def test_failed_reload_reported_to_author_without_folder(place: Place) -> None:
@@ -296,9 +296,9 @@ def test_failed_reload_reported_to_author_without_folder(place: Place) -> None:
         with ann.http.stream("GET", "/events") as events:
             lines = events.iter_lines()
             with broken(place):
-                said = next(line for line in lines if "something is wrong" in line)
+                message = next(line for line in lines if "something is wrong" in line)
         logged = place.log
 
-    assert "{tool_folder}/faulty.py" in said
-    assert place.leaks(said) == []
+    assert "{tool_folder}/faulty.py" in message
+    assert place.leaks(message) == []
     assert str(place.tool_file) in logged

@@ -122,8 +122,10 @@ def configure(folder: Path, *, most: int = 1, port: int = 0, users: Sequence[str
 def serving(folder: Path, environment: dict[str, str]) -> Iterator[tuple[str, "subprocess.Popen[str]"]]:
     (folder / "reloaded.py").write_text(TOOL)
     # The user of the tests is one of their own; here tokens say who calls.
-    told = {name: value for name, value in environment.items() if name not in ("RUNNER_USER", "RUNNER_PORT")}
-    with started(folder, told, ["serve", "--transport", "http", "reloaded.py"]) as found:
+    variables = {
+        name: value for name, value in environment.items() if name not in ("RUNNER_USER", "RUNNER_PORT")
+    }
+    with started(folder, variables, ["serve", "--transport", "http", "reloaded.py"]) as found:
         yield found
 
 
@@ -155,19 +157,19 @@ async def test_reload_applies_to_next_call_and_drains_calls_in_flight(
     run: Run, environment: dict[str, str], folder: Path
 ) -> None:
     configure(folder, key="first-value")
-    begun = asyncio.Event()
+    started = asyncio.Event()
 
     async def progress(*_: object) -> None:
-        begun.set()
+        started.set()
 
     with serving(folder, environment) as (url, _process):
         async with client(url, ANN, progress_handler=progress) as ann:
             first = (await ann.call_tool("key_length")).data
             assert await status(url, BOB) == 401
             under_way = asyncio.create_task(ann.call_tool("takes", {"seconds": 8}))
-            await begun.wait()
+            await started.wait()
             configure(folder, most=5, port=1, users=(BOB,), key="the-second-value")
-            told = await asyncio.to_thread(run, "reload", "--json")
+            report = await asyncio.to_thread(run, "reload", "--json")
             # One at a time until now: the limit was raised while one runs.
             async with client(url, BOB) as bob:
                 second = (await bob.call_tool("key_length")).data
@@ -178,8 +180,8 @@ async def test_reload_applies_to_next_call_and_drains_calls_in_flight(
     assert (first, second, done) == (11, 16, "done")
     assert still_running
     assert no_more == 401
-    (one,) = told.json
-    assert told.status == 0
+    (one,) = report.json
+    assert report.status == 0
     assert one["error"] is None
     assert one["changed"] == [
         "max_calls_per_user = 5, was 1",
@@ -187,14 +189,14 @@ async def test_reload_applies_to_next_call_and_drains_calls_in_flight(
         "tokens: 1 new, 1 gone, 0 of another user",
     ]
     assert one["restart"] == ["port = 1, was 0"]
-    assert "second-value" not in told.out
+    assert "second-value" not in report.out
 
 
 def limit(folder: Path, **limits: int) -> None:
     configure(folder, key="first-value")
     config = folder / "runner.toml"
-    said = "".join(f"{name} = {value}\n" for name, value in limits.items())
-    write(config, said + config.read_text().replace("max_calls_per_user = 1\n", "max_calls_per_user = 5\n"))
+    lines = "".join(f"{name} = {value}\n" for name, value in limits.items())
+    write(config, lines + config.read_text().replace("max_calls_per_user = 1\n", "max_calls_per_user = 5\n"))
 
 
 async def code_of(client: "Client[Any]", tool: str, **arguments: Any) -> str | None:
@@ -211,10 +213,10 @@ async def test_call_limits_raised_and_lowered_during_call(
 ) -> None:
     low = {"memory_mb": 200, "max_home_bytes": 1_000_000, "max_user_bytes": 1_000_000}
     high = {"memory_mb": 400, "max_home_bytes": 9_000_000, "max_user_bytes": 9_000_000}
-    begun = asyncio.Event()
+    started = asyncio.Event()
 
     async def progress(*_: object) -> None:
-        begun.set()
+        started.set()
 
     async def seen(ann: "Client[Any]", *, size: int = 2_000_000, lasts_s: float = 30) -> list[str | None]:
         return [
@@ -228,9 +230,9 @@ async def test_call_limits_raised_and_lowered_during_call(
         async with client(url, ANN, progress_handler=progress) as ann:
             before = await seen(ann)
             under_way = asyncio.create_task(ann.call_tool("takes_until", {"name": "go-on"}))
-            await begun.wait()
+            await started.wait()
             limit(folder, **high)
-            told = await asyncio.to_thread(run, "reload", "--json")
+            report = await asyncio.to_thread(run, "reload", "--json")
             beside = await code_of(ann, "takes_memory", mib=250)
             still_running = not under_way.done()
             Path("/tmp/user-a-of-reload/go-on").touch()
@@ -238,13 +240,13 @@ async def test_call_limits_raised_and_lowered_during_call(
             raised = await seen(ann, lasts_s=0)
             limit(folder, **{**high, "max_user_bytes": 1_000_000})
             await asyncio.to_thread(run, "reload")
-            kept_less = await ann.call_tool("writes", {"size": 2_000_001, "seconds": 0}, raise_on_error=False)
+            denied = await ann.call_tool("writes", {"size": 2_000_001, "seconds": 0}, raise_on_error=False)
             limit(folder, **low)
             await asyncio.to_thread(run, "reload")
             # A home that is above its limit may stay as full as it is.
             lowered = await seen(ann, size=4_000_000)
 
-    (one,) = told.json
+    (one,) = report.json
     assert set(one["changed"]) == {
         "memory_mb = 400, was 200",
         "max_home_bytes = 9000000, was 1000000",
@@ -255,7 +257,7 @@ async def test_call_limits_raised_and_lowered_during_call(
     assert raised == [None, None]
     assert (beside, still_running) == (None, True)
     assert done == "done"
-    assert "quota_exceeded" in json.dumps([kept_less.structured_content, kept_less.meta])
+    assert "quota_exceeded" in json.dumps([denied.structured_content, denied.meta])
 
 
 async def test_reload_of_broken_file_only_lowers_limits(
@@ -268,7 +270,7 @@ async def test_reload_of_broken_file_only_lowers_limits(
             tool = folder / "reloaded.py"
             tool.write_text("broken =\n")
             limit(folder, memory_mb=100)
-            told = await asyncio.to_thread(run, "reload", "--json")
+            report = await asyncio.to_thread(run, "reload", "--json")
             over = await code_of(ann, "takes_memory", mib=200)
             within = await code_of(ann, "takes_memory", mib=20)
 
@@ -280,7 +282,7 @@ async def test_reload_of_broken_file_only_lowers_limits(
             while (raised := await code_of(ann, "takes_memory", mib=350)) and time.monotonic() < deadline:
                 await asyncio.sleep(1)
 
-    (one,) = told.json
+    (one,) = report.json
     assert one["changed"] == ["memory_mb = 100, was 300"]
     assert (over, within) == ("E_MEMORY", None)
     assert raised is None
@@ -292,17 +294,17 @@ async def test_reload_applies_upstream_limits_at_next_start(
     (folder / "behind.py").write_text(BEHIND)
     write(folder / "runner.toml", "memory_mb = 200\nport = 0\n")
     words = ["proxy", "--transport", "http", "--", sys.executable, "behind.py"]
-    told_of = {name: value for name, value in environment.items() if name != "RUNNER_PORT"}
-    with started(folder, told_of, words) as (url, process):
+    variables = {name: value for name, value in environment.items() if name != "RUNNER_PORT"}
+    with started(folder, variables, words) as (url, process):
         async with Client(url) as caller:
             before = (await caller.call_tool("most_memory")).data
             write(folder / "runner.toml", "memory_mb = 300\nport = 0\n")
-            told = await asyncio.to_thread(run, "reload", "--json", "--pid", str(process.pid))
+            report = await asyncio.to_thread(run, "reload", "--json", "--pid", str(process.pid))
             with contextlib.suppress(ToolError):
                 await caller.call_tool("end")
             after = (await caller.call_tool("most_memory")).data
 
-    (one,) = told.json
+    (one,) = report.json
     assert one["changed"] == ["memory_mb = 300, was 200"]
     assert before // (1 << 20) < 300 < after // (1 << 20)
 

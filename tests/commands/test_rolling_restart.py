@@ -151,9 +151,9 @@ async def caller(url: str, first: int, stop: asyncio.Event, answers: "Counter[st
             assert "try again" in str(result.content)
             answers["told to try again"] += 1
             await asyncio.sleep(0.2)
-        said = result.structured_content or {}
-        assert said["number"] == number
-        answers[said["server"]] += 1
+        result_fields = result.structured_content or {}
+        assert result_fields["number"] == number
+        answers[result_fields["server"]] += 1
     return (number - first) // _CALLERS
 
 
@@ -188,7 +188,7 @@ async def test_no_call_lost_while_two_servers_restart(environment: dict[str, str
             process.kill()
             process.communicate()
 
-    answered = sum(count for said, count in answers.items() if said != "told to try again")
+    answered = sum(count for message, count in answers.items() if message != "told to try again")
     assert made == answered
     assert answers["new one"] > 0
     assert answers["new two"] > 0

@@ -30,7 +30,7 @@ def serve(serve_http: Callable[..., str]) -> Callable[..., Client[Any]]:
     return client
 
 
-async def told(client: Client[Any], tool: str, **arguments: Any) -> dict[str, Any]:
+async def result_of(client: Client[Any], tool: str, **arguments: Any) -> dict[str, Any]:
     """Call a tool; return its contract value."""
     result = await client.call_tool(tool, arguments)
     assert isinstance(result.structured_content, dict)
@@ -52,13 +52,13 @@ def put(run: Callable[..., Ran], file: Path) -> None:
 
 async def test_sample_draft_deferred_then_finished_by_name(serve: Any) -> None:
     async with serve("drafts") as client:
-        begun = await told(client, "draft", title="Spring sale")
-        finished = await told(client, "finish", filename="Spring sale.md", text="Ten percent off.")
+        draft = await result_of(client, "draft", title="Spring sale")
+        finished = await result_of(client, "finish", filename="Spring sale.md", text="Ten percent off.")
         [letter] = finished["artifacts"]
         written = await content(client, letter)
 
-    assert begun["results"] == {"draft": "Spring sale.md"}
-    assert begun["deferred_artifacts"][0]["reason"] == "needs_editing"
+    assert draft["results"] == {"draft": "Spring sale.md"}
+    assert draft["deferred_artifacts"][0]["reason"] == "needs_editing"
     assert written == b"# Spring sale\n\nTen percent off.\n"
 
 
@@ -80,7 +80,7 @@ async def test_sample_links_fetch_files_and_resource_link_is_read(
 ) -> None:
     put(run, SALES)
     async with serve("links") as client:
-        fetched = await told(client, "digests", file_names=["sales.csv"])
+        fetched = await result_of(client, "digests", file_names=["sales.csv"])
         manual = await client.call_tool("manual", {})
         [link] = [block for block in manual.content if block.type == "resource_link"]
         [page] = await client.read_resource(link.uri)
@@ -93,15 +93,15 @@ async def test_sample_links_fetch_files_and_resource_link_is_read(
 
 async def test_sample_transformer_shortens_text_and_keeps_table_file(serve: Any) -> None:
     async with serve("transformer") as client:
-        said = await client.call_tool("stock", {"rows": 20_000})
-        left = await told(client, "articles", rows=20_000)
-        table = said.structured_content["results"]["table"]
-        kept = await content(client, {"uri": f"artifact://{table['id']}"})
+        result = await client.call_tool("stock", {"rows": 20_000})
+        left = await result_of(client, "articles", rows=20_000)
+        table = result.structured_content["results"]["table"]
+        table_text = await content(client, {"uri": f"artifact://{table['id']}"})
 
     assert left["results"] == {"articles": 20_000}
-    assert said.structured_content["results"]["begins"] == ["article,pieces", "A00000,0", "A00001,1"]
-    assert len(said.content[0].text) < 1_000
-    assert len(kept.splitlines()) == 20_001
+    assert result.structured_content["results"]["begins"] == ["article,pieces", "A00000,0", "A00001,1"]
+    assert len(result.content[0].text) < 1_000
+    assert len(table_text.splitlines()) == 20_001
 
 
 async def test_sample_large_results_short_for_model_complete_in_files(serve: Any) -> None:
@@ -137,8 +137,8 @@ async def test_sample_data_frame_becomes_parquet_and_report(serve: Any, run: Cal
     """The examples of document 001. Source: S1-58, S1-107 to S1-109 and S1-112."""
     put(run, SALES)
     async with serve("data_frames") as client:
-        parquet = await told(client, "process_data", filename="sales.csv")
-        report = await told(client, "analyze_dataset", filename="sales.csv")
+        parquet = await result_of(client, "process_data", filename="sales.csv")
+        report = await result_of(client, "analyze_dataset", filename="sales.csv")
         frame = pd.read_parquet(io.BytesIO(await content(client, parquet["artifacts"][0])))
         page = await content(client, report["artifacts"][0])
 

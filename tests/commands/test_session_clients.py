@@ -51,17 +51,17 @@ def test_typescript_sdk_served_in_session(
     )
 
     assert ran.returncode == 0, ran.stderr[-3000:]
-    heard = json.loads(ran.stdout)
-    assert heard["echo"] == {"text": "ümläut", "number": 1.5}
-    assert heard["together"] == [{"results": number} for number in ("a", "b", "c")]
+    report = json.loads(ran.stdout)
+    assert report["echo"] == {"text": "ümläut", "number": 1.5}
+    assert report["together"] == [{"results": number} for number in ("a", "b", "c")]
     # This client forgets whom a step concerns once it has read the answer, also if both came in one piece.
-    assert heard["steps"] == [0, 1, 2][: len(heard["steps"])]
-    assert heard["logged"] == ["a message"] * 3 + ["asked"]
-    assert heard["asked"] == ["How many?", "Is that much?"]
-    assert heard["wonders"] == {"result": "yes yes"}
-    assert heard["fails"]
-    assert heard["cancelled"]
-    assert heard["after"] == {"results": "after"}
+    assert report["steps"] == [0, 1, 2][: len(report["steps"])]
+    assert report["logged"] == ["a message"] * 3 + ["asked"]
+    assert report["asked"] == ["How many?", "Is that much?"]
+    assert report["wonders"] == {"result": "yes yes"}
+    assert report["fails"]
+    assert report["cancelled"]
+    assert report["after"] == {"results": "after"}
 
 
 @pytest.fixture
@@ -87,15 +87,15 @@ async def test_fastmcp_client_served_in_session(
 ) -> None:
     steps: list[float] = []
 
-    async def heard(progress: float, _total: float | None, _message: str | None) -> None:
+    async def note_progress(progress: float, _total: float | None, _message: str | None) -> None:
         steps.append(progress)
 
     async def agreed(_message: str, kind: Any, _params: Any, _context: Any) -> Any:
         return ElicitResult(action="accept", content={"value": "yes"})
 
     async with Client(target, mode="legacy", elicitation_handler=agreed) as client:
-        said = await client.call_tool("echo", {"value": "ümläut"})
-        await client.call_tool("steps", {"count": 2}, progress_handler=heard)
+        result = await client.call_tool("echo", {"value": "ümläut"})
+        await client.call_tool("steps", {"count": 2}, progress_handler=note_progress)
         agreed_to = await client.call_tool("wonders")
         with pytest.raises(MCPError):
             await client.call_tool("told", {"mark": "by-python"}, timeout=0.5)
@@ -104,7 +104,7 @@ async def test_fastmcp_client_served_in_session(
 
     assert session is not None
     assert session.protocol_version == version
-    assert said.content[0].text == "ümläut"
+    assert result.content[0].text == "ümläut"
     assert steps == [0, 1]
     assert agreed_to.structured_content == {"result": "yes yes"}
     assert after.content[0].text == "after"
@@ -115,14 +115,14 @@ async def test_fastmcp_client_served_in_session(
 async def test_kept_worker_sends_each_call_questions_to_its_client(
     transport: str, version: str, target: str | StdioTransport
 ) -> None:
-    asked: list[str] = []
+    requests: list[str] = []
 
     async def agreed(message: str, _kind: Any, _params: Any, _context: Any) -> Any:
-        asked.append(message)
-        return ElicitResult(action="accept", content={"value": f"{len(asked)} more"})
+        requests.append(message)
+        return ElicitResult(action="accept", content={"value": f"{len(requests)} more"})
 
     async def written(messages: Any, _params: Any, _context: Any) -> str:
-        asked.append("model")
+        requests.append("model")
         return f"wrote {messages[0].content.text}"
 
     async with Client(target, mode="legacy", elicitation_handler=agreed, sampling_handler=written) as client:
@@ -131,8 +131,10 @@ async def test_kept_worker_sends_each_call_questions_to_its_client(
 
     assert session is not None
     assert session.protocol_version == version
-    told = [each.structured_content for each in called]
-    assert [each["calls"] for each in told] == [1, 2, 3]
+    replies = [each.structured_content for each in called]
+    assert [each["calls"] for each in replies] == [1, 2, 3]
     assert [each.meta["toolcell/isolation"]["worker"] for each in called] == ["fresh", "kept", "kept"]
-    assert [each["drawn"] for each in told] == [["wrote one", f"wrote {number} more"] for number in (2, 5, 8)]
-    assert asked == ["model", "More?", "model"] * 3
+    assert [each["drawn"] for each in replies] == [
+        ["wrote one", f"wrote {number} more"] for number in (2, 5, 8)
+    ]
+    assert requests == ["model", "More?", "model"] * 3

@@ -106,14 +106,16 @@ def test_doctor_repairs_store_and_names_losses(tmp_path: Path) -> None:
             path.unlink()
     (tmp_path / "store/users/alice/incoming/left").write_text("12345")
 
-    mended = runner("doctor", "--repair", "--json")
+    repaired = runner("doctor", "--repair", "--json")
     text = runner("doctor", "--repair").stdout
 
-    lines = {line["name"]: line for line in json.loads(mended.stdout)["lines"] if line["section"] == "store"}
+    lines = {
+        line["name"]: line for line in json.loads(repaired.stdout)["lines"] if line["section"] == "store"
+    }
     assert [line for line in sound["lines"] if line["name"] == "damaged"] == []
     assert lines["left over"]["detail"] == "1 removed, 5 bytes"
     assert lines["damaged"]["detail"] == "'lost.txt' in users/alice: its bytes are missing"
-    assert (lines["damaged"]["level"], mended.returncode) == ("missing", 1)
+    assert (lines["damaged"]["level"], repaired.returncode) == ("missing", 1)
     assert "0 removed, 0 bytes" in text
     assert "runner files rm" in text
     (tmp_path / "store/users/alice/records/all/files/lost.txt").write_text("torn")

@@ -41,11 +41,11 @@ async def inside(toolset: Toolset, user: str, name: str) -> Any:
 
 async def test_concurrent_calls_served_by_one_process(toolset: Toolset, tmp_path: Path) -> None:
     with somebody() as user:
-        met = await asyncio.gather(
+        results = await asyncio.gather(
             *(value(toolset, user, "meet", name=name, others=4) for name in ("a", "b", "c", "d"))
         )
-        assert met == [{"pid": met[0]["pid"], "met": ["a", "b", "c", "d"]}] * 4
-        assert await value(toolset, user, "alone") != met[0]["pid"]
+        assert results == [{"pid": results[0]["pid"], "met": ["a", "b", "c", "d"]}] * 4
+        assert await value(toolset, user, "alone") != results[0]["pid"]
     async with open_toolset(FILE, tmp_path, worker_reuse="user") as apart:
         with somebody() as user:
             missed = [value(apart, user, "meet", name=name, others=2, patience_s=2) for name in ("a", "b")]

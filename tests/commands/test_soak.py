@@ -118,9 +118,9 @@ def test_grown_host_reported(changes: dict[str, object], word: str | None) -> No
     values = {name: getattr(QUIET, name) for name in QUIET.__slots__}
     end = Measured(**{**values, **changes})
 
-    said = disturbed_or_grown(Count(done=20_000), QUIET, end, late=1.02)
+    problems = disturbed_or_grown(Count(done=20_000), QUIET, end, late=1.02)
 
-    assert [word is not None and word in line for line in said] == ([True] if word else [])
+    assert [word is not None and word in line for line in problems] == ([True] if word else [])
 
 
 @pytest.mark.parametrize(("second_half", "is_a_fault"), [([108.0] * 10, False), (range(104, 114), True)])

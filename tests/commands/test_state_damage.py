@@ -120,13 +120,13 @@ class Server:
     Attributes:
         folder: Where all of it lies.
         base: Its address, once it runs.
-        said: What it said until it served.
+        log: Its output until it served.
     """
 
     folder: Path
     user: str
     base: str = ""
-    said: str = ""
+    log: str = ""
 
     @property
     def state(self) -> Path:
@@ -136,7 +136,7 @@ class Server:
     def running(self) -> Iterator["Server"]:
         process = self.started()
         try:
-            self.base, _, self.said = playground_address(process)
+            self.base, _, self.log = playground_address(process)
             yield self
         finally:
             stop(process)
@@ -178,28 +178,28 @@ class Server:
     def mcp(self, method: str, params: dict[str, Any], **headers: str) -> tuple[Any, dict[str, str]]:
         message = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
         accept = {"content_type": "application/json", "accept": "application/json, text/event-stream"}
-        _, text, told = self.ask("/mcp", json.dumps(message).encode(), **accept, **headers)
+        _, text, reply = self.ask("/mcp", json.dumps(message).encode(), **accept, **headers)
         lines = [line.removeprefix("data:") for line in text.splitlines() if '"id":1' in line]
-        return json.loads(lines[-1] if lines else text), told
+        return json.loads(lines[-1] if lines else text), reply
 
     def used(self) -> list[str]:
         """Work with it as a client and a browser do; return what did not go well."""
         hello = {"capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
-        _, told = self.mcp("initialize", {"protocolVersion": "2025-06-18", **hello})
-        session = {"mcp_session_id": told["mcp-session-id"]}
+        _, reply = self.mcp("initialize", {"protocolVersion": "2025-06-18", **hello})
+        session = {"mcp_session_id": reply["mcp-session-id"]}
         form = (
             b'--x\r\nContent-Disposition: form-data; name="file"; filename="in.txt"\r\n\r\nhello\r\n--x--\r\n'
         )
         put = self.ask("/api/files", form, content_type="multipart/form-data; boundary=x", **session)
         params = {"name": "read", "arguments": {"filename": "in.txt"}}
         called, _ = self.mcp("tools/call", params, **session)
-        begun = self.ask("/api/session", b" ", **session)
+        opening = self.ask("/api/session", b" ", **session)
         ready = self.ask("/readyz")
         result = called.get("result", {})
         good = {
             f"upload: {put}": put[0] == 201,
             f"call: {called}": "hello" in json.dumps(result) and not result.get("isError"),
-            f"session: {begun}": begun[0] == 201,
+            f"session: {opening}": opening[0] == 201,
             f"readiness: {ready}": ready[0] == 200,
         }
         return [what for what, is_good in good.items() if not is_good]
@@ -270,7 +270,7 @@ def test_server_starts_with_all_files_damaged(server: Server, damage: str) -> No
 
     apart = {path.name.partition(".damaged-")[0] for path in server.state.glob("*.damaged-*")}
     assert apart >= damaged
-    assert all(name in server.said for name in apart if name == "tokens.json")
+    assert all(name in server.log for name in apart if name == "tokens.json")
 
 
 def test_dangling_folder_link_named_and_dependents_refused(server: Server) -> None:
@@ -314,7 +314,7 @@ def test_server_on_full_disk_starts_or_names_need(server: Server, old: bool) -> 
         taken = fill(server.state)
         process = server.started()
         if old:
-            server.base, _, server.said = playground_address(process)
+            server.base, _, server.log = playground_address(process)
             ready = server.ask("/readyz")
             # What is known needs no room, and once there is some all is well.
             taken.unlink()
@@ -323,10 +323,10 @@ def test_server_on_full_disk_starts_or_names_need(server: Server, old: bool) -> 
             stop(process)
             assert (ready[0], is_well) == (503, True)
         else:
-            said = process.communicate(timeout=100)[1]
+            errors = process.communicate(timeout=100)[1]
             assert process.returncode != 0
-            assert "state_dir" in said
-            assert "Traceback" not in said
+            assert "state_dir" in errors
+            assert "Traceback" not in errors
 
 
 @pytest.mark.parametrize("damage", ["garbage", "a pipe"])
@@ -336,9 +336,9 @@ def test_proxy_starts_with_damaged_keys(server: Server, damage: str) -> None:
 
     process = server.started("proxy", "--", sys.executable, str(BEHIND))
     try:
-        server.base, _, said = playground_address(process)
+        server.base, _, log = playground_address(process)
         ready = server.ask("/readyz")
     finally:
         stop(process)
 
-    assert (ready[0], "set aside" in said) == (200, True)
+    assert (ready[0], "set aside" in log) == (200, True)

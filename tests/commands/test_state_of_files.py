@@ -35,7 +35,7 @@ async def test_files_each_keep_state_between_calls(tmp_path: Path) -> None:
             tools = sorted(toolset.catalog.tools)
             for tool in tools:
                 await call(toolset, user, tool, value=tool)
-            kept = [(await call(toolset, user, tool)).processed.value["results"] for tool in tools]
+            results = [(await call(toolset, user, tool)).processed.value["results"] for tool in tools]
 
     assert len(tools) == 2
-    assert kept == tools
+    assert results == tools

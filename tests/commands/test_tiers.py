@@ -214,22 +214,22 @@ def test_homes_for_all_tool_without_username_uses_own_home(anybody: tuple[Path, 
     with driving(anybody, tier) as usual:
         refused = usual.ask(usual.user, "keeps", text="not kept")
     with driving(anybody, tier, "homes_for=all") as driver:
-        kept = [
+        results = [
             driver.ask(name, "keeps", text=f"of {name}")["results"] for name in (driver.user, driver.other)
         ]
         owners = {uid_of(name) for name in (driver.user, driver.other)}
-        named = [driver.ask(driver.user, "who")["results"]["uid"][0], kept[0]["uid"]]
+        named = [driver.ask(driver.user, "who")["results"]["uid"][0], results[0]["uid"]]
         across = driver.tries(driver.user, f"read /tmp/{driver.other}/kept.txt")
 
     assert refused["meta_data"]["error_code"] == "E_INVALID_PATH"
-    assert [answer["text"] for answer in kept] == [f"of {driver.user}", f"of {driver.other}"]
-    assert [answer["folder"] for answer in kept] == [f"/tmp/{driver.user}", f"/tmp/{driver.other}"]
+    assert [answer["text"] for answer in results] == [f"of {driver.user}", f"of {driver.other}"]
+    assert [answer["folder"] for answer in results] == [f"/tmp/{driver.user}", f"/tmp/{driver.other}"]
     assert across in (["EACCES"], ["ENOENT"])
     assert named[0] == named[1]
     if tier == "process":
         assert owners == {os.geteuid()}
     else:
-        assert owners == {answer["uid"] for answer in kept}
+        assert owners == {answer["uid"] for answer in results}
         assert len(owners) == 2
         assert 0 not in owners
 
@@ -275,13 +275,13 @@ def test_files_go_in_and_out(driver: Driver) -> None:
 @pytest.mark.release
 def test_home_kept_between_tiers(run: Callable[..., Ran], process: Driver) -> None:
     user = f"{process.user}-k"
-    owners, said = [], []
+    owners, results = [], []
     for tier in ("process", "user", "namespace", "process"):
-        said.append(run(tier, "adds", user=user).json["results"])
+        results.append(run(tier, "adds", user=user).json["results"])
         owners.append(uid_of(user))
     shutil.rmtree(f"/tmp/{user}")
 
-    assert said == [1, 2, 3, 4]
+    assert results == [1, 2, 3, 4]
     assert owners[0] == owners[3] == os.geteuid()
     assert owners[1] == owners[2] != os.geteuid()
 

@@ -37,12 +37,12 @@ async def toolset(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Too
         yield it
 
 
-def told(completed: Completed) -> list[dict[str, Any]]:
+def listed_files(completed: Completed) -> list[dict[str, Any]]:
     """Return what a result says of files that were not returned."""
     return list(completed.processed.value.get("meta_data", {}).get("generated_files", []))
 
 
-async def kept(toolset: Toolset, user: str) -> dict[str, str]:
+async def stored_files(toolset: Toolset, user: str) -> dict[str, str]:
     """Return the contents of the user's files by name."""
     files = toolset.files(User(user))
     found = {}
@@ -56,8 +56,8 @@ async def test_unreturned_file_stored_and_listed(toolset: Toolset, user: str) ->
     """Source: S1-24 and S1-27."""
     completed = await call(toolset, user, "leaves_write", files={"out/report.csv": "a,b\n"})
 
-    [entry] = told(completed)
-    assert await kept(toolset, user) == {"report.csv": "a,b\n"}
+    [entry] = listed_files(completed)
+    assert await stored_files(toolset, user) == {"report.csv": "a,b\n"}
     uri = entry.pop("uri")
     assert entry == {
         "name": "report.csv", "file": "out/report.csv", "size": 4, "mime": "text/csv", "kept": True
@@ -70,8 +70,8 @@ async def test_returned_file_not_listed_again(toolset: Toolset, user: str) -> No
 
     completed = await call(toolset, user, "leaves_write", files=files, returned=["a.txt"])
 
-    assert [entry["name"] for entry in told(completed)] == ["b.txt"]
-    assert await kept(toolset, user) == {"a.txt": "returned", "b.txt": "not returned"}
+    assert [entry["name"] for entry in listed_files(completed)] == ["b.txt"]
+    assert await stored_files(toolset, user) == {"a.txt": "returned", "b.txt": "not returned"}
 
 
 async def test_next_call_does_not_list_files_of_previous_call(toolset: Toolset, user: str) -> None:
@@ -80,8 +80,8 @@ async def test_next_call_does_not_list_files_of_previous_call(toolset: Toolset, 
         wrote = await call(toolset, user, "leaves_write", files={name: "mine"}, returned=[name])
         nothing = await call(toolset, user, "leaves_nothing")
 
-        assert told(wrote) == []
-        assert told(nothing) == []
+        assert listed_files(wrote) == []
+        assert listed_files(nothing) == []
 
 
 async def test_plain_result_unchanged_and_its_file_stored(toolset: Toolset, user: str) -> None:
@@ -89,7 +89,7 @@ async def test_plain_result_unchanged_and_its_file_stored(toolset: Toolset, user
 
     assert completed.processed.value["results"] == "written"
     assert completed.processed.is_own
-    assert await kept(toolset, user) == {"notes.md": "plain"}
+    assert await stored_files(toolset, user) == {"notes.md": "plain"}
 
 
 @pytest.mark.parametrize(
@@ -103,16 +103,16 @@ async def test_non_output_file_left_alone(toolset: Toolset, user: str, name: str
     beside = await call(toolset, user, "leaves_write", files={"output.txt": "shown"})
     completed = await call(toolset, user, "leaves_write", files={name: "not shown"})
 
-    assert [entry["name"] for entry in told(beside)] == ["output.txt"]
-    assert told(completed) == []
-    assert await kept(toolset, user) == {"output.txt": "shown"}
+    assert [entry["name"] for entry in listed_files(beside)] == ["output.txt"]
+    assert listed_files(completed) == []
+    assert await stored_files(toolset, user) == {"output.txt": "shown"}
 
 
 async def test_file_changed_by_each_call_stored_once_as_current(toolset: Toolset, user: str) -> None:
     for number in range(3):
         await call(toolset, user, "leaves_write", files={"state.json": f"{number}"})
 
-    assert await kept(toolset, user) == {"state.json": "2"}
+    assert await stored_files(toolset, user) == {"state.json": "2"}
 
 
 async def test_unreturned_file_does_not_replace_users_own(toolset: Toolset, user: str) -> None:
@@ -120,7 +120,7 @@ async def test_unreturned_file_does_not_replace_users_own(toolset: Toolset, user
 
     await call(toolset, user, "leaves_write", files={"data.txt": "changed since"})
 
-    assert await kept(toolset, user) == {"data.txt": "returned", "data_2.txt": "changed since"}
+    assert await stored_files(toolset, user) == {"data.txt": "returned", "data_2.txt": "changed since"}
 
 
 async def test_renamed_file_found_under_new_name(toolset: Toolset, user: str) -> None:
@@ -128,7 +128,7 @@ async def test_renamed_file_found_under_new_name(toolset: Toolset, user: str) ->
 
     completed = await call(toolset, user, "leaves_renamed", old="first.txt", new="second.txt")
 
-    assert [entry["name"] for entry in told(completed)] == ["second.txt"]
+    assert [entry["name"] for entry in listed_files(completed)] == ["second.txt"]
 
 
 async def test_link_out_of_home_or_hard_link_not_read(toolset: Toolset, user: str, tmp_path: Path) -> None:
@@ -138,10 +138,10 @@ async def test_link_out_of_home_or_hard_link_not_read(toolset: Toolset, user: st
     completed = await call(toolset, user, "leaves_odd", outside=str(secret))
 
     assert completed.processed.value["results"] == "made"
-    assert {entry["name"]: entry["reason"] for entry in told(completed)} == {
+    assert {entry["name"]: entry["reason"] for entry in listed_files(completed)} == {
         "one.txt": "invalid_path", "two.txt": "invalid_path"
     }  # fmt: skip
-    assert await kept(toolset, user) == {}
+    assert await stored_files(toolset, user) == {}
 
 
 async def test_overlapping_calls_last_collects_complete_files_of_both(toolset: Toolset, user: str) -> None:
@@ -150,15 +150,15 @@ async def test_overlapping_calls_last_collects_complete_files_of_both(toolset: T
     assert await becomes(lambda: Path(f"/tmp/{user}/slow.txt").stat().st_size > 0)
 
     beside = await call(toolset, user, "leaves_look")
-    while_one_writes = await kept(toolset, user)
+    while_one_writes = await stored_files(toolset, user)
     go = await call(toolset, user, "leaves_go")
     last = await slow
 
-    assert told(beside) == []
+    assert listed_files(beside) == []
     assert while_one_writes == {}
-    listed = {entry["name"] for completed in (go, last) for entry in told(completed)}
+    listed = {entry["name"] for completed in (go, last) for entry in listed_files(completed)}
     assert listed == {"beside.txt", "look.txt", "slow.txt"}
-    assert await kept(toolset, user) == {
+    assert await stored_files(toolset, user) == {
         "beside.txt": "whole", "look.txt": "whole", "slow.txt": "first half, second half"
     }  # fmt: skip
 
@@ -185,8 +185,8 @@ async def test_file_locks_of_tool_do_not_block_host(
     assert len(looks) <= 2, looks
     Path(f"/tmp/{user}/.go").touch()
     last = await holding
-    assert told(beside) == []
-    assert [entry["name"] for entry in told(last)] == ["beside.txt"]
+    assert listed_files(beside) == []
+    assert [entry["name"] for entry in listed_files(last)] == ["beside.txt"]
 
 
 @pytest.mark.parametrize(
@@ -205,13 +205,13 @@ async def test_last_call_fails_keeps_files_of_others_not_its_own(tmp_path: Path,
             failed = await failing
 
             assert failed.processed.value["meta_data"]["error_code"] == code
-            assert told(beside) == []
-            assert [(entry["name"], entry["kept"]) for entry in told(failed)] == [("look.txt", True)]
-            assert await kept(toolset, user) == {"look.txt": "whole"}
+            assert listed_files(beside) == []
+            assert [(entry["name"], entry["kept"]) for entry in listed_files(failed)] == [("look.txt", True)]
+            assert await stored_files(toolset, user) == {"look.txt": "whole"}
             # The control: a call that fails alone has nothing to keep.
             alone = await call(toolset, user, "leaves_failing", how=how)
-            assert told(alone) == []
-            assert await kept(toolset, user) == {"look.txt": "whole"}
+            assert listed_files(alone) == []
+            assert await stored_files(toolset, user) == {"look.txt": "whole"}
 
 
 async def test_file_changed_by_failing_call_reported_not_kept(toolset: Toolset, user: str) -> None:
@@ -223,8 +223,10 @@ async def test_file_changed_by_failing_call_reported_not_kept(toolset: Toolset, 
     (home / ".go").touch()
     failed = await failing
 
-    assert [(entry["name"], entry["reason"]) for entry in told(failed)] == [("late.txt", "changed_meanwhile")]
-    assert await kept(toolset, user) == {}
+    assert [(entry["name"], entry["reason"]) for entry in listed_files(failed)] == [
+        ("late.txt", "changed_meanwhile")
+    ]
+    assert await stored_files(toolset, user) == {}
 
 
 async def test_last_call_with_ignored_files_keeps_those_of_others(toolset: Toolset, user: str) -> None:
@@ -236,22 +238,22 @@ async def test_last_call_with_ignored_files_keeps_those_of_others(toolset: Tools
     (home / ".go").touch()
     last = await ignored
 
-    assert [entry["name"] for entry in told(last)] == ["look.txt"]
-    assert await kept(toolset, user) == {"look.txt": "whole"}
+    assert [entry["name"] for entry in listed_files(last)] == ["look.txt"]
+    assert await stored_files(toolset, user) == {"look.txt": "whole"}
 
 
 async def test_files_beside_abandoned_call_collected_by_next_call(toolset: Toolset, user: str) -> None:
     home = Path(f"/tmp/{user}")
-    given_up = asyncio.create_task(call(toolset, user, "leaves_failing", how="hang"))
+    abandoned = asyncio.create_task(call(toolset, user, "leaves_failing", how="hang"))
     assert await becomes((home / "begun.lock").exists)
 
     await call(toolset, user, "leaves_look")
-    given_up.cancel()
-    await asyncio.wait({given_up})
+    abandoned.cancel()
+    await asyncio.wait({abandoned})
     following = await call(toolset, user, "leaves_nothing")
 
-    assert [entry["name"] for entry in told(following)] == ["look.txt"]
-    assert await kept(toolset, user) == {"look.txt": "whole"}
+    assert [entry["name"] for entry in listed_files(following)] == ["look.txt"]
+    assert await stored_files(toolset, user) == {"look.txt": "whole"}
 
 
 async def test_file_over_quota_reported_and_call_succeeds(tmp_path: Path) -> None:
@@ -263,9 +265,9 @@ async def test_file_over_quota_reported_and_call_succeeds(tmp_path: Path) -> Non
 
             assert completed.processed.value["results"] == 2
             assert "is_error" not in completed.processed.value["meta_data"]
-            reasons = {entry["name"]: entry.get("reason") for entry in told(completed)}
+            reasons = {entry["name"]: entry.get("reason") for entry in listed_files(completed)}
             assert reasons == {"large.txt": "quota_exceeded", "small.txt": None}
-            assert await kept(toolset, user) == {"small.txt": "x"}
+            assert await stored_files(toolset, user) == {"small.txt": "x"}
 
 
 async def test_quota_exceeded_keeps_earlier_version(tmp_path: Path) -> None:
@@ -274,8 +276,8 @@ async def test_quota_exceeded_keeps_earlier_version(tmp_path: Path) -> None:
             for text in ("first", "second", "x" * 11):
                 completed = await call(toolset, user, "leaves_write", files={"state.txt": text})
 
-            assert [entry.get("reason") for entry in told(completed)] == ["quota_exceeded"]
-            assert list((await kept(toolset, user)).values()) == ["second"]
+            assert [entry.get("reason") for entry in listed_files(completed)] == ["quota_exceeded"]
+            assert list((await stored_files(toolset, user)).values()) == ["second"]
 
 
 async def test_same_names_in_two_folders_stored_once_each(toolset: Toolset, user: str) -> None:
@@ -284,7 +286,7 @@ async def test_same_names_in_two_folders_stored_once_each(toolset: Toolset, user
             toolset, user, "leaves_write", files={"a/out.txt": f"a{round_}", "b/out.txt": f"b{round_}"}
         )
 
-    assert sorted((await kept(toolset, user)).values()) == ["a3", "b3"]
+    assert sorted((await stored_files(toolset, user)).values()) == ["a3", "b3"]
 
 
 class CountingStore(MemoryStore):
@@ -309,15 +311,15 @@ async def test_collected_file_found_without_listing_store(tmp_path: Path) -> Non
             for number in range(50):
                 other = toolset.files(User(user))
                 await other.put(f"{number}".encode(), name=f"{number}.csv", origin=Origin.UPLOADED)
-            asked = []
+            requests = []
             for text in ("first", "second", "third"):
                 before = store.finds
                 await call(toolset, user, "leaves_write", files={"state.json": text})
-                asked.append(store.finds - before)
+                requests.append(store.finds - before)
 
             assert store.lists == 0
-            assert max(asked) <= 5
-            found = await kept(toolset, user)
+            assert max(requests) <= 5
+            found = await stored_files(toolset, user)
             # The control counts: to see all of them is a list.
             assert store.lists == 1
             assert [text for name, text in found.items() if name.startswith("state")] == ["third"]
@@ -327,8 +329,8 @@ async def test_non_utf8_name_costs_nothing_of_result(toolset: Toolset, user: str
     completed = await call(toolset, user, "leaves_unreadable_name")
 
     assert completed.processed.value["results"] == "written"
-    assert json.loads(json.dumps(told(completed), ensure_ascii=False).encode())[0]["kept"] is True
-    assert list((await kept(toolset, user)).values()) == ["old"]
+    assert json.loads(json.dumps(listed_files(completed), ensure_ascii=False).encode())[0]["kept"] is True
+    assert list((await stored_files(toolset, user)).values()) == ["old"]
 
 
 @pytest.mark.parametrize(
@@ -346,8 +348,8 @@ async def test_settings_and_author_decide_about_unreturned_files(
         async with open_leaves(tmp_path, **settings) as toolset:
             completed = await call(toolset, user, tool, name="a.txt")
 
-            assert [entry["name"] for entry in told(completed)] == names
-            assert list(await kept(toolset, user)) == stored
+            assert [entry["name"] for entry in listed_files(completed)] == names
+            assert list(await stored_files(toolset, user)) == stored
 
 
 async def test_new_file_among_ten_thousand_old_ones_found_alone(tmp_path: Path) -> None:
@@ -357,7 +359,7 @@ async def test_new_file_among_ten_thousand_old_ones_found_alone(tmp_path: Path) 
 
             completed = await call(toolset, user, "leaves_write", files={"new.txt": "new"})
 
-            assert [entry["name"] for entry in told(completed)] == ["new.txt"]
+            assert [entry["name"] for entry in listed_files(completed)] == ["new.txt"]
 
 
 async def test_too_many_files_keeps_some_and_reports_rest_count(tmp_path: Path) -> None:
@@ -370,7 +372,7 @@ async def test_too_many_files_keeps_some_and_reports_rest_count(tmp_path: Path) 
             meta = completed.processed.value["meta_data"]
             assert meta["generated_files_not_looked_at"] == 100
             assert len(meta["generated_files"]) + meta["generated_files_unlisted"] == 1000
-            assert 1 <= len(await kept(toolset, user)) <= 100
+            assert 1 <= len(await stored_files(toolset, user)) <= 100
             assert "meta_data_truncated" not in completed.processed.value
 
 
@@ -411,22 +413,24 @@ async def test_two_runners_on_one_home_last_call_collects_both(tmp_path: Path, u
         assert await becomes(lambda: Path(f"/tmp/{user}/slow.txt").exists())
 
         beside = await call(other, user, "leaves_look")
-        while_one_writes = await kept(other, user)
+        while_one_writes = await stored_files(other, user)
         Path(f"/tmp/{user}/.go").touch()
         last = await slow
 
-        assert told(beside) == []
+        assert listed_files(beside) == []
         assert while_one_writes == {}
-        assert [entry["name"] for entry in told(last)] == ["look.txt", "slow.txt"]
-        assert await kept(one, user) == {"look.txt": "whole", "slow.txt": "first half, second half"}
+        assert [entry["name"] for entry in listed_files(last)] == ["look.txt", "slow.txt"]
+        assert await stored_files(one, user) == {"look.txt": "whole", "slow.txt": "first half, second half"}
 
 
 async def test_files_beside_running_job_reported_not_read(tmp_path: Path, user: str) -> None:
     async with open_leaves(tmp_path, background_jobs=True) as toolset:
-        begun = await call(toolset, user, "leaves_job")
+        first = await call(toolset, user, "leaves_job")
 
-        assert [(entry["name"], entry["reason"]) for entry in told(begun)] == [("job.txt", "job_goes_on")]
-        assert await kept(toolset, user) == {}
+        assert [(entry["name"], entry["reason"]) for entry in listed_files(first)] == [
+            ("job.txt", "job_goes_on")
+        ]
+        assert await stored_files(toolset, user) == {}
 
 
 async def test_tool_without_home_skips_file_scan(toolset: Toolset, user: str) -> None:

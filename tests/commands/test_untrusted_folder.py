@@ -118,11 +118,11 @@ def test_init_output_trusted_until_changed(run: Run, folder: Path) -> None:
 def test_host_of_fastmcp_json_needs_trust(run: Run, folder: Path) -> None:
     (folder / "tool.py").write_text(TOOL)
     target = folder / "fastmcp.json"
-    said = {"source": {"path": "tool.py"}, "deployment": {"transport": "stdio"}}
-    target.write_text(json.dumps(said))
+    document = {"source": {"path": "tool.py"}, "deployment": {"transport": "stdio"}}
+    target.write_text(json.dumps(document))
     local = run("serve", "fastmcp.json")
-    said["deployment"]["host"] = "0.0.0.0"
-    target.write_text(json.dumps(said))
+    document["deployment"]["host"] = "0.0.0.0"
+    target.write_text(json.dumps(document))
     wide = run("serve", "fastmcp.json")
     run("trust", "fastmcp.json")
 

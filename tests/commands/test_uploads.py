@@ -40,8 +40,8 @@ def upload(client: httpx2.Client, number: int) -> httpx2.Response:
     if number % 3 == 0:
         return client.post("/api/files", files={"file": (name, content)})
     if number % 3 == 1 and len(content) < 500_000:
-        said = {"filename": name, "content_base64": base64.b64encode(content).decode()}
-        return client.post("/api/files", json=said)
+        fields = {"filename": name, "content_base64": base64.b64encode(content).decode()}
+        return client.post("/api/files", json=fields)
     return client.put("/api/files", params={"filename": name}, content=content)
 
 

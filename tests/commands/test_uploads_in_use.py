@@ -143,29 +143,29 @@ async def test_clients_of_both_eras_notified_over_http_of_file_changes(
     start: Callable[..., Host], era: Any
 ) -> None:
     host = start()
-    heard: asyncio.Queue[str] = asyncio.Queue()
+    received: asyncio.Queue[str] = asyncio.Queue()
 
     async def hear(message: Any) -> None:
         uri = getattr(getattr(message, "params", None), "uri", None)
         if uri is not None:
-            heard.put_nowait(str(uri))
+            received.put_nowait(str(uri))
 
     async with browser(host) as http, Client(host.url, mode=era, message_handler=hear) as mcp:
         if era == "legacy":
             await mcp.session.subscribe_resource(FILES)
             await http.put("/api/files?filename=a.txt", content=b"x")
             async with asyncio.timeout(60):
-                told = await heard.get()
+                notice = await received.get()
         else:
             async with listen(mcp.session, resource_subscriptions=[FILES]) as stream:
                 await http.put("/api/files?filename=a.txt", content=b"x")
                 async with asyncio.timeout(60):
                     event = await anext(aiter(stream))
             assert isinstance(event, ResourceUpdated)
-            told = event.uri
+            notice = event.uri
         block = await mcp.read_resource(FILES)
 
-    assert told == FILES
+    assert notice == FILES
     assert "a.txt" in block[0].text
 
 
@@ -173,9 +173,9 @@ async def test_page_and_its_tools_share_session_files(start: Callable[..., Host]
     host = start(RUNNER_PERSIST_FILES_ACROSS_SESSIONS="false")
 
     async with browser(host) as http:
-        begun = await http.post("/api/session")
+        opening = await http.post("/api/session")
         await http.put("/api/files?filename=mine.txt", content=b"of this page")
-        cookie = {"cookie": f"toolcell_session={begun.cookies['toolcell_session']}"}
+        cookie = {"cookie": f"toolcell_session={opening.cookies['toolcell_session']}"}
         async with Client(StreamableHttpTransport(host.url, headers=cookie)) as page:
             own = await page.call_tool("read", {"filename": "mine.txt"})
         async with Client(host.url) as other:
@@ -249,12 +249,12 @@ async def test_open_streams_do_not_delay_stop_and_log_has_no_tokens(
             # Cut off at the end of the server's grace, it would raise: it ends as a stream should.
             async with asyncio.timeout(60):
                 rest = [line async for line in lines]
-    _, said = await asyncio.to_thread(host.process.communicate, timeout=30)
+    _, errors = await asyncio.to_thread(host.process.communicate, timeout=30)
 
     assert statuses == [200, 403, 403]
     assert [line for line in rest if line.startswith("data")] == []
-    assert "file uploaded" in said
-    assert "download refused" in said
-    assert url.partition("token=")[2] not in said
-    assert cookie.partition(".")[2] not in said
-    assert "Traceback" not in said
+    assert "file uploaded" in errors
+    assert "download refused" in errors
+    assert url.partition("token=")[2] not in errors
+    assert cookie.partition(".")[2] not in errors
+    assert "Traceback" not in errors

@@ -34,7 +34,7 @@ def other(_user: str, username: str) -> dict:
 """
 
 
-async def asked(folder: Path, user: str, calls: dict[str, dict[str, Any]], **more: Any) -> tuple[Any, Any]:
+async def call_all(folder: Path, user: str, calls: dict[str, dict[str, Any]], **more: Any) -> tuple[Any, Any]:
     file = folder / "names.py"
     file.write_text(SOURCE)
     settings = settings_in(folder, user=user, **more)
@@ -43,11 +43,13 @@ async def asked(folder: Path, user: str, calls: dict[str, dict[str, Any]], **mor
         Client(make_host(toolset, transport="stdio", download_url=None)) as client,
     ):
         tools = {tool.name: tool.input_schema for tool in await client.list_tools()}
-        return tools, {name: (await client.call_tool(name, given)).data for name, given in calls.items()}
+        return tools, {
+            name: (await client.call_tool(name, arguments)).data for name, arguments in calls.items()
+        }
 
 
 async def test_username_hidden_from_clients_and_passed_to_tool(folder: Path, user: str) -> None:
-    tools, said = await asked(
+    tools, replies = await call_all(
         folder, user, {"who": {"word": "x"}, "perhaps": {}, "other": {"_user": "theirs"}}
     )
 
@@ -55,19 +57,21 @@ async def test_username_hidden_from_clients_and_passed_to_tool(folder: Path, use
     assert "required" not in tools["who"]
     assert "username" not in tools["perhaps"]["properties"]
     assert tools["other"]["required"] == ["_user"]
-    assert said["who"] == {"username": user, "word": "x"}
-    assert said["perhaps"] == {"username": user}
-    assert said["other"] == {"_user": "theirs", "username": user}
+    assert replies["who"] == {"username": user, "word": "x"}
+    assert replies["perhaps"] == {"username": user}
+    assert replies["other"] == {"_user": "theirs", "username": user}
 
 
 async def test_username_sent_by_caller_is_overwritten(folder: Path, user: str) -> None:
-    _, said = await asked(folder, user, {"who": {"username": "somebody else"}})
+    _, replies = await call_all(folder, user, {"who": {"username": "somebody else"}})
 
-    assert said["who"] == {"username": user, "word": ""}
+    assert replies["who"] == {"username": user, "word": ""}
 
 
 async def test_username_parameter_name_is_configurable(folder: Path, user: str) -> None:
-    tools, said = await asked(folder, user, {"other": {"username": "any word"}}, username_parameter="_user")
+    tools, replies = await call_all(
+        folder, user, {"other": {"username": "any word"}}, username_parameter="_user"
+    )
 
     assert tools["other"]["required"] == ["username"]
-    assert said["other"] == {"_user": user, "username": "any word"}
+    assert replies["other"] == {"_user": user, "username": "any word"}

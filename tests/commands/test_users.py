@@ -39,14 +39,14 @@ def test_user_listed_shown_removed_and_others_stay(run: Run, folder: Path, user:
 
     listed = run("users", "list", "--json").json["users"]
     # Homes of other runners on this machine are listed too.
-    listed = [said for said in listed if said["user"] in (user, other)]
+    listed = [entry for entry in listed if entry["user"] in (user, other)]
     shown = run("users", "show", user, "--json").json
     unsure = run("users", "delete", user)
     still = run("files", "ls", "--user", user, "--json").json["files"]
     removed = run("users", "delete", user, "--yes", "--json")
     after = run("users", "list").out
 
-    assert [(said["user"], said["files"]) for said in listed] == [(other, 1), (user, 2)]
+    assert [(item["user"], item["files"]) for item in listed] == [(other, 1), (user, 2)]
     assert (shown["files"], shown["bytes"], shown["calls_running"]) == (2, 5, False)
     assert unsure.status == 2
     assert "Give --yes" in unsure.err
@@ -59,7 +59,7 @@ def test_user_listed_shown_removed_and_others_stay(run: Run, folder: Path, user:
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (("show", "nobody-of-that-name"), "nothing belongs to the user"),
         (("delete", "nobody-of-that-name", "--yes"), "nothing belongs to the user"),
@@ -71,11 +71,11 @@ def test_user_listed_shown_removed_and_others_stay(run: Run, folder: Path, user:
         (("revoke", "ann", "--token", "bm8gdG9rZW4.bm8gdG9rZW4"), "stands behind `token=`, and this is none"),
     ],
 )
-def test_meaningless_arguments_end_with_a_sentence(run: Run, words: tuple[str, ...], said: str) -> None:
+def test_meaningless_arguments_end_with_a_sentence(run: Run, words: tuple[str, ...], message: str) -> None:
     ended = run("users", *words)
 
     assert ended.status == 2
-    assert said in ended.err
+    assert message in ended.err
     assert "Traceback" not in ended.err
 
 
@@ -90,13 +90,13 @@ async def test_user_with_running_call_removed_only_when_forced(tmp_path: Path, u
         running = (await administration.account(user)).calls_running
         with pytest.raises(UsageError, match=r"a call of .* is under way"):
             await administration.delete(user)
-        kept = (await administration.account(user)).files
+        files = (await administration.account(user)).files
         removed = await administration.delete(user, now=True)
         Path(f"/tmp/{user}/.go").touch()
         await slow
 
         assert running
-        assert kept == 1
+        assert files == 1
         assert removed["files"] == 1
         assert any("the home, which a server holds" in left for left in removed["left"])
         assert not (await administration.account(user)).calls_running
@@ -216,8 +216,8 @@ async def test_revocation_applies_at_once_on_running_server(
             for file in (await http.get("/api/files", headers=bearer)).json()["files"]:
                 made = await http.post(f"/api/files/{file['key']}/link", headers=bearer, json={})
                 links.append(made.json()["url"])
-            begun = await http.post("/api/session", headers=bearer)
-            cookies[name] = {"cookie": f"toolcell_session={begun.cookies['toolcell_session']}"}
+            opening = await http.post("/api/session", headers=bearer)
+            cookies[name] = {"cookie": f"toolcell_session={opening.cookies['toolcell_session']}"}
             http.cookies.clear()
             stream = http.stream("GET", "/events", headers=cookies[name])
             streams[name] = (await open_streams.enter_async_context(stream)).aiter_lines()

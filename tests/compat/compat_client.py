@@ -69,8 +69,8 @@ class Peer:
             ServerEnded: There was no answer.
         """
         number = next(self._numbers)
-        said = {**params, "_meta": _ENVELOPE} if self.era == MODERN else dict(params)
-        await self._send({"jsonrpc": "2.0", "id": number, "method": method, "params": said})
+        parameters = {**params, "_meta": _ENVELOPE} if self.era == MODERN else dict(params)
+        await self._send({"jsonrpc": "2.0", "id": number, "method": method, "params": parameters})
         try:
             async with asyncio.timeout(timeout_s):
                 return await self._answer(number)
@@ -81,17 +81,17 @@ class Peer:
         assert self._process.stdout is not None
         while line := await self._process.stdout.readline():
             with contextlib.suppress(ValueError):
-                heard = json.loads(line)
-                if isinstance(heard, dict) and "method" in heard and "id" in heard:
-                    await self._refuse(heard)
-                elif isinstance(heard, dict) and heard.get("id") == number:
-                    return {key: heard[key] for key in ("result", "error") if key in heard}
+                message = json.loads(line)
+                if isinstance(message, dict) and "method" in message and "id" in message:
+                    await self._refuse(message)
+                elif isinstance(message, dict) and message.get("id") == number:
+                    return {key: message[key] for key in ("result", "error") if key in message}
         raise ServerEnded(f"it ended; {self.last_words()}")
 
-    async def _refuse(self, asked: Mapping[str, Any]) -> None:
+    async def _refuse(self, request: Mapping[str, Any]) -> None:
         """Answer what the server asks of its client: a ping, or something that this client cannot do."""
-        answer: dict[str, Any] = {"jsonrpc": "2.0", "id": asked["id"]}
-        if asked["method"] == "ping":
+        answer: dict[str, Any] = {"jsonrpc": "2.0", "id": request["id"]}
+        if request["method"] == "ping":
             answer["result"] = {}
         else:
             answer["error"] = {"code": -32601, "message": "this client does not have that"}

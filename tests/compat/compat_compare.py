@@ -105,13 +105,13 @@ _DEFAULTS = (("isError", False), ("structuredContent", None), ("nextCursor", Non
 
 def _keep_foreign_meta(result: dict[str, Any]) -> None:
     meta = result.pop("_meta", None) or {}
-    kept = {
+    metadata = {
         key: value
         for key, value in meta.items()
         if not key.startswith("toolcell/") and key != "io.modelcontextprotocol/serverInfo"
     }
-    if kept:
-        result["_meta"] = kept
+    if metadata:
+        result["_meta"] = metadata
 
 
 def _is_own(name: object) -> bool:
@@ -120,10 +120,10 @@ def _is_own(name: object) -> bool:
 
 def _is_envelope(block: Mapping[str, Any]) -> bool:
     try:
-        said = json.loads(block.get("text", ""))
+        document = json.loads(block.get("text", ""))
     except ValueError:
         return False
-    return isinstance(said, dict) and "error_code" in (said.get("meta_data") or {})
+    return isinstance(document, dict) and "error_code" in (document.get("meta_data") or {})
 
 
 def _replaced(value: Any, pattern: str, becomes: str) -> Any:

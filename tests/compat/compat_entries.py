@@ -114,8 +114,8 @@ class Entry:
     @property
     def digest(self) -> str:
         """Return what changes when something else is run; a reason for people may be corrected."""
-        said = json.dumps({**asdict(self), "why": ""}, sort_keys=True)
-        return hashlib.sha256(said.encode()).hexdigest()[:16]
+        text = json.dumps({**asdict(self), "why": ""}, sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def read_entries(file: Path) -> list[Entry]:

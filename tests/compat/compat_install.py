@@ -136,8 +136,8 @@ def _environment(name: str, more: Sequence[str], using: Sequence[Entry], folder:
     base = [*more, *(_own_requirements() if name == "tools" else ())]
     wanted = {entry.name: entry.requires for entry in using}
     requirements = sorted({requirement for requires in wanted.values() for requirement in requires})
-    said = json.dumps([base, requirements, _LOCK.read_text() if name == "tools" else ""])
-    digest = hashlib.sha256(said.encode()).hexdigest()
+    text = json.dumps([base, requirements, _LOCK.read_text() if name == "tools" else ""])
+    digest = hashlib.sha256(text.encode()).hexdigest()
     stamp = folder / "installed.json"
     known: dict[str, Any] = json.loads(stamp.read_text()) if stamp.exists() else {}
     laid.pythons[name] = folder / "bin/python"
@@ -146,7 +146,7 @@ def _environment(name: str, more: Sequence[str], using: Sequence[Entry], folder:
         if (folder / "bin/python").exists():
             stamp.write_text(json.dumps(known))
     laid.versions[name] = known["versions"]
-    laid.failures.update({entry: said for entry, said in known["failures"].items() if entry in wanted})
+    laid.failures.update({entry: message for entry, message in known["failures"].items() if entry in wanted})
     if not laid.pythons[name].exists():
         del laid.pythons[name]
 

@@ -109,7 +109,7 @@ async def _all(
 
     async def one(entry: Entry) -> None:
         async with places:
-            begun = time.monotonic()
+            start = time.monotonic()
             found = await outcome_of(entry, runs)
         known = outcomes.get(entry.name, {})
         if known.get("digest") == entry.digest:
@@ -117,8 +117,8 @@ async def _all(
             found = {**known, **found, "toolsets": {**known.get("toolsets", {}), **found["toolsets"]}}
         outcomes[entry.name] = {**found, "tried": date.today().isoformat()}
         record.write_text(json.dumps(outcomes, indent=1))
-        said = " ".join(f"{tier}: {toolset_of(found, tier)};" for tier in runs.tiers)
-        print(f"{time.monotonic() - begun:6.1f} s  {entry.name:32} {said} {found['plain']}", flush=True)
+        message = " ".join(f"{tier}: {toolset_of(found, tier)};" for tier in runs.tiers)
+        print(f"{time.monotonic() - start:6.1f} s  {entry.name:32} {message} {found['plain']}", flush=True)
 
     await asyncio.gather(*(one(entry) for entry in chosen))
 

@@ -55,7 +55,7 @@ def others(
         lines.append(f"| what | version | {' | '.join(TIERS)} | options | remark |\n")
         lines.append(f"| --- | --- | {' --- |' * len(TIERS)} --- | --- |\n")
         lines += [
-            rows[entry.name] if _is_kept(entry, outcomes, rows) else _row(entry, _found(entry, outcomes))
+            rows[entry.name] if _is_unchanged(entry, outcomes, rows) else _row(entry, _found(entry, outcomes))
             for entry in entries
         ]
         lines += _rules(entries)
@@ -68,15 +68,15 @@ def _rows(page: str) -> dict[str, str]:
     return {line.split(" | ")[0].removeprefix("| "): line for line in tables if line.startswith("| ")}
 
 
-def _is_kept(entry: Entry, outcomes: Mapping[str, Mapping[str, Any]], rows: Mapping[str, str]) -> bool:
+def _is_unchanged(entry: Entry, outcomes: Mapping[str, Mapping[str, Any]], rows: Mapping[str, str]) -> bool:
     """Return whether the row of an entry stays: no outcome is known here for that entry, changed or not."""
     return entry.name not in outcomes and entry.name in rows
 
 
 def _tried_when(outcomes: Iterable[Mapping[str, Any]], before: str) -> str:
     """Return a sentence about when the entries were tried; nothing where none was."""
-    said = re.search(r"^Tried .*$", before, re.MULTILINE)
-    earlier = re.findall(r"\d{4}-\d\d-\d\d", said.group()) if said else []
+    match = re.search(r"^Tried .*$", before, re.MULTILINE)
+    earlier = re.findall(r"\d{4}-\d\d-\d\d", match.group()) if match else []
     days = sorted({found["tried"] for found in outcomes if "tried" in found} | set(earlier))
     if not days:
         return ""
@@ -85,18 +85,18 @@ def _tried_when(outcomes: Iterable[Mapping[str, Any]], before: str) -> str:
 
 def summary(entries: Sequence[Entry], outcomes: Mapping[str, Mapping[str, Any]], before: str = "") -> str:
     """Return how many entries give equal answers in each tier, in a sentence."""
-    said, rows = [], _rows(before)
+    lines, rows = [], _rows(before)
     for column, tier in enumerate(TIERS, 2):
         toolsets = [
             rows[entry.name].split(" | ")[column].strip()
-            if _is_kept(entry, outcomes, rows)
+            if _is_unchanged(entry, outcomes, rows)
             else toolset_of(_found(entry, outcomes), tier)
             for entry in entries
         ]
         tried = [toolset for toolset in toolsets if toolset.split()[0] in ("yes", "with", "no")]
         alike, optional = tried.count("yes"), tried.count("with options")
-        said.append(f"{tier}: {alike} alike with the defaults and {optional} with options, of {len(tried)}")
-    return f"{len(entries)} entries; {'; '.join(said)} that were tried."
+        lines.append(f"{tier}: {alike} alike with the defaults and {optional} with options, of {len(tried)}")
+    return f"{len(entries)} entries; {'; '.join(lines)} that were tried."
 
 
 def toolset_of(found: Mapping[str, Any], tier: str) -> str:

@@ -74,8 +74,8 @@ class _Side:
     def hidden(self) -> dict[str, str]:
         """Return the places that answers may name, with this run's own folders."""
         own = f"/tmp/{self.user}" if self.tier else str(self.folder / "here")
-        kept = {key: value for key, value in self.places.items() if key in ("lent", "source", "npm")}
-        return {**kept, "work": own}
+        places = {key: value for key, value in self.places.items() if key in ("lent", "source", "npm")}
+        return {**places, "work": own}
 
     def command(self) -> list[str]:
         """Return what is started."""
@@ -111,7 +111,7 @@ class _Side:
 
     def variables(self) -> dict[str, str]:
         """Return the environment."""
-        said = {name: _fill(value, self.places) for name, value in self.entry.variables.items()}
+        variables = {name: _fill(value, self.places) for name, value in self.entry.variables.items()}
         flags = [flag.split("=", 1) for flag in self.entry.flags if not flag.startswith("--")]
         ours = {
             "RUNNER_STATE_DIR": str(self.runs.private / self.folder.name / "state"),
@@ -125,7 +125,7 @@ class _Side:
             "HOME": str(self.folder / "here"),
             "LANG": "C.UTF-8",
             "FASTMCP_CHECK_FOR_UPDATES": "off",
-            **said,
+            **variables,
             **(ours if self.tier else {}),
         }
 
@@ -149,7 +149,7 @@ async def outcome_of(entry: Entry, runs: Runs) -> dict[str, Any]:
         return {**outcome, "plain": str(error)}
     if SESSION in eras:
         outcome["sessions"] = reference[MODERN] is reference[SESSION]
-    outcome["plain"] = next((said for era in eras for said in _unwanted(entry, reference[era])), "")
+    outcome["plain"] = next((problem for era in eras for problem in _unwanted(entry, reference[era])), "")
     for tier in runs.tiers:
         # A tier is about what processes may do, an era about messages: sessions are tried in one tier.
         tried = eras if tier == runs.sessions_in else eras[:1]
@@ -215,14 +215,14 @@ async def _answers(
             await peer.greet(era)
             return {
                 label: normalised(answer, entry.rules, side.hidden)
-                for label, answer in await _asked(peer, entry, side.places)
+                for label, answer in await _call_results(peer, entry, side.places)
             }
     finally:
         for own in (folder, runs.private / folder.name, Path(f"/tmp/{side.user}")):
             await asyncio.to_thread(shutil.rmtree, own, ignore_errors=True)
 
 
-async def _asked(peer: Peer, entry: Entry, places: Mapping[str, str]) -> list[tuple[str, Answer]]:
+async def _call_results(peer: Peer, entry: Entry, places: Mapping[str, str]) -> list[tuple[str, Answer]]:
     lists = ("tools",) if entry.kind == "package" else ("tools", "resources", "prompts")
     # What a plain server does not offer is not asked of it, and what it was not asked is not compared.
     offered = [name for name in lists if name in peer.offers]

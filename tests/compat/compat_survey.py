@@ -43,7 +43,7 @@ ROWS = (
     Row("pyarrow", "pyarrow: parquet, partitioned datasets"),
     Row("polars", "polars: parquet, CSV, lazy queries on its own threads"),
     Row("sklearn", "scikit-learn, also with `n_jobs`", "`n_jobs` runs in threads or in turn."),
-    Row("joblib", "joblib: `Parallel`", "Runs in turn: its processes would be interpreters started anew."),
+    Row("joblib", "joblib: `Parallel`", "Runs in turn: its processes would be newly started interpreters."),
     Row("pillow", "Pillow: PNG, JPEG, GIF, WebP, TIFF"),
     Row("sqlite", "SQLite with a write-ahead log, several connections"),
     Row("git", "git: init, commit, clone, diff, gc"),

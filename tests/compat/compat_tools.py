@@ -177,8 +177,10 @@ def programs(username: str) -> None:
     Path("plain").write_bytes(plain)
     piped = "tar cf - plain | gzip > plain.tgz && tar xzf plain.tgz -O | cmp - plain"
     subprocess.run(piped, shell=True, check=True)
-    said = subprocess.run([sys.executable, "-c", "print(6 * 7)"], capture_output=True, text=True, check=True)
-    check(said.stdout == "42\n")
+    completed = subprocess.run(
+        [sys.executable, "-c", "print(6 * 7)"], capture_output=True, text=True, check=True
+    )
+    check(completed.stdout == "42\n")
     with subprocess.Popen(["sleep", "600"]) as sleeping:
         sleeping.kill()
     check(sleeping.returncode == -9, sleeping.returncode)
@@ -201,8 +203,8 @@ def threads(username: str) -> None:
 async def tasks(username: str) -> None:
     check(await asyncio.gather(*(asyncio.to_thread(square, n) for n in range(4))) == [0, 1, 4, 9])
     process = await asyncio.create_subprocess_exec("echo", "hi", stdout=asyncio.subprocess.PIPE)
-    said, _ = await process.communicate()
-    check(said == b"hi\n")
+    output, _ = await process.communicate()
+    check(output == b"hi\n")
     left, right = socket.socketpair()
     reader, writer = await asyncio.open_connection(sock=left)
     right.sendall(b"over a pair\n")
@@ -242,21 +244,21 @@ def spawned(username: str) -> None:
         check(workers.map(abs, [-1, -2]) == [1, 2])
 
 
-def _fills(name: str, said: "multiprocessing.Queue[str]", ready: object) -> None:
+def _fills(name: str, queue: "multiprocessing.Queue[str]", ready: object) -> None:
     memory = shared_memory.SharedMemory(name=name)
     memory.buf[:4] = b"told"
     memory.close()
-    said.put("filled")
+    queue.put("filled")
     ready.set()  # type: ignore[attr-defined]
 
 
 @mcp.tool
 def shared(username: str) -> None:
     memory = shared_memory.SharedMemory(create=True, size=1_000_000)
-    said, ready = multiprocessing.Queue(), multiprocessing.Event()
-    child = multiprocessing.Process(target=_fills, args=(memory.name, said, ready))
+    queue, ready = multiprocessing.Queue(), multiprocessing.Event()
+    child = multiprocessing.Process(target=_fills, args=(memory.name, queue, ready))
     child.start()
-    check(said.get(timeout=30) == "filled")
+    check(queue.get(timeout=30) == "filled")
     check(ready.wait(30))
     child.join()
     check(bytes(memory.buf[:4]) == b"told")
@@ -414,5 +416,7 @@ def configuration(username: str) -> None:
     check(len(Path("/etc/os-release").read_text()) > 0)
     check("MemTotal" in Path("/proc/meminfo").read_text())
     code = "import json, sys; print(json.dumps(sys.path))"
-    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    check(len(json.loads(said)) > 0)
+    completed = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    ).stdout
+    check(len(json.loads(completed)) > 0)

@@ -13,23 +13,23 @@ pytestmark = pytest.mark.needs_npm
 MODERN, SESSION = "2026-07-28", "2025-06-18"
 
 
-def said(text: str, **more: object) -> dict[str, object]:
+def block(text: str, **more: object) -> dict[str, object]:
     return {"result": {"content": [{"type": "text", "text": text}], **more}}
 
 
 def test_equal_answers_have_no_difference() -> None:
-    assert compared({"a": said("1")}, {"a": said("1")}) is None
+    assert compared({"a": block("1")}, {"a": block("1")}) is None
 
 
 def test_first_difference_names_call_path_and_both_values() -> None:
-    found = compared({"a": said("1"), "b": said("x")}, {"a": said("1"), "b": said("y")})
+    found = compared({"a": block("1"), "b": block("x")}, {"a": block("1"), "b": block("y")})
 
     assert found == Difference("b.result.content[0].text", '"x"', '"y"')
     assert str(found) == 'b.result.content[0].text: plain "x", runner "y"'
 
 
 def test_an_answer_that_is_missing_is_a_difference() -> None:
-    assert compared({"a": said("1")}, {}) == Difference("a", "an answer", "none")
+    assert compared({"a": block("1")}, {}) == Difference("a", "an answer", "none")
 
 
 @pytest.mark.parametrize(("left", "right"), [(1, True), (1, 1.0), ("1", 1), ([1], [1, 2]), (None, False)])
@@ -38,8 +38,8 @@ def test_values_of_other_types_or_lengths_differ(left: object, right: object) ->
 
 
 def test_additions_of_the_runner_are_dropped() -> None:
-    plain = said("1", _meta={"own": 1})
-    ours = said(
+    plain = block("1", _meta={"own": 1})
+    ours = block(
         "1",
         _meta={"own": 1, "toolcell/result": {}, "io.modelcontextprotocol/serverInfo": {"name": "x"}},
         resultType="complete",
@@ -50,7 +50,7 @@ def test_additions_of_the_runner_are_dropped() -> None:
 
 
 def test_own_meta_of_a_server_is_compared() -> None:
-    plain, ours = normalised(said("1", _meta={"own": 1}), (), {}), normalised(said("1"), (), {})
+    plain, ours = normalised(block("1", _meta={"own": 1}), (), {}), normalised(block("1"), (), {})
 
     assert compared({"a": plain}, {"a": ours}) is not None
 
@@ -81,11 +81,11 @@ def test_normalised_drops_envelope_only_after_error_text() -> None:
 
 
 def test_folders_of_a_run_are_replaced_the_longer_one_first() -> None:
-    answer = said("/tmp/u/lent/a and /tmp/u/b")
+    answer = block("/tmp/u/lent/a and /tmp/u/b")
 
     found = normalised(answer, (), {"work": "/tmp/u", "lent": "/tmp/u/lent"})
 
-    assert found == said("{lent}/a and {work}/b")
+    assert found == block("{lent}/a and {work}/b")
 
 
 def test_rule_replaces_only_texts_and_integers() -> None:
@@ -100,7 +100,7 @@ def test_rule_replaces_only_texts_and_integers() -> None:
 def test_an_error_is_known_in_both_of_its_shapes() -> None:
     assert failed({"error": {"code": -1, "message": "no"}}) == "no"
     assert failed({"result": {"isError": True, "content": [{"type": "text", "text": "no"}]}}) == "no"
-    assert failed(said("yes")) == ""
+    assert failed(block("yes")) == ""
 
 
 @pytest.mark.parametrize(
@@ -182,10 +182,10 @@ def test_page_has_the_dates_of_the_entries(tmp_path: Path) -> None:
     ],
 )
 def test_a_faulty_entry_is_named_with_what_is_wrong(tmp_path: Path, table: str, sentence: str) -> None:
-    with pytest.raises(FaultyEntry) as told:
+    with pytest.raises(FaultyEntry) as error:
         written(tmp_path, table)
 
-    assert sentence in str(told.value)
+    assert sentence in str(error.value)
 
 
 def written(folder: Path, table: str) -> list[Entry]:

@@ -19,7 +19,7 @@ class Answer:
 
     status: int = 0
     headers: Sequence[tuple[str, str]] = ()
-    begun: asyncio.Event = field(default_factory=asyncio.Event)
+    started: asyncio.Event = field(default_factory=asyncio.Event)
     pieces: "asyncio.Queue[bytes | None]" = field(default_factory=asyncio.Queue)
 
     async def take(self, message: MutableMapping[str, Any]) -> None:
@@ -28,7 +28,7 @@ class Answer:
             self.headers = [
                 (name.decode("latin-1"), value.decode("latin-1")) for name, value in message["headers"]
             ]
-            self.begun.set()
+            self.started.set()
         elif message["type"] == "http.response.body":
             self.pieces.put_nowait(message.get("body", b""))
             if not message.get("more_body"):
@@ -98,13 +98,13 @@ async def asking(
         await app(scope, receive, answer.take)
 
     serving = asyncio.create_task(serve())
-    begun = asyncio.create_task(waiting.wait() if hold else answer.begun.wait())
+    start = asyncio.create_task(waiting.wait() if hold else answer.started.wait())
     try:
-        await asyncio.wait({serving, begun}, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait({serving, start}, return_when=asyncio.FIRST_COMPLETED)
         if serving.done():
             serving.result()
         yield answer
     finally:
-        begun.cancel()
+        start.cancel()
         left.set()
         await serving

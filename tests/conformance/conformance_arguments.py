@@ -35,7 +35,7 @@ async def prepare(
         file_delivery: As the operation names it.
         keys: Keys of the stored files, by name, where the case gives them.
     """
-    given, files = keys or {}, world.files
+    values, files = keys or {}, world.files
     preparing = prepare_inputs(
         arguments,
         spec=ToolSpec(name="tool", parameters=schema, output_schema=None),
@@ -43,7 +43,7 @@ async def prepare(
         home=world.home,
         files=files,
         claims=world.claims,
-        link=lambda file: world.links.to(files.holder, given.get(file.shown, file.id)),
+        link=lambda file: world.links.to(files.holder, values.get(file.shown, file.id)),
         file_delivery=file_delivery,
     )
     async with preparing as inputs:
@@ -65,8 +65,8 @@ async def _prepare_args(case: Mapping[str, Any]) -> Observation:
             delivery: FileDelivery = "url" if settings.file_delivery == "url" else "path"
             return await prepare(world, arguments, case["tool_schema"], delivery, keys)
         except CallError as error:
-            said = {"code": error.code.name, "message": error.message}
-            return {"output": {}, "ui_args": {}, "error": said}
+            failure = {"code": error.code.name, "message": error.message}
+            return {"output": {}, "ui_args": {}, "error": failure}
 
 
 OPERATIONS = {"prepare_args": lambda case: asyncio.run(_prepare_args(case))}

@@ -53,11 +53,11 @@ class _Heard:
     """A client that writes down what it is told, and when. A `runner.steps.listener.Client`."""
 
     now: float = 0.0
-    told: list[list[Any]] = field(default_factory=list)
+    notices: list[list[Any]] = field(default_factory=list)
 
     async def notify(self, method: str, params: Mapping[str, Any]) -> None:
         if method == MESSAGE:
-            self.told.append([self.now, params["data"]["msg"]])
+            self.notices.append([self.now, params["data"]["msg"]])
 
     async def request(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
         raise NotImplementedError(method)
@@ -120,7 +120,7 @@ def _run_with_clock(case: Mapping[str, Any]) -> Observation:
             processed = failed(error)
     return {
         "output": processed.value,
-        "notifications": client.told,
+        "notifications": client.notices,
         "timeout_at": outcome.elapsed_s if timed_out else None,
         "killed": timed_out,
         "artifacts": [described(file) for file in processed.files],

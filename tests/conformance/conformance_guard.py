@@ -21,20 +21,20 @@ Observation = dict[str, Any]
 _SCOPE = Scope(user_id="alice", session_id="session", trace_id="call")
 
 
-def _transformer(said: Mapping[str, Any] | None) -> Transformer | None:
+def _transformer(settings: Mapping[str, Any] | None) -> Transformer | None:
     """Return the function that a case describes."""
-    if said is None:
+    if settings is None:
         return None
 
-    def plain(*_given: object) -> Any:
-        if "raises" in said:
-            raise getattr(builtins, said["raises"])("the transformer of the case")
-        return said["returns"]
+    def plain(*_arguments: object) -> Any:
+        if "raises" in settings:
+            raise getattr(builtins, settings["raises"])("the transformer of the case")
+        return settings["returns"]
 
-    async def awaited(*given: object) -> Any:
-        return plain(*given)
+    async def awaited(*arguments: object) -> Any:
+        return plain(*arguments)
 
-    return awaited if said.get("async") else plain
+    return awaited if settings.get("async") else plain
 
 
 async def _guarded(case: Mapping[str, Any], store: MemoryStore) -> Guarded:
@@ -50,11 +50,13 @@ async def _guarded(case: Mapping[str, Any], store: MemoryStore) -> Guarded:
 
 
 async def _stored(store: MemoryStore) -> list[dict[str, Any]]:
-    kept = await store.list(scope=_SCOPE)
-    return [{"mime_type": record.mime, "size_bytes": record.size, "sha256": record.sha256} for record in kept]
+    records = await store.list(scope=_SCOPE)
+    return [
+        {"mime_type": record.mime, "size_bytes": record.size, "sha256": record.sha256} for record in records
+    ]
 
 
-def _said(logs: list[dict[str, str]], warnings: Iterable[str]) -> list[dict[str, str]]:
+def _lines(logs: list[dict[str, str]], warnings: Iterable[str]) -> list[dict[str, str]]:
     """Return the log with what the guard hands its caller to log."""
     return [*logs, *({"level": "warning", "message": warning} for warning in warnings)]
 
@@ -66,7 +68,7 @@ async def _transform(case: Mapping[str, Any]) -> Observation:
     return {
         "output": guarded.value,
         "stored": await _stored(store),
-        "logs": _said(logs, guarded.warnings),
+        "logs": _lines(logs, guarded.warnings),
     }
 
 
@@ -93,7 +95,7 @@ async def _clamp(case: Mapping[str, Any]) -> Observation:
         "clamped": bool(clamped.events),
         "stored": await _stored(store),
         "events": list(clamped.events),
-        "logs": _said(logs, clamped.warnings),
+        "logs": _lines(logs, clamped.warnings),
     }
 
 

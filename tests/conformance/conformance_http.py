@@ -76,10 +76,10 @@ class _Case:
 
     async def observe(self) -> dict[str, Any]:
         path = await self._stored(self.request["path"])
-        said = self.request.get("json")
-        body = b"" if said is None else json.dumps(said).encode()
+        document = self.request.get("json")
+        body = b"" if document is None else json.dumps(document).encode()
         headers = self._headers() if "token" not in self.request else {}
-        if said is not None:
+        if document is not None:
             headers["content-type"] = "application/json"
         async with asking(self.web, self.request["method"], path, headers=headers, body=body) as answer:
             if "trigger" in self.case and answer.status == 200:
@@ -111,15 +111,15 @@ class _Case:
         return (await files.put(content, name=name, mime=file.get("mime"), origin=Origin.GENERATED)).id
 
     def _with_token(self, path: str) -> str:
-        said = self.token
-        if not said:
+        spec = self.token
+        if not spec:
             return path
-        tokens = self.site.tokens if said.get("secret") is None else self._with_secret(said["secret"])
-        holder = self.site.library.of(said["user"]).holder
+        tokens = self.site.tokens if spec.get("secret") is None else self._with_secret(spec["secret"])
+        holder = self.site.library.of(spec["user"]).holder
         token = tokens.sign(
-            user=holder, key=said["key"], purpose=PURPOSE, now=self.site.clock(), ttl_s=said["ttl"]
+            user=holder, key=spec["key"], purpose=PURPOSE, now=self.site.clock(), ttl_s=spec["ttl"]
         )
-        if said.get("tamper_signature"):
+        if spec.get("tamper_signature"):
             front, _, mac = token.rpartition(".")
             token = f"{front}.{mac[::-1]}"
         return f"{path}{'&' if '?' in path else '?'}token={token}"
@@ -152,13 +152,13 @@ class _Case:
         return {"authorization": f"Bearer {bearer}"} if bearer else {}
 
     async def _until_triggered(self, answer: Any) -> bytes:
-        begun = await answer.until(b"listening\n\n")
+        head = await answer.until(b"listening\n\n")
         content = base64.b64decode(self.case["trigger"]["put_b64"])
         user, session = self.request.get("user") or _VISITOR, self.request.get("session")
         await self.site.library.of(user, session).put(content, name="artifact", origin=Origin.GENERATED)
         # The event is one frame, and its frame one piece.
-        told: bytes = await answer.until(b"artifact_stored")
-        return bytes(begun) + told
+        data: bytes = await answer.until(b"artifact_stored")
+        return bytes(head) + data
 
     def _fixtures(self, kind: str) -> Mapping[str, Any]:
         return self.case.get(kind) or {}

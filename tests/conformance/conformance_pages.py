@@ -41,7 +41,7 @@ def playground() -> Iterator[Shown]:
     with tempfile.TemporaryDirectory() as name, somebody() as user:
         folder = Path(name)
         (folder / "pages.py").write_text(TOOL)
-        kept = {key: value for key, value in os.environ.items() if not key.startswith("RUNNER_")}
+        variables = {key: value for key, value in os.environ.items() if not key.startswith("RUNNER_")}
         own = {"RUNNER_STATE_DIR": str(folder / "state"), "RUNNER_STORE": "memory:", "RUNNER_USER": user}
         process = subprocess.Popen(
             [
@@ -55,14 +55,14 @@ def playground() -> Iterator[Shown]:
                 "--port",
                 "0",
             ],
-            env={**kept, **own, "PYTHONPATH": str(ROOT)},
+            env={**variables, **own, "PYTHONPATH": str(ROOT)},
             cwd=folder,
             stderr=subprocess.PIPE,
             text=True,
         )
         try:
-            base, key, said = playground_address(process)
-            yield Shown(base=base, first_key=key, user=user, said=said, process=process)
+            base, key, log = playground_address(process)
+            yield Shown(base=base, first_key=key, user=user, log=log, process=process)
         finally:
             stop(process)
 

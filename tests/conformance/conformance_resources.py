@@ -44,7 +44,7 @@ class _Fake:
             low_level(self.server).add_request_handler(method, params, handler)
 
     async def _list(self, _ctx: Any, params: Any) -> Any:
-        self._asked("resources/list")
+        self._count("resources/list")
         pages = self.case.get("pages") or [{"resources": []}]
         cursors = [None, *(page.get("nextCursor") for page in pages)]
         page = pages[cursors.index(params.cursor if params else None)]
@@ -52,15 +52,15 @@ class _Fake:
         return mcp_types.ListResourcesResult.model_validate({**page, "resources": resources})
 
     async def _templates(self, _ctx: Any, _params: Any) -> Any:
-        self._asked("resources/templates/list")
+        self._count("resources/templates/list")
         return mcp_types.ListResourceTemplatesResult(resource_templates=[])
 
     async def _read(self, _ctx: Any, _params: Any) -> Any:
-        self._asked("resources/read")
+        self._count("resources/read")
         contents = self.case.get(f"contents_{self.version}", self.case.get("contents", []))
         return mcp_types.ReadResourceResult.model_validate({"contents": contents})
 
-    def _asked(self, method: str) -> None:
+    def _count(self, method: str) -> None:
         self.calls.append(method)
         error = self.case.get("server_error")
         if error:
@@ -70,18 +70,18 @@ class _Fake:
 async def _resources(case: Mapping[str, Any]) -> Observation:
     fake, store = _Fake(case), MemoryStore()
     events: list[Mapping[str, Any]] = []
-    given = {"resources": dict(case.get("config", {}))}
+    config = {"resources": dict(case.get("config", {}))}
     ours = RemoteResources(
-        server=case.get("server", "fake"), config=from_mapping(given), publish=events.append
+        server=case.get("server", "fake"), config=from_mapping(config), publish=events.append
     )
     reader = Reader(store=store, scope=_SCOPE)
     async with Client(fake.server, mode="legacy") as client:
         remote = RemoteSession(client)
         output = await _output(case, ours, remote, reader, fake)
-    kept = await store.list(scope=_SCOPE)
+    records = await store.list(scope=_SCOPE)
     return {
         "output": output,
-        "stored": [{"mime_type": r.mime, "size_bytes": r.size, "sha256": r.sha256} for r in kept],
+        "stored": [{"mime_type": r.mime, "size_bytes": r.size, "sha256": r.sha256} for r in records],
         "calls": fake.calls,
         "events": [dict(event) for event in events],
         "error": None,

@@ -31,8 +31,8 @@ def _wire(result: Mapping[str, Any]) -> dict[str, Any]:
     data = result.get("data")
     if data is not None and data != wire.get("structuredContent"):
         # What a library parsed has come as the JSON of a text block, if not as structured content.
-        said = {"type": "text", "text": json.dumps(data)}
-        wire["content"] = [said, *wire.get("content", [])]
+        block = {"type": "text", "text": json.dumps(data)}
+        wire["content"] = [block, *wire.get("content", [])]
     return {"_meta": result["meta"], **wire} if result.get("meta") else wire
 
 

@@ -41,12 +41,12 @@ def _scope_check(case: Mapping[str, Any]) -> Observation:
 
 
 def _budgets(config: Mapping[str, Any]) -> Budgets:
-    given = {name: config[name] for name in _BUDGETS if name in config}
+    budgets = {name: config[name] for name in _BUDGETS if name in config}
     if "ttl_seconds" in config:
-        given["ttl_s"] = config["ttl_seconds"]
+        budgets["ttl_s"] = config["ttl_seconds"]
     if "cleanup_strategy" in config:
-        given["cleanup"] = Cleanup(config["cleanup_strategy"])
-    return Budgets(**given)
+        budgets["cleanup"] = Cleanup(config["cleanup_strategy"])
+    return Budgets(**budgets)
 
 
 @dataclass
@@ -80,17 +80,17 @@ class _Sequence:
             self.output["found"] = discover(_state_store(step["discover"])) is not None
 
     async def _put(self, put: Mapping[str, Any], name: str | None) -> None:
-        said = {"namespace": put["namespace"]} if put.get("namespace") else {}
+        options = {"namespace": put["namespace"]} if put.get("namespace") else {}
         about = Put(
-            name=put.get("filename"), mime=put.get("mime_type"), retention=Retention.OBSERVATIONS, **said
+            name=put.get("filename"), mime=put.get("mime_type"), retention=Retention.OBSERVATIONS, **options
         )
         scope = _scope(put.get("scope")) or Scope()
         self.scopes.add(scope.owner)
         record = await self.store.put_bytes(base64.b64decode(put["data_b64"]), about, scope=scope)
         if name is not None:
             self.puts[name] = record
-            given = {"namespace": put.get("namespace"), "scope": put.get("scope")}
-            self.output[name] = record.ref.model_dump() | given
+            facts = {"namespace": put.get("namespace"), "scope": put.get("scope")}
+            self.output[name] = record.ref.model_dump() | facts
 
     async def _get(self, name: str, scope: Scope | None) -> str | None:
         put = self.puts[name]
@@ -110,14 +110,14 @@ class _Sequence:
         return len({(record.scope.owner, record.id) for records in lists for record in records})
 
 
-def _state_store(said: Mapping[str, Any]) -> object:
-    if "methods" not in said:
-        return SimpleNamespace(artifact_store=MemoryStore() if said["artifact_store"] == "InMemory" else None)
+def _state_store(spec: Mapping[str, Any]) -> object:
+    if "methods" not in spec:
+        return SimpleNamespace(artifact_store=MemoryStore() if spec["artifact_store"] == "InMemory" else None)
 
-    async def method(*_given: object, **_said: object) -> None:
+    async def method(*_arguments: object, **_options: object) -> None:
         return None
 
-    return SimpleNamespace(**dict.fromkeys(said["methods"], method))
+    return SimpleNamespace(**dict.fromkeys(spec["methods"], method))
 
 
 async def _store_sequence(case: Mapping[str, Any]) -> Observation:

@@ -45,7 +45,7 @@ def in_openai(show: Showing, case: Mapping[str, Any]) -> dict[str, Any]:
 
 def in_mcp_app(show: Showing, case: Mapping[str, Any]) -> dict[str, Any]:
     shown = show.mcp(case["widget"], case.get("events", []))
-    shown.heard(INITIALIZED)
+    shown.wait_for_message(INITIALIZED)
     # Answered after all that was sent before: messages keep their order.
     shown.page.evaluate("send({id: 'last', method: 'ping'})")
     shown.page.wait_for_function("window.posted.some(one => one.id === 'last')", timeout=15_000)
@@ -70,7 +70,7 @@ def called(show: Showing, case: Mapping[str, Any]) -> dict[str, Any]:
     # In a frame with an origin: only there has a widget a place of its own for what it remembers.
     shown = show.alone("", html=BRIDGED) if alone else show.mcp("", html=BRIDGED, opaque=False)
     if not alone:
-        shown.heard(INITIALIZED)
+        shown.wait_for_message(INITIALIZED)
     call = "([name, args]) => widgetRuntime[name](...args).then(() => null, error => error.message)"
     rejected = shown.frame.evaluate(call, [name, arguments])
     posted = [] if alone else shown.posted
@@ -83,7 +83,7 @@ def remounted(shown: Shown, *, alone: bool) -> Any:
     shown.page.reload()
     shown.frame = shown.page if alone else shown.page.frames[1]
     if not alone:
-        shown.heard(INITIALIZED)
+        shown.wait_for_message(INITIALIZED)
     return shown.frame.evaluate("widgetRuntime.useWidgetState()")
 
 

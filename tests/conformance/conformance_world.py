@@ -35,13 +35,13 @@ class _Ear(logging.Handler):
 
     def __init__(self) -> None:
         super().__init__(logging.DEBUG)
-        self.heard: list[dict[str, str]] = []
+        self.records: list[dict[str, str]] = []
 
     def emit(self, record: logging.LogRecord) -> None:
         facts = {name: value for name, value in vars(record).items() if name not in _STANDARD}
-        said = json.dumps(facts, default=str, ensure_ascii=False)
-        message = f"{record.getMessage()} {said}" if facts else record.getMessage()
-        self.heard.append({"level": record.levelname.lower(), "message": message})
+        text = json.dumps(facts, default=str, ensure_ascii=False)
+        message = f"{record.getMessage()} {text}" if facts else record.getMessage()
+        self.records.append({"level": record.levelname.lower(), "message": message})
 
 
 @contextmanager
@@ -54,7 +54,7 @@ def hear() -> Iterator[list[dict[str, str]]]:
         logger.addHandler(ear)
         logger.setLevel(logging.DEBUG)
     try:
-        yield ear.heard
+        yield ear.records
     finally:
         for logger, level in zip(loggers, before, strict=True):
             logger.removeHandler(ear)

@@ -50,12 +50,14 @@ def test_only_named_files_copied_from_tree(dockerfile: Dockerfile) -> None:
 
 
 def test_copied_files_allowed_by_dockerignore(dockerfile: Dockerfile) -> None:
-    kept = {line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")}
+    exceptions = {
+        line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")
+    }
     copied = {
         path for one in dockerfile.all("COPY") if "--from=" not in one.rest for path in one.rest.split()[:-1]
     }
 
-    assert copied == kept
+    assert copied == exceptions
 
 
 def test_processes_started_without_shell(dockerfile: Dockerfile) -> None:

@@ -87,8 +87,8 @@ def image(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def environment(dockerfile: Dockerfile) -> dict[str, str]:
-    given = dockerfile.environment()
-    return {**given, "PATH": given["PATH"].replace("$PATH", os.defpath)}
+    variables = dockerfile.environment()
+    return {**variables, "PATH": variables["PATH"].replace("$PATH", os.defpath)}
 
 
 @pytest.fixture
@@ -158,7 +158,7 @@ def test_container_answers_tool_call(served: Served) -> None:
             answer: CallToolResult = await client.call_tool("shout", {"text": "confined"})
             return answer
 
-    said = asyncio.run(call()).content[0]
+    block = asyncio.run(call()).content[0]
 
-    assert isinstance(said, TextContent)
-    assert said.text == "CONFINED"
+    assert isinstance(block, TextContent)
+    assert block.text == "CONFINED"

@@ -85,8 +85,8 @@ def report_wire(home: FakeHome, **value: Any) -> dict[str, Any]:
     return {"structuredContent": structured, "content": [text(json.dumps(structured))], "isError": False}
 
 
-def text(said: str) -> dict[str, Any]:
-    return {"type": "text", "text": said}
+def text(content: str) -> dict[str, Any]:
+    return {"type": "text", "text": content}
 
 
 def texts(message: dict[str, Any]) -> str:
@@ -685,9 +685,9 @@ def test_printed_result_shows_results_files_then_missing(home: FakeHome, shelf: 
     wire["structuredContent"]["artifacts"].append({"name": "p", "path": "/etc/passwd", "mime": "text/plain"})
     wire["content"] = [text("One file is missing.")]
 
-    said = as_text(taken(wire, home, shelf))
+    shown = as_text(taken(wire, home, shelf))
 
-    assert said == (
+    assert shown == (
         '{\n  "rows": 1\n}\n'
         "One file is missing.\n"
         "r.html  (2B, text/html)\n"
@@ -696,9 +696,9 @@ def test_printed_result_shows_results_files_then_missing(home: FakeHome, shelf: 
 
 
 def test_printed_error_has_three_parts(home: FakeHome) -> None:
-    said = as_text(failed(outside_home("/etc/passwd", home.path)))
+    text = as_text(failed(outside_home("/etc/passwd", home.path)))
 
-    assert said == (
+    assert text == (
         "Error: File operation outside allowed directory [E_INVALID_PATH]\n"
         "  attempted path: /etc/passwd\n"
         f"  allowed prefix: {home.path}/\n"
@@ -711,7 +711,7 @@ def test_printed_error_without_details_is_one_line() -> None:
 
 
 @pytest.mark.parametrize(
-    ("size", "said"),
+    ("size", "text"),
     [
         (0, "0B"),
         (1023, "1023B"),
@@ -722,8 +722,8 @@ def test_printed_error_without_details_is_one_line() -> None:
         (2**50, "1048576GB"),
     ],
 )
-def test_sizes_are_formatted_for_people(size: int, said: str) -> None:
-    assert human_size(size) == said
+def test_sizes_are_formatted_for_people(size: int, text: str) -> None:
+    assert human_size(size) == text
 
 
 def test_file_is_addressed_by_its_id() -> None:

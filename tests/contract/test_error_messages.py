@@ -136,11 +136,11 @@ def test_large_file_uses_words_of_section_12_3() -> None:
 
 @pytest.mark.parametrize("error", ALL, ids=lambda error: error.message[:24])
 def test_errors_all_become_json_envelopes(error: CallError) -> None:
-    said = envelope(error)
+    answer = envelope(error)
 
-    assert json.loads(json.dumps(said)) == said
-    assert said["meta_data"]["error_code"] == error.code.name
-    assert said["retryable"] == said["meta_data"]["retryable"] == error.retryable
+    assert json.loads(json.dumps(answer)) == answer
+    assert answer["meta_data"]["error_code"] == error.code.name
+    assert answer["retryable"] == answer["meta_data"]["retryable"] == error.retryable
 
 
 def test_unknown_tool_answered_with_nearest_names() -> None:
@@ -171,9 +171,9 @@ def test_refused_file_listed_with_its_envelope() -> None:
 
 def test_notices_use_words_of_section_11_3() -> None:
     """Source: S1-125 to S1-128."""
-    said = [notice(rung, Deadlines()) for rung in Rung]
+    notices = [notice(rung, Deadlines()) for rung in Rung]
 
-    assert said == [
+    assert notices == [
         "The tool is taking longer than expected. Please wait...",
         "Still processing your request. This may take a few more moments.",
         "Processing continues. The tool will timeout in 5 seconds if no progress.",

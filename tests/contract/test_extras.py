@@ -223,12 +223,12 @@ async def test_interface_events_of_result_reach_only_its_user(tmp_path: Path) ->
     ):
         with toolset.events.subscribe(user=user) as ours, toolset.events.subscribe(user="somebody") as others:
             await client.call_tool("make", {})
-        heard = [event async for event in ours if event["type"] != "tool_start"]
+        events = [event async for event in ours if event["type"] != "tool_start"]
         overheard = [event async for event in others]
 
-    kinds = [event["type"] for event in heard]
+    kinds = [event["type"] for event in events]
     assert kinds == ["artifact_stored", "files_update", "canvas_files", "notification"]
-    assert [file["name"] for file in heard[1]["files"]] == ["r.html"]
-    assert heard[1]["files"][0]["uri"].startswith("artifact://art_")
-    assert "PGgxPg==" not in json.dumps(heard)
+    assert [file["name"] for file in events[1]["files"]] == ["r.html"]
+    assert events[1]["files"][0]["uri"].startswith("artifact://art_")
+    assert "PGgxPg==" not in json.dumps(events)
     assert overheard == []

@@ -216,21 +216,21 @@ def test_documented_words_and_defaults_are_in_schema() -> None:
     """Source: S0-11 to S0-13, S0-15, S0-16, S0-34, S0-36, S0-37, S1-65, S1-66, S1-88, S1-90 and S1-91."""
     defs = contract_schema()["$defs"]
 
-    def said(name: str, field: str) -> tuple[Any, Any]:
+    def described(name: str, field: str) -> tuple[Any, Any]:
         found = defs[name]["properties"][field]
         return found.get("enum"), found.get("default")
 
     viewers = ["image", "pdf", "html", "code", "data", "auto"]
     modes = ["replace", "append", "split"]
-    assert said("Artifact", "viewer") == (viewers, "auto")
-    assert said("Artifact", "auto_open") == (None, False)
-    assert said("Display", "viewer_hint") == (viewers, "auto")
-    assert said("Display", "mode") == (modes, "replace")
-    assert said("Display", "open_canvas") == (None, False)
-    assert said("Display", "storage_action") == (["store", "store_and_open", "temporary"], "store")
-    assert said("Canvas", "persistence") == (["session", "ephemeral", "pinned"], "session")
-    assert said("Canvas", "mode") == (modes, "replace")
-    assert said("DeferredArtifact", "expires_hours") == (None, 72)
+    assert described("Artifact", "viewer") == (viewers, "auto")
+    assert described("Artifact", "auto_open") == (None, False)
+    assert described("Display", "viewer_hint") == (viewers, "auto")
+    assert described("Display", "mode") == (modes, "replace")
+    assert described("Display", "open_canvas") == (None, False)
+    assert described("Display", "storage_action") == (["store", "store_and_open", "temporary"], "store")
+    assert described("Canvas", "persistence") == (["session", "ephemeral", "pinned"], "session")
+    assert described("Canvas", "mode") == (modes, "replace")
+    assert described("DeferredArtifact", "expires_hours") == (None, 72)
     assert defs["Artifact"]["properties"]["category"]["examples"] == [
         "report", "dataset", "visualization", "draft",
     ]  # fmt: skip
@@ -246,8 +246,8 @@ def test_fields_all_have_descriptions() -> None:
     assert [
         f"{name}.{field}"
         for name, part in parts.items()
-        for field, said in part["properties"].items()
-        if not said.get("description") and name not in ("ErrorEnvelope", "ErrorFacts")
+        for field, schema in part["properties"].items()
+        if not schema.get("description") and name not in ("ErrorEnvelope", "ErrorFacts")
     ] == []
 
 

@@ -30,8 +30,8 @@ def warned(result: Normalised, word: str) -> bool:
     return any(word in warning for warning in result.warnings)
 
 
-def text(said: str) -> dict[str, Any]:
-    return {"type": "text", "text": said}
+def text(content: str) -> dict[str, Any]:
+    return {"type": "text", "text": content}
 
 
 # payload
@@ -250,11 +250,11 @@ def test_plain_text_error_becomes_version_1_error() -> None:
 
 
 def test_envelope_error_not_wrapped_again() -> None:
-    said = {"results": {"error": "x"}, "meta_data": {"is_error": True, "error_code": "E_TIMEOUT"}}
+    envelope = {"results": {"error": "x"}, "meta_data": {"is_error": True, "error_code": "E_TIMEOUT"}}
 
-    result = normalise({"content": [text(json.dumps(said))], "isError": True}, wrapped=False)
+    result = normalise({"content": [text(json.dumps(envelope))], "isError": True}, wrapped=False)
 
-    assert result.value == said
+    assert result.value == envelope
 
 
 def test_silent_error_still_has_a_sentence() -> None:
@@ -630,7 +630,7 @@ def test_malformed_file_lists_named_in_warning() -> None:
 
     assert result.value == {"results": 1}
     for key in ("artifacts", "deferred_artifacts"):
-        assert f"{key} is no array, ignored" in result.warnings
+        assert f"{key} is not an array, ignored" in result.warnings
     for key in ("returned_file_names", "returned_file_contents"):
         assert f"{key} is ignored beside artifacts" in result.warnings
 

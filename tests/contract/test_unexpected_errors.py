@@ -65,15 +65,15 @@ async def client_of(app: "FastMCP[Any]", mode: str) -> "AsyncIterator[Client[Any
 
 
 def text_of(answer: CallToolResult) -> str:
-    (said, *_) = answer.content
-    assert isinstance(said, TextContent)
-    return said.text
+    (block, *_) = answer.content
+    assert isinstance(block, TextContent)
+    return block.text
 
 
-def is_harmless(said: str, logged: str) -> bool:
+def is_harmless(text: str, logged: str) -> bool:
     """Return whether an answer names the id under which the log has the fault, and nothing of the fault."""
-    ids = CALL_ID.findall(said)
-    return bool(ids) and SECRET not in said and "AST" not in said and SECRET in logged
+    ids = CALL_ID.findall(text)
+    return bool(ids) and SECRET not in text and "AST" not in text and SECRET in logged
 
 
 @ERAS
@@ -110,9 +110,9 @@ async def test_internal_error_in_other_request_returns_described_error(
 ) -> None:
     host = make_host(toolset, transport="stdio", download_url=None)
     async with client_of(host, mode) as client:
-        with pytest.raises(MCPError) as told:
+        with pytest.raises(MCPError) as error:
             await client.read_resource("runner://files")
-    answer = told.value.error
+    answer = error.value.error
     # The control: without what stands around all handlers, the earlier era says what we keep to ourselves.
     low_level(host).middleware.pop(0)
     async with client_of(host, "legacy") as client:

@@ -85,7 +85,7 @@ class World:
 
 def _run(world: World, code: str, *, bound: bool) -> Report:
     read, write = os.pipe()
-    given = {
+    fields = {
         "home": str(world.home),
         "other": str(world.other),
         "outside": str(world.outside),
@@ -103,7 +103,7 @@ def _run(world: World, code: str, *, bound: bool) -> Report:
     }
     child = subprocess.run(
         [sys.executable, "-W", "error", "-c", CHILD],
-        input=json.dumps(given),
+        input=json.dumps(fields),
         text=True,
         capture_output=True,
         cwd=world.home,

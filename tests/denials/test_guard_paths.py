@@ -373,6 +373,6 @@ def test_no_path_that_leads_out_of_the_home_is_ever_allowed(maze: Path, parts: l
 def test_any_text_gets_a_verdict(maze: Path, text: str, act: Act) -> None:
     rules = PathRules(home=maze / "alice", homes=(maze,))
 
-    given_verdict = decide(act, text, base=str(maze / "alice"), rules=rules)
+    decision = decide(act, text, base=str(maze / "alice"), rules=rules)
 
-    assert (given_verdict is PathVerdict.UNKNOWN) or locate(act, text, base=str(maze / "alice")) is not None
+    assert (decision is PathVerdict.UNKNOWN) or locate(act, text, base=str(maze / "alice")) is not None

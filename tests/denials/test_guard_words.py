@@ -195,7 +195,7 @@ def test_machine_facts_are_readable_without_denial(world: World) -> None:
 
 
 @pytest.mark.parametrize(
-    "said",
+    "text",
     [
         "permission denied" + " /" * 8000,
         " /" * 8000 + ": permission denied",
@@ -205,12 +205,12 @@ def test_machine_facts_are_readable_without_denial(world: World) -> None:
         "process_singleton " * 900,
     ],
 )
-def test_hostile_words_are_searched_in_linear_time(said: str) -> None:
+def test_hostile_words_are_searched_in_linear_time(text: str) -> None:
     # 0.01 s on a quiet machine; some took seconds.
-    assert cpu_s(lambda: (list(named_paths(OSError(said))), wants_socket(said))) < 0.2
+    assert cpu_s(lambda: (list(named_paths(OSError(text))), wants_socket(text))) < 0.2
 
 
 def test_each_path_before_words_of_a_denial_is_named() -> None:
-    said = "cp: /a b: Permission denied, mv: /c: Read-only file system"
+    text = "cp: /a b: Permission denied, mv: /c: Read-only file system"
 
-    assert list(named_paths(OSError(said)))[:2] == ["/a b", "/c"]
+    assert list(named_paths(OSError(text)))[:2] == ["/a b", "/c"]

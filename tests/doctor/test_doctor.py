@@ -46,10 +46,10 @@ def test_a_secret_that_cannot_be_had_fails_with_its_cure(tmp_path: Path) -> None
 
     assert missing.level is Level.MISSING
     assert f"{tmp_path}/gone does not exist" in missing.detail
-    assert missing.cure == ("the server does not start without it; mend it, or take [secrets.API_KEY] out")
+    assert missing.cure == ("the server does not start without it; fix it, or take [secrets.API_KEY] out")
     # The command itself is for the server to run.
-    said = "API_KEY, for fetch: its program is there; a server runs it"
-    assert (had.level, had.detail) == (Level.OK, said)
+    detail = "API_KEY, for fetch: its program is there; a server runs it"
+    assert (had.level, had.detail) == (Level.OK, detail)
 
 
 @pytest.fixture
@@ -76,7 +76,7 @@ def test_a_tier_not_asked_for_is_a_note_with_its_reason(tmp_path: Path) -> None:
     assert line.detail == "namespaces are refused; allow them"
 
 
-def test_on_a_kernel_as_old_as_debian_12s_no_tier_is_said_to_have_been_asked_for(
+def test_debian_12_kernel_report_names_no_requested_tier(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     offered = replace(probe(), kernel="6.1.0-50-amd64", landlock_abi=2)
@@ -88,15 +88,15 @@ def test_on_a_kernel_as_old_as_debian_12s_no_tier_is_said_to_have_been_asked_for
     assert (found.exit_status, found.tier, line.level) == (1, None, Level.MISSING)
     assert line.detail == "not available, and no other either"
     assert "kernel 6.1.0-50-amd64 offers 2; use Linux 6.2 or newer" in str(line.cure)
-    asked = report(settings(tmp_path, isolation="process"))
-    assert lines(asked, "tiers")["process"].detail == "asked for, not available"
+    chosen = report(settings(tmp_path, isolation="process"))
+    assert lines(chosen, "tiers")["process"].detail == "asked for, not available"
 
 
 def test_a_tier_that_is_there_is_said_to_be(tmp_path: Path) -> None:
-    asked = report(settings(tmp_path, isolation="process"))
+    chosen = report(settings(tmp_path, isolation="process"))
 
-    assert (asked.tier, lines(asked, "tiers")["process"].detail) == ("process", "in force")
-    assert lines(asked, "tiers")["namespace"].detail == "available"
+    assert (chosen.tier, lines(chosen, "tiers")["process"].detail) == ("process", "in force")
+    assert lines(chosen, "tiers")["namespace"].detail == "available"
 
 
 def test_folders_that_are_not_there_yet_are_announced(tmp_path: Path) -> None:
@@ -119,7 +119,7 @@ def test_a_folder_that_cannot_be_made_is_not_said_to_be_about_to(tmp_path: Path)
     assert str(line.cure).startswith("make it, as a folder of the user ")
 
 
-def test_homes_that_do_not_exist_fail_with_the_command_that_makes_them(tmp_path: Path) -> None:
+def test_missing_homes_fail_with_the_command_that_makes_them(tmp_path: Path) -> None:
     found = report(settings(tmp_path, homes=tmp_path / "nowhere"))
 
     line = lines(found, "folders")["homes"]
@@ -185,7 +185,7 @@ def test_a_server_that_would_not_start_fails(tmp_path: Path) -> None:
     assert (open_to_all.exit_status, no_tokens.exit_status, no_key.exit_status) == (1, 1, 1)
 
 
-def test_a_certificate_of_a_gateway_that_counts_no_more_is_noted_and_ends_no_start(tmp_path: Path) -> None:
+def test_invalid_gateway_certificate_is_noted_without_failing(tmp_path: Path) -> None:
     authority = Authority(tmp_path / "keys")
     good, old = authority.signed("good", *here()), authority.signed("old", *here(), valid=(-2 * DAY, -DAY))
 
@@ -196,17 +196,17 @@ def test_a_certificate_of_a_gateway_that_counts_no_more_is_noted_and_ends_no_sta
 
     valid, expired = with_certificate(good), with_certificate(old)
 
-    said = [line for line in expired.lines if line.section == "configuration" and line.name == "auth"]
-    assert [line.level for line in said] == [Level.OK, Level.NOTE]
-    assert f"auth.gateway_certificate {old.certificate}" in said[1].detail
-    assert "gateways will not connect until it is renewed" in said[1].detail
-    assert said[1].cure == "renew it; new connections are made with it without a restart"
+    lines = [line for line in expired.lines if line.section == "configuration" and line.name == "auth"]
+    assert [line.level for line in lines] == [Level.OK, Level.NOTE]
+    assert f"auth.gateway_certificate {old.certificate}" in lines[1].detail
+    assert "gateways will not connect until it is renewed" in lines[1].detail
+    assert lines[1].cure == "renew it; new connections are made with it without a restart"
     assert [line.level for line in valid.lines if line.name == "auth"] == [Level.OK]
     assert (valid.exit_status, expired.exit_status) == (0, 0)
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "detail"),
     [
         ({}, "stay with their user between calls (worker_reuse = user)"),
         ({"worker_reuse": "call"}, "serve one call each (worker_reuse = call)"),
@@ -217,12 +217,12 @@ def test_a_certificate_of_a_gateway_that_counts_no_more_is_noted_and_ends_no_sta
     ],
     ids=["kept", "single", "by tool"],
 )
-def test_how_long_workers_live_is_said(tmp_path: Path, changes: dict[str, object], said: str) -> None:
-    assert lines(report(settings(tmp_path, **changes)), "configuration")["workers"].detail == said
+def test_how_long_workers_live_is_said(tmp_path: Path, changes: dict[str, object], detail: str) -> None:
+    assert lines(report(settings(tmp_path, **changes)), "configuration")["workers"].detail == detail
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "detail"),
     [
         ({}, "nothing goes on between calls (background_jobs = false)"),
         (
@@ -237,9 +237,9 @@ def test_how_long_workers_live_is_said(tmp_path: Path, changes: dict[str, object
     ids=["refused", "allowed", "no worker stays"],
 )
 def test_whether_jobs_go_on_between_calls_is_said(
-    tmp_path: Path, changes: dict[str, object], said: str
+    tmp_path: Path, changes: dict[str, object], detail: str
 ) -> None:
-    assert lines(report(settings(tmp_path, **changes)), "configuration")["jobs"].detail == said
+    assert lines(report(settings(tmp_path, **changes)), "configuration")["jobs"].detail == detail
 
 
 def test_reflinks_says_what_cp_says(tmp_path: Path) -> None:

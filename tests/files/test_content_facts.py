@@ -65,9 +65,7 @@ def test_a_table_has_as_many_rows_as_follow_its_header(text: bytes, count: int) 
         ("lines", "application/jsonl", b"1\n2\n3\n", 3),
     ],
 )
-def test_name_or_type_says_which_table_it_is_and_json_lines_have_no_header(
-    name: str, mime: str, text: bytes, count: int
-) -> None:
+def test_table_format_follows_name_or_type(name: str, mime: str, text: bytes, count: int) -> None:
     assert learnt(text, name, mime) == {"rows": count}
 
 
@@ -75,7 +73,7 @@ def test_name_or_type_says_which_table_it_is_and_json_lines_have_no_header(
     body=st.lists(st.sampled_from([b"a", b"b,", b",", b'"', b'""', b"\n", b"\r\n", b"\r"]), max_size=40),
     chunk=st.integers(1, 9),
 )
-def test_rows_are_what_the_csv_module_reads_wherever_the_chunks_end(body: list[bytes], chunk: int) -> None:
+def test_rows_equal_csv_module_at_every_chunk_boundary(body: list[bytes], chunk: int) -> None:
     text = b"a,b\n" + b"".join(body)
     lines = io.TextIOWrapper(io.BytesIO(text), "latin-1", newline="")
 
@@ -86,7 +84,7 @@ def test_rows_are_what_the_csv_module_reads_wherever_the_chunks_end(body: list[b
     assert counted == {"rows": sum(1 for row in csv.reader(lines) if row) - 1}
 
 
-def test_a_large_table_is_estimated_from_its_beginning_and_says_so() -> None:
+def test_large_table_rows_are_marked_as_estimate() -> None:
     count = rows.MAX_BYTES // 10
     whole, larger = (b"0123456789\n" * number for number in (count // 2, count * 2))
 
@@ -133,7 +131,7 @@ def test_an_image_has_the_size_its_header_says(content: bytes) -> None:
     assert learnt(content) == {"width": 321, "height": 77}
 
 
-def test_the_size_of_an_image_is_read_whatever_it_is_called_but_a_table_stays_a_table() -> None:
+def test_image_size_is_read_under_any_name_except_tables() -> None:
     assert learnt(image("PNG"), "picture.pdf", "application/pdf") == {"width": 321, "height": 77}
     assert learnt(b"BMI,age\n1,2\n", "bmi.csv") == {"rows": 1}
     assert learnt(b"BMI,age\n1,2\n" + bytes(99), "bmi.bin") == {}
@@ -147,7 +145,7 @@ def test_the_size_of_an_image_is_read_whatever_it_is_called_but_a_table_stays_a_
         pytest.param("sheet.xlsx", b"PK\x03\x04" + bytes(99), id="xlsx"),
     ],
 )
-def test_what_would_take_more_than_a_header_is_not_read_by_the_host(name: str, content: bytes) -> None:
+def test_content_beyond_the_header_is_not_read_by_the_host(name: str, content: bytes) -> None:
     assert learnt(content, name) == {}
 
 

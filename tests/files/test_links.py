@@ -29,7 +29,7 @@ def test_a_key_cannot_leave_its_place_in_the_address(tmp_path: Path) -> None:
     assert link.startswith("/api/files/download/..%2Fa%20b%3Fc%23d%2F%C3%A9?token=")
 
 
-def test_the_token_of_a_link_opens_that_file_of_that_user_until_it_expires(tmp_path: Path) -> None:
+def test_link_token_opens_one_file_of_one_user_until_expiry(tmp_path: Path) -> None:
     made = links(tmp_path)
     token = made.to("ann", "art_1").partition("token=")[2]
 

@@ -48,11 +48,11 @@ async def test_a_file_is_found_by_the_name_it_was_put_under(tmp_path: Path, name
     record = await files.put(b"x", name=name, origin=Origin.UPLOADED)
 
     by_safe_name = await files.find(record.shown)
-    by_given_name = await files.find(name)
+    by_name = await files.find(name)
 
     assert by_safe_name == record
     # The safe form of dashes only is made up: nobody asked for that name.
-    assert by_given_name == (None if name == "---" else record)
+    assert by_name == (None if name == "---" else record)
 
 
 async def test_the_nearest_names_are_offered_best_first(tmp_path: Path) -> None:
@@ -85,7 +85,7 @@ async def test_facts_of_a_file_are_learnt_when_it_comes(tmp_path: Path) -> None:
     from_bytes = await files.put(b"a\n1\n", name="b.csv", origin=Origin.UPLOADED)
     from_path = await files.put(tmp_path / "t.csv", name="t.csv", origin=Origin.UPLOADED)
 
-    assert [record.said.facts for record in (from_bytes, from_path)] == [{"rows": 1}, {"rows": 2}]
+    assert [record.metadata.facts for record in (from_bytes, from_path)] == [{"rows": 1}, {"rows": 2}]
 
 
 async def test_observations_are_no_files(tmp_path: Path) -> None:
@@ -105,10 +105,10 @@ async def observed(files: MyFiles, content: bytes, name: str, namespace: str = "
 
 async def test_referenced_takes_every_form_of_a_reference(tmp_path: Path) -> None:
     files = library(tmp_path).of("alice")
-    kept = await files.put(b"kept", name="Bericht Q3.csv", origin=Origin.UPLOADED)
+    file = await files.put(b"kept", name="Bericht Q3.csv", origin=Origin.UPLOADED)
     taken = await observed(files, b"taken", "Übersicht 東京.json")
 
-    for record in (kept, taken):
+    for record in (file, taken):
         uri = f"artifact://{record.id}"
         assert record.name is not None
         encoded = quote(record.name)
@@ -126,22 +126,22 @@ async def test_referenced_prefers_my_files_then_the_newest(tmp_path: Path) -> No
     second = await observed(files, b"second", "a.json")
 
     assert await files.referenced("a.json") == second
-    kept = await files.put(b"third", name="a.json", origin=Origin.UPLOADED)
-    assert await files.referenced("a.json") == kept
+    record = await files.put(b"third", name="a.json", origin=Origin.UPLOADED)
+    assert await files.referenced("a.json") == record
     assert await files.referenced(second.id) == second
 
 
 async def test_referenced_finds_nothing_of_others_or_removed(tmp_path: Path) -> None:
     shared = library(tmp_path)
     mine = shared.of("alice")
-    kept = await mine.put(b"kept", name="plan.txt", origin=Origin.UPLOADED)
+    file = await mine.put(b"kept", name="plan.txt", origin=Origin.UPLOADED)
     taken = await observed(mine, b"taken", "secret.json")
-    forms = [form for r in (kept, taken) for form in (r.id, f"artifact://{r.id}", r.shown)]
+    forms = [form for r in (file, taken) for form in (r.id, f"artifact://{r.id}", r.shown)]
 
     assert all([await mine.referenced(form) for form in forms])
     for other in ("bob", "Alice", "../alice"):
         assert not any([await shared.of(other).referenced(form) for form in forms])
-    for record in (kept, taken):
+    for record in (file, taken):
         await shared.store.delete(record.id, scope=mine.scope)
     assert not any([await mine.referenced(form) for form in forms])
 
@@ -166,13 +166,13 @@ async def test_a_deferred_file_is_used_by_name_until_it_expires(tmp_path: Path) 
     await files.put(b"y", name="gone.docx", origin=Origin.DEFERRED, deferral=past)
 
     assert await files.find("d.docx") == record
-    assert (record.said.reason, record.expires_at) == ("draft", soon.expires_at)
+    assert (record.metadata.reason, record.expires_at) == ("draft", soon.expires_at)
     assert record.ref.source == {"next_actions": ["edit"]}
     assert await files.find("gone.docx") is None
     assert await names(files) == ["d.docx"]
 
 
-async def test_a_temporary_file_is_found_by_its_id_and_is_none_of_my_files(tmp_path: Path) -> None:
+async def test_temporary_file_is_found_by_id_and_not_in_my_files(tmp_path: Path) -> None:
     files = library(tmp_path).of("alice")
 
     record = await files.put(b"x", name="t.txt", origin=Origin.GENERATED, temporary=True)
@@ -184,10 +184,10 @@ async def test_a_temporary_file_is_found_by_its_id_and_is_none_of_my_files(tmp_p
 
 
 @pytest.mark.parametrize(
-    ("ttl_seconds", "kept"), [(None, timedelta(hours=1)), (90, timedelta(seconds=90)), (0, None)]
+    ("ttl_seconds", "lifetime"), [(None, timedelta(hours=1)), (90, timedelta(seconds=90)), (0, None)]
 )
-async def test_a_temporary_file_above_the_budgets_of_what_passes_through_is_kept_as_long(
-    tmp_path: Path, ttl_seconds: int | None, kept: timedelta | None
+async def test_temporary_file_above_observation_budgets_lives_as_long(
+    tmp_path: Path, ttl_seconds: int | None, lifetime: timedelta | None
 ) -> None:
     retention = {} if ttl_seconds is None else {"ttl_seconds": ttl_seconds}
     settings = Settings(
@@ -201,12 +201,12 @@ async def test_a_temporary_file_above_the_budgets_of_what_passes_through_is_kept
     record = await files.put(large, name="large.bin", origin=Origin.GENERATED, temporary=True)
 
     assert record.size == 51 * 1024 * 1024
-    if kept is None:
+    if lifetime is None:
         assert record.expires_at is None
     else:
         assert record.expires_at is not None
-        assert timedelta() < record.expires_at - utc_now() <= kept
-        assert record.expires_at - utc_now() > kept - timedelta(minutes=1)
+        assert timedelta() < record.expires_at - utc_now() <= lifetime
+        assert record.expires_at - utc_now() > lifetime - timedelta(minutes=1)
 
 
 # Sessions.
@@ -221,7 +221,7 @@ async def test_files_that_persist_belong_to_every_session_and_to_none(tmp_path: 
     assert await names(shared.of("alice")) == ["a.txt"]
 
 
-async def test_files_that_do_not_persist_go_with_their_session_and_no_other(
+async def test_session_files_are_removed_with_their_session_only(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Source: S1-13 and S1-86."""
@@ -238,12 +238,12 @@ async def test_files_that_do_not_persist_go_with_their_session_and_no_other(
 
     assert removed == ["a.txt", "d.docx"]
     assert [await names(files) for files in (one, two, unnamed, bob)] == [[], ["a.txt"], ["a.txt"], ["a.txt"]]
-    said = [vars(record).get("reason") for record in caplog.records]
-    assert said.count("session ended") == 2
+    reasons = [vars(record).get("reason") for record in caplog.records]
+    assert reasons.count("session ended") == 2
     assert await one.end_session() is None
 
 
-async def test_reading_a_file_keeps_its_session_from_ending_and_begins_its_idle_time_anew(
+async def test_open_file_keeps_session_alive_and_restarts_idle_time(
     tmp_path: Path,
 ) -> None:
     files = library(tmp_path, persist=False).of("alice", "s")
@@ -262,7 +262,7 @@ async def test_reading_a_file_keeps_its_session_from_ending_and_begins_its_idle_
     assert (during, read, soon, later) == (None, b"content", None, ["a.txt"])
 
 
-async def test_sessions_of_a_name_end_for_whoever_has_files_in_one_and_no_others(tmp_path: Path) -> None:
+async def test_sessions_of_a_name_end_for_users_with_files_in_them(tmp_path: Path) -> None:
     shared = library(tmp_path, persist=False)
     one, other, unnamed = shared.of("alice", "one"), shared.of("alice", "other"), shared.of("alice")
     for files in (one, other, unnamed):
@@ -290,9 +290,7 @@ async def test_a_session_that_is_used_does_not_end(tmp_path: Path) -> None:
     assert list((tmp_path / "sessions").iterdir()) == []
 
 
-async def test_another_process_keeps_a_session_from_ending_until_it_is_killed(
-    tmp_path: Path, start: Start
-) -> None:
+async def test_other_process_keeps_session_alive_until_killed(tmp_path: Path, start: Start) -> None:
     files = library(tmp_path, persist=False).of("alice", "s")
     await put(files, "a.txt")
     other = start(
@@ -317,7 +315,7 @@ async def test_another_process_keeps_a_session_from_ending_until_it_is_killed(
     assert await files.end_session() == ["a.txt"]
 
 
-async def test_files_of_sessions_end_although_the_setting_was_changed_meanwhile(tmp_path: Path) -> None:
+async def test_session_files_end_although_the_setting_changed(tmp_path: Path) -> None:
     await put(library(tmp_path, persist=False).of("alice", "s"), "a.txt")
     let_pass(tmp_path, 100)
     now = library(tmp_path)

@@ -127,8 +127,8 @@ def test_a_journal_counts_once_its_database_has_changed(tmp_path: Path) -> None:
         connection.execute("PRAGMA cache_size = 2")
         connection.execute("BEGIN")
         connection.execute("INSERT INTO notes VALUES('one')")
-        with journal.open("rb") as begun:
-            assert not is_transaction_under_way(begun.fileno())
+        with journal.open("rb") as journal_file:
+            assert not is_transaction_under_way(journal_file.fileno())
         connection.executemany("INSERT INTO notes VALUES(?)", [("x" * 3000,)] * 200)
         with journal.open("rb") as spilled:
             assert is_transaction_under_way(spilled.fileno())

@@ -144,7 +144,7 @@ def listening(keep: Callable[[Mapping[str, Any]], Awaitable[Mapping[str, Any]]])
     )
 
 
-async def hear(said: bytes, printed: bytes, listener: Listener) -> Outcome:
+async def hear(frames: bytes, printed: bytes, listener: Listener) -> Outcome:
     """Run one call of a worker that says `said`, prints `printed` and ends."""
     ours, theirs = socket.socketpair()
     theirs.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4 * MIB)
@@ -152,7 +152,7 @@ async def hear(said: bytes, printed: bytes, listener: Listener) -> Outcome:
     os.write(end, printed)
     os.close(end)
     with theirs:
-        theirs.sendall(said)
+        theirs.sendall(frames)
         theirs.shutdown(socket.SHUT_WR)
         worker = SpeakingWorker(Connection(ours, Closer()), output, os.eventfd(0))
         lease = Lease(zygote=SilentZygote(), worker=worker, limits=LIMITS)  # type: ignore[arg-type]

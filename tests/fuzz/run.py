@@ -41,13 +41,13 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="scripts/fuzz", description=(__doc__ or "").split("\n\n")[0])
     parser.add_argument("target", choices=TARGETS)
     parser.add_argument("--minutes", type=float, default=30.0, help="how long; 30 by default")
-    given = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     # Repaired results and dropped notices are logged, by the thousand.
     logging.disable()
     folder = Path(__file__).parent
     sys.path[:0] = [str(folder), str(folder.parent)]
-    properties: Sequence[Property] = importlib.import_module(f"test_fuzz_{given.target}").PROPERTIES
-    return fuzz(given.target, properties, minutes=given.minutes)
+    properties: Sequence[Property] = importlib.import_module(f"test_fuzz_{options.target}").PROPERTIES
+    return fuzz(options.target, properties, minutes=options.minutes)
 
 
 def fuzz(target: str, properties: Sequence[Property], *, minutes: float) -> int:

@@ -117,9 +117,9 @@ def test_fuzzed_result_stores_own_files_and_exposes_no_path(
     assert [name for name, content in shelf.files.items() if SECRET in content] == []
     assert sum(file.size for file in (*processed.files, *processed.deferred)) <= LARGEST
     value = json.loads(json.dumps(processed.value, allow_nan=False, ensure_ascii=False).encode())
-    kept = [*value.get("artifacts", ()), *value.get("deferred_artifacts", ())]
-    assert [item for item in kept if "path" in item] == []
-    inlined = [len(base64.b64decode(item["b64"])) for item in kept if "b64" in item]
+    files = [*value.get("artifacts", ()), *value.get("deferred_artifacts", ())]
+    assert [item for item in files if "path" in item] == []
+    inlined = [len(base64.b64decode(item["b64"])) for item in files if "b64" in item]
     assert sum(inlined) <= INLINE
     assert len(processed.files) == len(value.get("artifacts", ()))
     shown = referenced(processed)

@@ -25,12 +25,12 @@ async def _refuse(_params: object) -> dict[str, Any]:
     return {"refused": "no home here"}
 
 
-async def heard(said: bytes, printed: bytes) -> None:
+async def receive(frames: bytes, printed: bytes) -> None:
     """Take one call from a worker's bytes to what a client gets; raise if the host would have."""
     behind = listening(_refuse)
     listener = Overheard(behind)
 
-    outcome = await hear(said, printed, listener)
+    outcome = await hear(frames, printed, listener)
 
     assert listener.raised == []
     assert outcome.ending in (Ending.ANSWERED, Ending.CRASHED, Ending.BROKE_PROTOCOL)
@@ -57,8 +57,8 @@ def framed(kind: FrameKind, body: bytes) -> bytes:
 @example(framed(FrameKind.DENIED, rb'{"path": "\\ud83d\ude00"}'), b"")
 @example(framed(FrameKind.NOTIFY, rb'{"method": "notifications/message", "params": {"data": "\udfff"}}'), b"")
 @example(framed(FrameKind.ANSWER, '{"result": {}}'.encode("utf-16")), b"")
-def test_fuzzed_worker_frames_end_as_value_or_documented_error(said: bytes, printed: bytes) -> None:
-    asyncio.run(heard(said, printed))
+def test_fuzzed_worker_frames_end_as_value_or_documented_error(frames: bytes, printed: bytes) -> None:
+    asyncio.run(receive(frames, printed))
 
 
 @given(st.binary(max_size=300), st.integers(1, 50))

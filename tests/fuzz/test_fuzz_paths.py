@@ -81,14 +81,14 @@ def test_path_readable_by_guard_is_not_in_other_home_for_kernel(path: str, base:
 
 @given(paths(TREE), st.sampled_from(Act), st.none() | st.integers(-2, 400))
 def test_judge_only_allows_or_denies(path: str, act: Act, dir_fd: int | None) -> None:
-    told: list[Denial] = []
-    judge = Judge(RULES, told.append)
+    denials: list[Denial] = []
+    judge = Judge(RULES, denials.append)
 
     for named in (path, Path(path) if "\0" not in path else path, path.encode(errors="surrogatepass")):
         try:
             judge.check("open", act, named, dir_fd)
         except GuardDenied:
-            assert [denial.path.encode() for denial in told] != []
+            assert [denial.path.encode() for denial in denials] != []
 
 
 @given(paths(TREE))

@@ -158,8 +158,8 @@ def test_settings_are_read_or_refused_in_words(
 @example({"homes": "~nobody-is-called-so"})
 @example({"auth": "00"})
 @example({"tools": ":"})
-def test_variables_are_read_or_refused_in_words(given_values: dict[str, str]) -> None:
-    named = {f"RUNNER_{name.upper()}": value for name, value in given_values.items()}
+def test_variables_are_read_or_refused_in_words(values: dict[str, str]) -> None:
+    named = {f"RUNNER_{name.upper()}": value for name, value in values.items()}
     usable = {name: value for name, value in named.items() if "\0" not in value and _encodes(value)}
     before = dict(os.environ)
     os.environ.update(usable)

@@ -65,7 +65,7 @@ def test_links_are_removed_and_never_followed(inside: Path, fd: int, outside: Pa
     (inside / "dangling").symlink_to("nowhere")
 
     assert (inside / "a/up/precious").read_text() == "precious"
-    assert empty(fd).kept == {}
+    assert empty(fd).reasons == {}
     assert list(inside.iterdir()) == []
     assert (outside / "precious").read_text() == "precious"
 
@@ -96,7 +96,7 @@ def test_tree_5000_levels_deep_is_removed_with_few_descriptors(inside: Path, sta
 
     output, _ = process.communicate(timeout=60)
 
-    assert output == "Emptied(removed=10000, kept={})\n"
+    assert output == "Emptied(removed=10000, reasons={})\n"
     assert list(inside.iterdir()) == []
 
 
@@ -133,7 +133,7 @@ def test_tree_with_closed_modes_is_removed_by_owner(tmp_path: Path, start: Start
 
     output, _ = process.communicate(timeout=60)
 
-    assert output == "locked\nEmptied(removed=4, kept={}) []\n"
+    assert output == "locked\nEmptied(removed=4, reasons={}) []\n"
 
 
 def test_unremovable_file_is_reported() -> None:
@@ -145,7 +145,7 @@ def test_unremovable_file_is_reported() -> None:
         os.close(fd)
 
     assert result.removed == 0
-    assert "Operation not permitted" in result.kept.values()
+    assert "Operation not permitted" in result.reasons.values()
     assert os.listdir("/proc/self/fdinfo")
 
 
@@ -153,7 +153,7 @@ def test_non_folder_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
     fd = os.open(tmp_path / "file", os.O_PATH)
     try:
-        assert empty(fd) == Emptied(kept={".": "Not a directory"})
+        assert empty(fd) == Emptied(reasons={".": "Not a directory"})
     finally:
         os.close(fd)
 
@@ -190,7 +190,7 @@ def test_emptying_during_folder_link_swaps_stays_inside(
     hostile.kill()
     hostile.wait()
     assert (outside / "precious").read_text() == "precious"
-    assert empty(fd).kept == {}
+    assert empty(fd).reasons == {}
 
 
 def test_one_name_is_removed_with_all_below_it(inside: Path, fd: int, outside: Path) -> None:

@@ -29,7 +29,7 @@ HOLD = """
 """
 
 
-def said(process: "subprocess.Popen[str]") -> str:
+def last_line(process: "subprocess.Popen[str]") -> str:
     assert process.stdout is not None
     return process.stdout.readline().strip()
 
@@ -40,10 +40,10 @@ def tell(process: "subprocess.Popen[str]") -> None:
     process.stdin.flush()
 
 
-def note(home: Path, segment: str, *, kept_until: float = 0) -> None:
+def note(home: Path, segment: str, *, expires_at: float = 0) -> None:
     """Note of a folder that it is the home of a user."""
     fd = os.open(home, os.O_RDONLY)
-    HomeNotes(home.parent.parent / "state").write(fd, HomeNote(segment=segment, kept_until=kept_until))
+    HomeNotes(home.parent.parent / "state").write(fd, HomeNote(segment=segment, kept_until=expires_at))
     os.close(fd)
 
 
@@ -167,7 +167,7 @@ def test_two_leases_of_one_process_share_home_until_both_end(homes: Homes) -> No
 
 def test_home_is_emptied_by_the_last_process(homes: Homes, place: Path, start: Start) -> None:
     other = start(HOLD, place)
-    assert said(other) == "leased"
+    assert last_line(other) == "leased"
 
     with homes.lease("alice") as home:
         assert (home.path / "of-the-other").exists()
@@ -175,13 +175,13 @@ def test_home_is_emptied_by_the_last_process(homes: Homes, place: Path, start: S
     assert {path.name for path in home.path.iterdir()} == {"input_files", "of-the-other", "ours"}
     tell(other)
 
-    assert said(other) == "over"
+    assert last_line(other) == "over"
     assert not home.path.exists()
 
 
 def test_files_of_killed_host_are_swept(homes: Homes, place: Path, start: Start) -> None:
     other = start(HOLD, place)
-    assert said(other) == "leased"
+    assert last_line(other) == "leased"
 
     assert homes.sweep() == {}
     assert (homes.root / "alice/of-the-other").exists()
@@ -194,7 +194,7 @@ def test_files_of_killed_host_are_swept(homes: Homes, place: Path, start: Start)
 
 def test_files_of_killed_host_are_gone_in_next_session(homes: Homes, place: Path, start: Start) -> None:
     other = start(HOLD, place)
-    assert said(other) == "leased"
+    assert last_line(other) == "leased"
     other.send_signal(signal.SIGKILL)
     other.wait()
     assert (homes.root / "alice/of-the-other").exists()
@@ -221,13 +221,13 @@ def test_home_removed_under_lease_is_recreated_and_survives_it(
     homes: Homes, place: Path, start: Start
 ) -> None:
     other = start(HOLD, place)
-    assert said(other) == "leased"
+    assert last_line(other) == "leased"
     (homes.root / "alice").rename(place / "elsewhere")
 
     with homes.lease("alice") as home:
         (home.path / "file").write_text("x")
         tell(other)
-        assert said(other) == "over"
+        assert last_line(other) == "over"
 
         assert (home.path / "file").read_text() == "x"
 

@@ -46,7 +46,7 @@ async def write(toolset: Toolset, user: str, size: int = 1) -> Completed:
     return await execute(toolset, request(user, "write", {"username": user, "size": size}))
 
 
-def said(done: Completed) -> dict[str, Any]:
+def error_of(done: Completed) -> dict[str, Any]:
     return dict(done.wire)
 
 
@@ -55,7 +55,7 @@ async def test_full_state_folder_fails_new_users_only(
 ) -> None:
     assert strongest_tier() != "process", "ids for users are given by root only; run these tests as root"
     async with open_toolset(tool, disk) as toolset:
-        assert not said(await write(toolset, "ann"))["isError"]
+        assert not error_of(await write(toolset, "ann"))["isError"]
         taken = fill(disk)
 
         new = await write(toolset, "bob")
@@ -67,8 +67,8 @@ async def test_full_state_folder_fails_new_users_only(
     assert new.processed.failure.code is Code.E_STORE
     assert "state_dir" in str(new.processed.failure)
     assert str(tmp_path) not in str(new.processed.failure)
-    assert not said(known)["isError"]
-    assert not said(later)["isError"]
+    assert not error_of(known)["isError"]
+    assert not error_of(later)["isError"]
     (logged,) = [each for each in caplog.records if each.levelno == logging.ERROR]
     assert vars(logged)["user"] == "bob"
     assert logged.exc_info is None
@@ -79,7 +79,7 @@ async def test_full_home_fails_only_calls_that_write(disk: Path, tool: Path) -> 
     homes.mkdir()
     homes.chmod(0o1777)
     async with open_toolset(tool, disk.parent / "elsewhere", homes=homes) as toolset:
-        assert not said(await write(toolset, "ann"))["isError"]
+        assert not error_of(await write(toolset, "ann"))["isError"]
         fill(disk)
 
         full = await write(toolset, "ann", 1_000_000)

@@ -242,10 +242,10 @@ async def test_file_of_any_name_is_stored_under_a_safe_one(name: str, place: Pat
         normalise(wire, wrapped=False), home=home, inline_max_bytes=MIB, max_bytes=MIB, keep=keep
     )
 
-    (kept,) = await files.all()
-    assert (kept.size, taken.errors, [file.name for file in taken.files]) == (4, (), [kept.name])
-    assert kept.name is not None
-    assert all(character.isprintable() and character not in "/\\\u202e" for character in kept.name)
+    (record,) = await files.all()
+    assert (record.size, taken.errors, [file.name for file in taken.files]) == (4, (), [record.name])
+    assert record.name is not None
+    assert all(character.isprintable() and character not in "/\\\u202e" for character in record.name)
 
 
 def test_path_with_nul_or_lone_surrogate_is_refused(home: FakeHome) -> None:

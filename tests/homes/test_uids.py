@@ -19,9 +19,9 @@ AMONG = range(1_900_000_000, 1_900_000_020)
 def test_users_never_share_a_uid_in_a_small_range(tmp_path: Path) -> None:
     uids = Uids(tmp_path, AMONG)
 
-    given = {uids.of(f"user-{number}") for number in range(len(AMONG))}
+    assigned = {uids.of(f"user-{number}") for number in range(len(AMONG))}
 
-    assert given == set(AMONG)
+    assert assigned == set(AMONG)
 
 
 def test_a_user_keeps_the_id_in_any_later_process(tmp_path: Path) -> None:
@@ -83,9 +83,9 @@ def test_anonymous_uid_that_cannot_be_set_is_not_held(tmp_path: Path) -> None:
 def test_uid_known_to_the_system_is_skipped(tmp_path: Path) -> None:
     known = max(entry.pw_uid for entry in pwd.getpwall())
 
-    given = Uids(tmp_path, range(known, known + 2)).of("alice")
+    assigned = Uids(tmp_path, range(known, known + 2)).of("alice")
 
-    assert given == known + 1
+    assert assigned == known + 1
 
 
 def test_exhausted_uid_range_names_the_setting(tmp_path: Path) -> None:
@@ -121,11 +121,11 @@ def test_damaged_uid_record_is_restored_from_its_copy(tmp_path: Path, damage: by
     # The control: without the copy they are assigned again, in another order.
     record.unlink()
     copy.unlink()
-    anew = {name: Uids(tmp_path, AMONG).of(name) for name in reversed(names)}
+    reassigned = {name: Uids(tmp_path, AMONG).of(name) for name in reversed(names)}
 
     assert after == before
     assert both == (before, before)
-    assert anew != before
+    assert reassigned != before
 
 
 def test_home_uids_survive_loss_of_record_and_copy(tmp_path: Path) -> None:

@@ -35,19 +35,19 @@ def serve_to(tmp_path: Path) -> Iterator[Callable[..., str]]:
 
         def start(*arguments: str, **more: str) -> str:
             log = tmp_path / "log"
-            begun = log.stat().st_size if log.exists() else 0
-            with log.open("a") as told:
+            offset = log.stat().st_size if log.exists() else 0
+            with log.open("a") as log_file:
                 process = subprocess.Popen(
                     [*command, *(() if "--port" in arguments else ("--port", "0")), *arguments],
                     env={**environment, **more},
                     cwd=tmp_path,
-                    stderr=told,
+                    stderr=log_file,
                 )
             stack.callback(ended, process)
 
             def address() -> re.Match[str] | None:
                 assert process.poll() is None, log.read_text()
-                return re.search(r"https?://\S+/mcp", log.read_text()[begun:])
+                return re.search(r"https?://\S+/mcp", log.read_text()[offset:])
 
             assert until(lambda: address() is not None)
             found = address()

@@ -62,8 +62,10 @@ class Answer:
     text: str
 
     def shown(self) -> str:
-        said = {name: value for name, value in self.headers.items() if name not in ("date", "content-length")}
-        return f"{self.status} {sorted(said.items())} {self.text}"
+        headers = {
+            name: value for name, value in self.headers.items() if name not in ("date", "content-length")
+        }
+        return f"{self.status} {sorted(headers.items())} {self.text}"
 
     @property
     def is_good(self) -> bool:
@@ -255,21 +257,21 @@ class Crowd:
         self._http = http
         self._room = asyncio.Semaphore(AT_ONCE)
 
-    async def ask(self, asked: Asked, proves: Mapping[str, str]) -> Answer:
+    async def ask(self, request: Asked, proves: Mapping[str, str]) -> Answer:
         """Send a request as somebody; return the answer, or how it begins."""
-        content, headers = asked.body, {**proves, **asked.headers}
+        content, headers = request.body, {**proves, **request.headers}
         if content is not None and not isinstance(content, bytes):
             content = json.dumps(content).encode()
             headers = {"content-type": "application/json", **headers}
         async with (
             self._room,
             self._http.stream(
-                asked.method, self.server.base + asked.path, headers=headers, content=content
+                request.method, self.server.base + request.path, headers=headers, content=content
             ) as answer,
         ):
             body = b""
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(3 if asked.is_stream and answer.status_code < 400 else 100):
+                async with asyncio.timeout(3 if request.is_stream and answer.status_code < 400 else 100):
                     async for part in answer.aiter_bytes():
                         body += part
         return Answer(answer.status_code, dict(answer.headers), body.decode(errors="replace"))
@@ -281,20 +283,24 @@ class Crowd:
 
     async def session_of(self, proves: Mapping[str, str]) -> str:
         """Begin a session of the handshake era as somebody; return its id."""
-        said = {"protocolVersion": HANDSHAKE, "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
-        answer = await self.ask(handshake("initialize", said, session=None), proves)
+        parameters = {
+            "protocolVersion": HANDSHAKE,
+            "capabilities": {},
+            "clientInfo": {"name": "t", "version": "1"},
+        }
+        answer = await self.ask(handshake("initialize", parameters, session=None), proves)
         session = answer.headers["mcp-session-id"]
-        begun = {"jsonrpc": "2.0", "method": "notifications/initialized"}
-        await self.ask(replace(handshake("", {}, session=session), body=begun), proves)
+        notice = {"jsonrpc": "2.0", "method": "notifications/initialized"}
+        await self.ask(replace(handshake("", {}, session=session), body=notice), proves)
         return session
 
 
 def result_in(text: str) -> Any:
     """Return the result in an answer of MCP, whichever way it came."""
     lines = [line.removeprefix("data: ") for line in text.splitlines() if line.startswith("data: {")]
-    told = json.loads(lines[-1] if lines else text)
-    assert "result" in told, told
-    return told["result"]
+    message = json.loads(lines[-1] if lines else text)
+    assert "result" in message, message
+    return message["result"]
 
 
 def message(method: str, params: Mapping[str, Any], *, is_stream: bool = False) -> Asked:
@@ -321,11 +327,11 @@ def message(method: str, params: Mapping[str, Any], *, is_stream: bool = False) 
 
 def handshake(method: str, params: Mapping[str, Any], *, session: str | None) -> Asked:
     """Return a request in a session, or the one that begins it."""
-    said = {"accept": "application/json, text/event-stream"}
+    headers = {"accept": "application/json, text/event-stream"}
     if session is not None:
-        said |= {"mcp-session-id": session, "mcp-protocol-version": HANDSHAKE}
+        headers |= {"mcp-session-id": session, "mcp-protocol-version": HANDSHAKE}
     body = {"jsonrpc": "2.0", "id": next(NUMBERS), "method": method, "params": dict(params)}
-    return Asked(method="POST", path="/mcp", headers=said, body=body)
+    return Asked(method="POST", path="/mcp", headers=headers, body=body)
 
 
 @asynccontextmanager
@@ -355,7 +361,7 @@ async def things_of(crowd: Crowd, user: str) -> tuple[Things, dict[str, str]]:
     dashboard = json.loads((await crowd.ask(board, cookie)).text)["token"]
     for tool, arguments in (("keep", {"word": word}), ("write", {"word": word})):
         await crowd.mcp(proves, "tools/call", name=tool, arguments=arguments)
-    begun = await crowd.mcp(proves, "tools/call", name="later", arguments={"word": word, "seconds": 0})
+    task = await crowd.mcp(proves, "tools/call", name="later", arguments={"word": word, "seconds": 0})
     session = await crowd.session_of(proves)
     # Behind the proxy each session has a server of its own.
     keep = {"name": "keep", "arguments": {"word": word}}
@@ -367,7 +373,7 @@ async def things_of(crowd: Crowd, user: str) -> tuple[Things, dict[str, str]]:
         spare_name=f"spare-{mark}.csv",
         session=session,
         browser=browser,
-        task=begun.get("taskId", "no-task-is-made-here-and-nobody-has-it"),
+        task=task.get("taskId", "no-task-is-made-here-and-nobody-has-it"),
         link=json.loads(ordered.text)["url"].partition("?token=")[2],
         dashboard=dashboard,
         word=word,

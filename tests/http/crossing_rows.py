@@ -21,7 +21,7 @@ class Row:
 
     Attributes:
         name: What it is.
-        asked: The request, for things of somebody.
+        request_of: Builds the request, for things of somebody.
         owned: The request by which their owner gets them, where that is another one.
         shows: What of the things is in the owner's answer; None where nothing is.
         by: Whether the owner proves it by a `token`, a `cookie`, or not at all (`link`).
@@ -33,7 +33,7 @@ class Row:
     """
 
     name: str
-    asked: AsksFor
+    request_of: AsksFor
     owned: AsksFor | None = None
     shows: Shows | None = None
     by: str = "token"
@@ -45,7 +45,7 @@ class Row:
 def plain(path: str, method: str = "GET", **more: Any) -> AsksFor:
     """Return what asks for a path, in which `{key}` and the like stand for things."""
 
-    def asked(things: Things, _: Visitor) -> Asked:
+    def request_of(things: Things, _: Visitor) -> Asked:
         body = more.get("body")
         filled = {name: str(value).format(**vars(things)) for name, value in more.get("headers", {}).items()}
         if isinstance(body, Mapping):
@@ -53,7 +53,7 @@ def plain(path: str, method: str = "GET", **more: Any) -> AsksFor:
         rest = {name: value for name, value in more.items() if name not in ("headers", "body")}
         return Asked(method=method, path=path.format(**vars(things)), headers=filled, body=body, **rest)
 
-    return asked
+    return request_of
 
 
 def _filled(value: Any, things: Things) -> Any:
@@ -63,38 +63,47 @@ def _filled(value: Any, things: Things) -> Any:
 IN_BROWSERS = {"mcp-session-id": "{browser}"}
 
 ROUTES: Mapping[tuple[str, str], tuple[Row, ...]] = {
-    ("GET", "/healthz"): (Row(name="health", asked=plain("/healthz"), is_public=True),),
-    ("GET", "/readyz"): (Row(name="readiness", asked=plain("/readyz"), is_public=True),),
+    ("GET", "/healthz"): (Row(name="health", request_of=plain("/healthz"), is_public=True),),
+    ("GET", "/readyz"): (Row(name="readiness", request_of=plain("/readyz"), is_public=True),),
     ("GET", "/.well-known/oauth-protected-resource/mcp"): (
         Row(
             name="how to log in",
-            asked=plain("/.well-known/oauth-protected-resource/mcp"),
+            request_of=plain("/.well-known/oauth-protected-resource/mcp"),
             is_public=True,
         ),
     ),
     ("GET", "/.well-known/oauth-protected-resource"): (
         Row(
             name="how to log in, at the root",
-            asked=plain("/.well-known/oauth-protected-resource"),
+            request_of=plain("/.well-known/oauth-protected-resource"),
             is_public=True,
         ),
     ),
     # Login routes, for clients without a user yet: requested by `test_login_matrix.py`.
     **dict.fromkeys(LOGIN_ROUTES, ()),
     ("GET", "/"): (
-        Row(name="the page", asked=plain("/"), is_public=True),
-        Row(name="the page with a key", asked=plain("/?key=any"), is_public=True),
+        Row(name="the page", request_of=plain("/"), is_public=True),
+        Row(name="the page with a key", request_of=plain("/?key=any"), is_public=True),
     ),
     ("GET", "/play/assets/{name}"): (
-        Row(name="a part of the page", asked=plain("/play/assets/none.js"), is_public=True, owned=plain("/")),
+        Row(
+            name="a part of the page",
+            request_of=plain("/play/assets/none.js"),
+            is_public=True,
+            owned=plain("/"),
+        ),
     ),
     ("GET", "/play/info"): (
-        Row(name="facts for the page", asked=plain("/play/info"), by="cookie", shows=lambda t: t.browser),
+        Row(
+            name="facts for the page", request_of=plain("/play/info"), by="cookie", shows=lambda t: t.browser
+        ),
     ),
     ("POST", "/play/dashboards"): (
         Row(
             name="a token for a dashboard",
-            asked=plain("/play/dashboards", "POST", body={"id": "board", "url": "https://pages.example/b"}),
+            request_of=plain(
+                "/play/dashboards", "POST", body={"id": "board", "url": "https://pages.example/b"}
+            ),
             by="cookie",
             shows=lambda _: '"token"',
         ),
@@ -102,100 +111,105 @@ ROUTES: Mapping[tuple[str, str], tuple[Row, ...]] = {
     ("POST", "/play/dashboards/actions"): (
         Row(
             name="what is done in a dashboard",
-            asked=plain("/play/dashboards/actions", "POST", body={"id": "board", "action": "clicked"}),
+            request_of=plain("/play/dashboards/actions", "POST", body={"id": "board", "action": "clicked"}),
             by="cookie",
         ),
     ),
     ("POST", "/api/dashboards/verify"): (
         Row(
             name="whose a dashboard is, by another token",
-            asked=plain("/api/dashboards/verify", "POST", body={"id": "board", "token": "{link}"}),
+            request_of=plain("/api/dashboards/verify", "POST", body={"id": "board", "token": "{link}"}),
             owned=plain("/api/dashboards/verify", "POST", body={"id": "board", "token": "{dashboard}"}),
             by="link",
         ),
         Row(
             name="whose a dashboard is, by the token of another one",
-            asked=plain("/api/dashboards/verify", "POST", body={"id": "other", "token": "{dashboard}"}),
+            request_of=plain("/api/dashboards/verify", "POST", body={"id": "other", "token": "{dashboard}"}),
             owned=plain("/api/dashboards/verify", "POST", body={"id": "board", "token": "{dashboard}"}),
             by="link",
         ),
     ),
     ("GET", "/api/files"): (
-        Row(name="all files", asked=plain("/api/files"), shows=lambda t: t.name),
-        Row(name="a page of files", asked=plain("/api/files?limit=5"), shows=lambda t: t.key),
+        Row(name="all files", request_of=plain("/api/files"), shows=lambda t: t.name),
+        Row(name="a page of files", request_of=plain("/api/files?limit=5"), shows=lambda t: t.key),
         Row(
             name="all files, in a session",
-            asked=plain("/api/files", headers={"mcp-session-id": "{session}"}),
+            request_of=plain("/api/files", headers={"mcp-session-id": "{session}"}),
             shows=lambda t: t.key,
         ),
     ),
     ("POST", "/api/files"): (
         Row(
             name="a file up",
-            asked=plain("/api/files?filename=same.txt", "POST", body=b"of no account"),
+            request_of=plain("/api/files?filename=same.txt", "POST", body=b"of no account"),
             phase="first",
         ),
     ),
     ("PUT", "/api/files"): (
         Row(
             name="a file up by PUT",
-            asked=plain("/api/files?filename=same2.txt", "PUT", body=b"of no account"),
+            request_of=plain("/api/files?filename=same2.txt", "PUT", body=b"of no account"),
             phase="first",
         ),
     ),
     ("GET", "/api/files/{key}"): (
-        Row(name="a file as JSON", asked=plain("/api/files/{key}"), shows=lambda t: t.name),
+        Row(name="a file as JSON", request_of=plain("/api/files/{key}"), shows=lambda t: t.name),
         Row(
             name="a file as JSON, by its name",
-            asked=plain("/api/files/{key}?filename={name}"),
+            request_of=plain("/api/files/{key}?filename={name}"),
             shows=lambda t: t.key,
         ),
     ),
     ("POST", "/api/files/{key}/link"): (
         Row(
             name="a link",
-            asked=plain("/api/files/{key}/link", "POST", body={"ttl_s": 60}),
+            request_of=plain("/api/files/{key}/link", "POST", body={"ttl_s": 60}),
             shows=lambda t: f"{t.key}?token=",
         ),
     ),
     ("GET", "/artifacts/{key}"): (
         Row(
             name="bytes in a browser's session",
-            asked=plain("/artifacts/{key}", headers=IN_BROWSERS),
+            request_of=plain("/artifacts/{key}", headers=IN_BROWSERS),
             shows=lambda t: t.content,
         ),
         Row(
             name="a range of bytes",
-            asked=plain("/artifacts/{key}", headers={**IN_BROWSERS, "range": "bytes=0-500"}),
+            request_of=plain("/artifacts/{key}", headers={**IN_BROWSERS, "range": "bytes=0-500"}),
             shows=lambda t: t.content,
         ),
-        Row(name="bytes by cookie", asked=plain("/artifacts/{key}"), by="cookie", shows=lambda t: t.content),
+        Row(
+            name="bytes by cookie",
+            request_of=plain("/artifacts/{key}"),
+            by="cookie",
+            shows=lambda t: t.content,
+        ),
     ),
     ("GET", "/api/files/download/{key}"): (
         Row(
             name="a download without its link",
-            asked=plain("/api/files/download/{key}"),
+            request_of=plain("/api/files/download/{key}"),
             owned=plain("/api/files/download/{key}?token={link}"),
             by="link",
             shows=lambda t: t.content,
         ),
         Row(
             name="a download with a token for something else",
-            asked=plain("/api/files/download/{key}?token={dashboard}"),
+            request_of=plain("/api/files/download/{key}?token={dashboard}"),
             owned=plain("/api/files/download/{key}?token={link}"),
             by="link",
             shows=lambda t: t.content,
         ),
         Row(
             name="a download with a link to another file",
-            asked=plain("/api/files/download/{spare}?token={link}"),
+            request_of=plain("/api/files/download/{spare}?token={link}"),
             owned=plain("/api/files/download/{key}?token={link}"),
             by="link",
             shows=lambda t: t.content,
         ),
         Row(
             name="a download with half a link",
-            asked=lambda t, _: Asked(path=f"/api/files/download/{t.key}?token={t.link[:-20]}"),
+            request_of=lambda t, _: Asked(path=f"/api/files/download/{t.key}?token={t.link[:-20]}"),
             owned=plain("/api/files/download/{key}?token={link}"),
             by="link",
             shows=lambda t: t.content,
@@ -205,35 +219,35 @@ ROUTES: Mapping[tuple[str, str], tuple[Row, ...]] = {
         Row(
             name="events",
             phase="streams",
-            asked=plain("/events", is_stream=True),
+            request_of=plain("/events", is_stream=True),
             shows=lambda _: "listening",
         ),
         Row(
             name="events of her session",
             phase="streams",
-            asked=plain("/events?session={browser}", is_stream=True),
+            request_of=plain("/events?session={browser}", is_stream=True),
             shows=lambda _: "listening",
         ),
     ),
     ("POST", "/api/session"): (
         Row(
             name="a browser's session by the id of another",
-            asked=plain("/api/session", "POST", headers=IN_BROWSERS),
+            request_of=plain("/api/session", "POST", headers=IN_BROWSERS),
             shows=lambda t: t.browser,
         ),
     ),
     ("DELETE", "/api/files/{key}"): (
         Row(
             name="the end of a file by its name",
-            asked=plain("/api/files/{spare}?filename={spare_name}", "DELETE"),
+            request_of=plain("/api/files/{spare}?filename={spare_name}", "DELETE"),
             phase="last",
         ),
-        Row(name="the end of a file", asked=plain("/api/files/{key}", "DELETE"), phase="last"),
+        Row(name="the end of a file", request_of=plain("/api/files/{key}", "DELETE"), phase="last"),
     ),
     ("DELETE", "/api/session"): (
         Row(
             name="the end of a browser's session",
-            asked=plain("/api/session", "DELETE", headers=IN_BROWSERS),
+            request_of=plain("/api/session", "DELETE", headers=IN_BROWSERS),
             owned=plain("/api/session", "DELETE"),
             by="cookie",
             phase="last",
@@ -245,7 +259,7 @@ ROUTES: Mapping[tuple[str, str], tuple[Row, ...]] = {
         Row(
             name="what the server tells a session",
             phase="streams",
-            asked=plain(
+            request_of=plain(
                 "/mcp", headers={"mcp-session-id": "{session}", "accept": "text/event-stream"}, is_stream=True
             ),
         ),
@@ -253,11 +267,13 @@ ROUTES: Mapping[tuple[str, str], tuple[Row, ...]] = {
     ("DELETE", "/mcp"): (
         Row(
             name="the end of a session of MCP",
-            asked=plain("/mcp", "DELETE", headers={"mcp-session-id": "{session}"}),
+            request_of=plain("/mcp", "DELETE", headers={"mcp-session-id": "{session}"}),
             phase="last",
         ),
     ),
-    ("*", "AuthorRoutes"): (Row(name="a route of the file", asked=plain("/kept"), shows=lambda t: t.word),),
+    ("*", "AuthorRoutes"): (
+        Row(name="a route of the file", request_of=plain("/kept"), shows=lambda t: t.word),
+    ),
 }
 """By method and path, as a server's table has them."""
 
@@ -286,7 +302,7 @@ MIDDLEWARE: Mapping[str, tuple[Row, ...]] = {
     "PlaygroundAuth": (
         Row(
             name="the page's own way to MCP",
-            asked=lambda t, v: _through_the_page(
+            request_of=lambda t, v: _through_the_page(
                 message("tools/call", {"name": "recall", "arguments": {}}), t, v
             ),
             by="cookie",
@@ -297,8 +313,8 @@ MIDDLEWARE: Mapping[str, tuple[Row, ...]] = {
 """By name of what stands in front of the routes: what is asked of it itself, where it answers."""
 
 
-def _through_the_page(asked: Asked, _things: Things, _visitor: Visitor) -> Asked:
-    return Asked(method="POST", path="/play/mcp", headers=asked.headers, body=asked.body)
+def _through_the_page(request: Asked, _things: Things, _visitor: Visitor) -> Asked:
+    return Asked(method="POST", path="/play/mcp", headers=request.headers, body=request.body)
 
 
 Params = Callable[[Things], Mapping[str, Any]]
@@ -374,7 +390,7 @@ METHODS: Mapping[str, tuple[tuple[str, Params, Shows | None], ...]] = {
     "resources/templates/list": (("", nothing, None),),
     "resources/read": (
         *((each, uri(each), shows) for each, shows in RESOURCES.items()),
-        *((each, uri(asked), shows) for each, (asked, shows) in TEMPLATES.items()),
+        *((each, uri(template), shows) for each, (template, shows) in TEMPLATES.items()),
     ),
     "resources/subscribe": (("a file", uri("artifact://{key}"), None), ("a memo", uri("memo://kept"), None)),
     "resources/unsubscribe": (("a file", uri("artifact://{key}"), None),),
@@ -426,7 +442,7 @@ def _in_eras(method: str, label: str, params: Params, shows: Shows | None, *, ch
     name = f"{method} {label}".strip()
     newest = Row(
         name=f"{name}, newest era",
-        asked=lambda t, _: message(method, params(t), is_stream=streams),
+        request_of=lambda t, _: message(method, params(t), is_stream=streams),
         shows=shows,
         owned=owned,
         phase=phase,
@@ -435,7 +451,7 @@ def _in_eras(method: str, label: str, params: Params, shows: Shows | None, *, ch
     # What speaks in a session of its own, and what would speak in another's.
     own = Row(
         name=f"{name}, in a session",
-        asked=lambda t, v: handshake(method, params(t), session=v.session or t.session),
+        request_of=lambda t, v: handshake(method, params(t), session=v.session or t.session),
         shows=None if method.startswith("tasks/") else shows,
         owned=owned,
         phase=phase,
@@ -443,7 +459,7 @@ def _in_eras(method: str, label: str, params: Params, shows: Shows | None, *, ch
     )
     hers = Row(
         name=f"{name}, in her session",
-        asked=lambda t, _: handshake(method, params(t), session=t.session),
+        request_of=lambda t, _: handshake(method, params(t), session=t.session),
         shows=None if method.startswith("tasks/") else shows,
         owned=owned,
         phase=phase,

@@ -93,12 +93,12 @@ async def post(
 ) -> list[Message]:
     """Send a request to `/mcp` and return what was sent back; `leaves` says when the client goes."""
     scope = scope_of(headers, length=len(body), method=method)
-    given, sent = False, [] if sent is None else sent
+    is_sent, sent = False, [] if sent is None else sent
 
     async def receive() -> Message:
-        nonlocal given
-        if not given:
-            given = True
+        nonlocal is_sent
+        if not is_sent:
+            is_sent = True
             return {"type": "http.request", "body": body, "more_body": False}
         await (leaves or asyncio.Event()).wait()
         return {"type": "http.disconnect"}
@@ -119,11 +119,11 @@ def alike(value: Any) -> Any:
 
 def shown(sent: list[Message]) -> list[Any]:
     """Return messages with what differs from call to call made equal."""
-    said = []
+    lines = []
     for entry in sent:
         plain = {key: alike(value) for key, value in entry.items() if key != "more_body"}
         if "headers" in plain:
             sorts = sorted(plain["headers"])
             plain["headers"] = [(name, value) for name, value in sorts if name != b"mcp-session-id"]
-        said.append(plain)
-    return said
+        lines.append(plain)
+    return lines

@@ -111,11 +111,17 @@ def issuing() -> Iterator[Issuer]:
         server.shutdown()
 
 
-def asked(url: str, token: str | None = None, *, headers: Mapping[str, str] | None = None) -> httpx2.Response:
+def initialize(
+    url: str, token: str | None = None, *, headers: Mapping[str, str] | None = None
+) -> httpx2.Response:
     """Begin an MCP session at `url`; return the answer."""
-    said = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
+    parameters = {
+        "protocolVersion": "2025-11-25",
+        "capabilities": {},
+        "clientInfo": {"name": "t", "version": "1"},
+    }
     sent = {"accept": "application/json, text/event-stream", **(headers or {})}
     if token is not None:
         sent["authorization"] = f"Bearer {token}"
-    request = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": said}
+    request = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": parameters}
     return httpx2.post(url, json=request, headers=sent, timeout=30, trust_env=False)

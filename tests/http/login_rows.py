@@ -106,7 +106,7 @@ def _at(path: str) -> Callable[[Hers, Stranger], str]:
 def _authorize(**changed: str | None) -> Callable[[Hers, Stranger], dict[str, str]]:
     """Return what asks for a code of her client, with something changed or left out."""
 
-    def said(hers: Hers, _stranger: Stranger) -> dict[str, str]:
+    def form_fields(hers: Hers, _stranger: Stranger) -> dict[str, str]:
         usual: dict[str, str | None] = {
             "client_id": hers.client,
             "redirect_uri": hers.back,
@@ -119,12 +119,14 @@ def _authorize(**changed: str | None) -> Callable[[Hers, Stranger], dict[str, st
         }
         return {name: value for name, value in usual.items() if value is not None}
 
-    return said
+    return form_fields
 
 
-def _query(path: str, said: Callable[[Hers, Stranger], Mapping[str, str]]) -> Callable[[Hers, Stranger], str]:
+def _query(
+    path: str, fields: Callable[[Hers, Stranger], Mapping[str, str]]
+) -> Callable[[Hers, Stranger], str]:
     def made(hers: Hers, stranger: Stranger) -> str:
-        pairs = said(hers, stranger).items()
+        pairs = fields(hers, stranger).items()
         return f"{path}?" + "&".join(f"{name}={quote(value, safe='')}" for name, value in pairs)
 
     return made
@@ -147,14 +149,16 @@ _BAD_AUTHORIZATIONS: Mapping[str, dict[str, str | None]] = {
 
 def _authorizations(method: str) -> tuple[LoginRow, ...]:
     def row(name: str, changed: dict[str, str | None], *, may_go_on: bool = False) -> LoginRow:
-        said = _authorize(**changed)
+        fields = _authorize(**changed)
         if method == "GET":
-            return LoginRow(name=f"her client, {name}", path=_query("/authorize", said), may_go_on=may_go_on)
+            return LoginRow(
+                name=f"her client, {name}", path=_query("/authorize", fields), may_go_on=may_go_on
+            )
         return LoginRow(
             name=f"her client, {name}",
             method="POST",
             path=_at("/authorize"),
-            form=said,
+            form=fields,
             may_go_on=may_go_on,
         )
 
@@ -167,7 +171,7 @@ def _authorizations(method: str) -> tuple[LoginRow, ...]:
 def _token(**changed: str | None) -> Callable[[Hers, Stranger], dict[str, str]]:
     """Return what exchanges her code, with something changed or left out; `{client}` is the stranger's."""
 
-    def said(hers: Hers, stranger: Stranger) -> dict[str, str]:
+    def form_fields(hers: Hers, stranger: Stranger) -> dict[str, str]:
         usual: dict[str, str | None] = {
             "grant_type": "authorization_code",
             "client_id": hers.client,
@@ -176,32 +180,32 @@ def _token(**changed: str | None) -> Callable[[Hers, Stranger], dict[str, str]]:
             "code_verifier": hers.verifier,
             **changed,
         }
-        kept = {name: value for name, value in usual.items() if value is not None}
-        return {name: stranger.client if value == "{client}" else value for name, value in kept.items()}
+        rest = {name: value for name, value in usual.items() if value is not None}
+        return {name: stranger.client if value == "{client}" else value for name, value in rest.items()}
 
-    return said
+    return form_fields
 
 
-def _exchange(name: str, said: Callable[[Hers, Stranger], Mapping[str, str]]) -> LoginRow:
-    return LoginRow(name=name, method="POST", path=_at("/token"), form=said)
+def _exchange(name: str, fields: Callable[[Hers, Stranger], Mapping[str, str]]) -> LoginRow:
+    return LoginRow(name=name, method="POST", path=_at("/token"), form=fields)
 
 
 def _refreshed(hers: Hers, stranger: Stranger) -> dict[str, str]:
     return {"grant_type": "refresh_token", "client_id": stranger.client, "refresh_token": hers.refresh}
 
 
-def _registered(**said: object) -> Callable[[Hers, Stranger], Mapping[str, object]]:
+def _registered(**fields: object) -> Callable[[Hers, Stranger], Mapping[str, object]]:
     return lambda hers, _stranger: {
         "client_name": MARKUP,
         "token_endpoint_auth_method": "none",
         "redirect_uris": [hers.back],
-        **said,
+        **fields,
     }
 
 
-def _registration(name: str, *, may_go_on: bool = False, **said: object) -> LoginRow:
+def _registration(name: str, *, may_go_on: bool = False, **fields: object) -> LoginRow:
     return LoginRow(
-        name=name, method="POST", path=_at("/register"), body=_registered(**said), may_go_on=may_go_on
+        name=name, method="POST", path=_at("/register"), body=_registered(**fields), may_go_on=may_go_on
     )
 
 

@@ -93,7 +93,7 @@ class Served:
     ) -> Record:
         return run(self.files(user, session).put(content, name=name, origin=Origin.GENERATED, **more))
 
-    def kept(self, user: str = "ann", session: str | None = None) -> dict[str, bytes]:
+    def contents(self, user: str = "ann", session: str | None = None) -> dict[str, bytes]:
         """Return the files of a user, by name."""
         return run(_contents(self.files(user, session)))
 

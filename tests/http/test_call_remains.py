@@ -64,7 +64,7 @@ async def webs(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[dict[s
 async def called(web: Starlette, tool: str, arguments: dict[str, object]) -> bytes:
     """Call a tool, and return the body of the answer."""
     sent = await post(web, json.dumps(message(tool, arguments)).encode(), usual(tool))
-    return b"".join(said.get("body", b"") for said in sent)
+    return b"".join(message.get("body", b"") for message in sent)
 
 
 def code_in(answer: bytes) -> str | None:
@@ -102,10 +102,10 @@ async def test_object_holding_its_cancelled_task_is_found() -> None:
             await asyncio.sleep(60)
 
     with circles() as left:
-        kept = Keeping()
+        keeping = Keeping()
         await asyncio.sleep(0)
-        kept.task.cancel()
-        await asyncio.wait({kept.task})
-        del kept
+        keeping.task.cancel()
+        await asyncio.wait({keeping.task})
+        del keeping
 
     assert left.found == {"Keeping": 1}

@@ -62,7 +62,7 @@ def rows_of(server: Server) -> list[Row]:
             rows += [
                 headed(row)
                 for row in ROUTES.get(("GET", path), ())
-                if not row.asked(NOBODY, NO_VISITOR).is_stream
+                if not row.request_of(NOBODY, NO_VISITOR).is_stream
             ]
         else:
             rows += ROUTES.get((method, path), ())
@@ -85,15 +85,15 @@ def without_row(
     ]
 
 
-async def let_in(crowd: Crowd, asked: Asked) -> list[str]:
+async def let_in(crowd: Crowd, request: Asked) -> list[str]:
     """Return those whom the server does not know, and who get something all the same."""
     answers = [
-        (each.name, await crowd.ask(asked, each.proves))
+        (each.name, await crowd.ask(request, each.proves))
         for each in await strangers(crowd)
         if not each.is_known
     ]
     return [
-        f"{asked.method} {asked.path}: {name}: is let in with {answer.status}"
+        f"{request.method} {request.path}: {name}: is let in with {answer.status}"
         for name, answer in answers
         if answer.status not in (401, 403, 404)
     ]
@@ -111,17 +111,19 @@ def addresses(table: dict[str, Any]) -> set[tuple[str, str]]:
 def headed(row: Row) -> Row:
     """Return the row of a question for the head of an answer, which has none of its text."""
 
-    def asked(things: Things, visitor: Visitor) -> Asked:
-        return replace(row.asked(things, visitor), method="HEAD")
+    def request_of(things: Things, visitor: Visitor) -> Asked:
+        return replace(row.request_of(things, visitor), method="HEAD")
 
-    return replace(row, name=f"{row.name}, its head", asked=asked, owned=row.owned or row.asked)
+    return replace(
+        row, name=f"{row.name}, its head", request_of=request_of, owned=row.owned or row.request_of
+    )
 
 
 # These end with the browser session that asked for them; where the client counts as the user there is none.
 # `tests/playground/test_beside.py` and `test_web_oauth.py` ask for them from another browser.
 OF_A_BROWSER = {
     "a step of a login elsewhere",
-    "a page's server anew",
+    "a page's server again",
     "a page's way to another server",
     "other servers of a page",
     "the end of a page's server",
@@ -151,9 +153,9 @@ async def matrix_of(server: Server, rows: list[Row]) -> Matrix:
         crossing = Crossing(crowd, things, things.like())
         leaks: dict[str, list[str]] = {row.name: [] for row in rows}
         for phase in PHASES:
-            asked = [(row, each) for row in rows if row.phase == phase for each in visitors]
-            found = await asyncio.gather(*(crossing.faults(row, each) for row, each in asked))
-            for (row, _), faults in zip(asked, found, strict=True):
+            pairs = [(row, each) for row in rows if row.phase == phase for each in visitors]
+            found = await asyncio.gather(*(crossing.faults(row, each) for row, each in pairs))
+            for (row, _), faults in zip(pairs, found, strict=True):
                 leaks[row.name] += faults
         owner = {}
         for row in sorted(rows, key=lambda row: PHASES.index(row.phase)):
@@ -172,17 +174,17 @@ class Crossing:
 
     async def faults(self, row: Row, visitor: Visitor) -> list[str]:
         """Return what the answers tell apart or give away."""
-        hers = row.asked(self.things, visitor)
+        hers = row.request_of(self.things, visitor)
         got = await self.crowd.ask(hers, await self.proofs(row, visitor))
         faults = []
         sent = hers.text() + str(visitor.proves)
         marks = (*self.things.marks(), self.crowd.server.ann)
-        given = [mark for mark in marks if mark not in sent and mark in got.shown()]
-        if given:
-            faults.append(f"{visitor.name}: gets {given}: {got.shown()[-300:]}")
+        leaks = [mark for mark in marks if mark not in sent and mark in got.shown()]
+        if leaks:
+            faults.append(f"{visitor.name}: gets {leaks}: {got.shown()[-300:]}")
         is_out = not visitor.is_known and got.status in (401, 403)
         nobody = await self.nobody(row, visitor, is_out=is_out)
-        one, other = told(got, self.things), told(nobody, self.like)
+        one, other = shown_in(got, self.things), shown_in(nobody, self.like)
         if one != other and not (row.is_public and is_out):
             at = next(at for at, pair in enumerate(zip_longest(one, other)) if pair[0] != pair[1])
             faults.append(
@@ -195,15 +197,15 @@ class Crossing:
 
     async def nobody(self, row: Row, visitor: Visitor, *, is_out: bool) -> Answer:
         """Return what is answered where nobody has what is asked for."""
-        asked = row.asked(self.things if row.is_public else self.like, visitor)
+        request = row.request_of(self.things if row.is_public else self.like, visitor)
         if row.is_public:
-            return await self.crowd.ask(asked, {})
+            return await self.crowd.ask(request, {})
         if not is_out:
-            return await self.crowd.ask(asked, await self.proofs(row, visitor))
+            return await self.crowd.ask(request, await self.proofs(row, visitor))
         # A rejected client receives one answer on a path, whatever its message contains.
-        key = (visitor.name, asked.method, asked.path)
+        key = (visitor.name, request.method, request.path)
         if key not in self.refused:
-            self.refused[key] = await self.crowd.ask(asked, visitor.proves)
+            self.refused[key] = await self.crowd.ask(request, visitor.proves)
         return self.refused[key]
 
     async def proofs(self, row: Row, visitor: Visitor) -> Mapping[str, str]:
@@ -213,7 +215,7 @@ class Crossing:
         return visitor.proves
 
 
-def told(answer: Answer, things: Things) -> str:
+def shown_in(answer: Answer, things: Things) -> str:
     """Return an answer without what is another in each."""
     return _CHANGING.sub("~", things.hidden(answer.shown())).replace("~~\r\n\r\n", "")
 
@@ -223,7 +225,7 @@ async def owned(crowd: Crowd, row: Row, things: Things, cookie: dict[str, str]) 
     server = crowd.server
     proves = {"token": server.token(server.ann), "cookie": cookie, "link": {}}[row.by]
     ann = Visitor(name="ann", proves=proves, session=things.session)
-    answer = await crowd.ask((row.owned or row.asked)(things, ann), proves)
+    answer = await crowd.ask((row.owned or row.request_of)(things, ann), proves)
     if row.may_be_absent and any(each in answer.text for each in ABSENT):
         return ""
     if not answer.is_good:
@@ -255,7 +257,7 @@ async def test_route_without_row_rejects_unknown_clients(server: Server) -> None
     main = next(table for table in server.tables() if ("POST", "/mcp") in addresses(table))
 
     async with crowd_at(server) as crowd:
-        found = [fault for asked in without_row(addresses(main)) for fault in await let_in(crowd, asked)]
+        found = [fault for request in without_row(addresses(main)) for fault in await let_in(crowd, request)]
         # As if these had none: two ask who comes, and one, the control, tells everybody the same.
         files, one, health = without_row(
             [("GET", "/api/files"), ("GET", "/api/files/{key}"), ("GET", "/healthz")], rows={}

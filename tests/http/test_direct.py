@@ -69,15 +69,15 @@ async def test_non_json_number_refused_without_worker(
 
 
 async def test_non_json_value_beside_arguments_refused(webs: Webs, monkeypatch: pytest.MonkeyPatch) -> None:
-    said = message("echo", {"value": 1}, params={"_meta": {**META, "own": float("nan")}})
-    listed = {**said, "method": "prompts/get"}
+    body = message("echo", {"value": 1}, params={"_meta": {**META, "own": float("nan")}})
+    listed = {**body, "method": "prompts/get"}
     monkeypatch.setattr(Pool, "lease", no_worker)
 
-    answered, _ = await both(webs, json.dumps(said).encode(), usual("echo"))
-    asked, _ = await both(webs, json.dumps(listed).encode(), usual("echo", mcp_method="prompts/get"))
+    answered, _ = await both(webs, json.dumps(body).encode(), usual("echo"))
+    answers, _ = await both(webs, json.dumps(listed).encode(), usual("echo", mcp_method="prompts/get"))
 
     assert b"_meta.own is NaN" in answered[1]["body"]
-    assert b"_meta.own is NaN" in asked[1]["body"]
+    assert b"_meta.own is NaN" in answers[1]["body"]
 
 
 @pytest.mark.parametrize("name", [name for name, case in CASES.items() if case.by_http is False])
@@ -183,12 +183,12 @@ async def test_client_disconnect_before_body_is_not_our_error(
     async def receive() -> Message:
         return {"type": "http.disconnect"}
 
-    async def send(said: Message) -> None:
-        sent.append(said)
+    async def send(message: Message) -> None:
+        sent.append(message)
 
     await webs.direct(scope_of(headers, length=9), receive, send)
 
-    assert [said.get("status") for said in sent[:1]] == [400]
+    assert [message.get("status") for message in sent[:1]] == [400]
     assert [record.message for record in caplog.records if record.name == "runner.http.whole"] == [
         "client disconnected during request"
     ]

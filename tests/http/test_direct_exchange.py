@@ -65,11 +65,11 @@ class Connection:
     takes: asyncio.Event = field(default_factory=asyncio.Event)
     leaves: asyncio.Event = field(default_factory=asyncio.Event)
     sent: list[Message] = field(default_factory=list)
-    _given: bool = False
+    _delivered: bool = False
 
     async def receive(self) -> Message:
-        if not self._given:
-            self._given = True
+        if not self._delivered:
+            self._delivered = True
             return {"type": "http.request", "body": BODY, "more_body": False}
         await self.leaves.wait()
         return {"type": "http.disconnect"}
@@ -90,7 +90,7 @@ class Connection:
     async def _run(self, app: DirectCalls, scope: Scope) -> None:
         await app(scope, self.receive, self.send)
 
-    def said(self) -> list[dict[str, Any]]:
+    def messages(self) -> list[dict[str, Any]]:
         """Return the messages that were sent, of whichever kind the response is."""
         assert not self.sent[-1].get("more_body")
         whole = b"".join(message["body"] for message in self.sent[1:])
@@ -131,7 +131,7 @@ async def test_aborted_notification_before_response_keeps_response() -> None:
     await exchange
 
     assert connection.sent[0]["status"] == 200
-    assert connection.said() == [ANSWER]
+    assert connection.messages() == [ANSWER]
 
 
 @pytest.mark.parametrize("streams", [False, True])
@@ -157,8 +157,8 @@ async def test_late_notification_during_response_ignored_without_error(streams: 
     await exchange
     await asyncio.wait_for(telling[0], 20)
 
-    assert connection.said()[-1] == ANSWER
-    assert len(connection.said()) == (2 if streams else 1)
+    assert connection.messages()[-1] == ANSWER
+    assert len(connection.messages()) == (2 if streams else 1)
 
 
 async def test_call_cancelled_by_client_and_server_stays_cancelled(
@@ -241,4 +241,4 @@ async def test_body_declared_json_accepted(kind: bytes) -> None:
 
     await connection.begin(_at_once, [(b"content-type", kind), *USUAL[1:]])
 
-    assert connection.said() == [ANSWER]
+    assert connection.messages() == [ANSWER]

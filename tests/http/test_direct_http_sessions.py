@@ -65,8 +65,8 @@ class Client:
         }
         return [(name, value) for name, value in named.items() if value is not None]
 
-    async def post(self, said: Any, changed: Mapping[str, str | None] = {}, **more: Any) -> list[Message]:
-        return await post(self.web, json.dumps(said).encode(), self.headers(changed), **more)
+    async def post(self, body: Any, changed: Mapping[str, str | None] = {}, **more: Any) -> list[Message]:
+        return await post(self.web, json.dumps(body).encode(), self.headers(changed), **more)
 
 
 def whole(sent: list[Message], session: str) -> tuple[int, list[tuple[bytes, bytes]], bytes]:
@@ -111,7 +111,7 @@ def calls(webs: Webs) -> int:
     return webs.toolset.admission.counts[0]
 
 
-def told(mark: str) -> dict[str, Any]:
+def marker_message(mark: str) -> dict[str, Any]:
     """Return a call that leaves a mark once it runs, and goes on for a minute."""
     return plain("told", {"mark": mark})
 
@@ -122,7 +122,7 @@ async def running(webs: Webs, client: Client, **more: Any) -> AsyncIterator[asyn
     mark = uuid.uuid4().hex
     assert await becomes(lambda: not calls(webs))
     webs.taken.clear()
-    asking = asyncio.create_task(client.post(told(mark), **more))
+    asking = asyncio.create_task(client.post(marker_message(mark), **more))
     try:
         assert await becomes((HOME / mark).exists)
         yield asking
@@ -193,8 +193,8 @@ async def test_tool_questions_and_notices_arrive_in_order(webs: Webs, *, directl
     for number in (1, 2):
         assert await becomes(lambda: sum("id" in each for each in messages(sent)) >= number), sent  # noqa: B023
         question = [each for each in messages(sent) if "id" in each][-1]
-        said = {"action": "accept", "content": {"value": f"word {number}"}}
-        accepted = await client.post({"jsonrpc": "2.0", "id": question["id"], "result": said})
+        reply = {"action": "accept", "content": {"value": f"word {number}"}}
+        accepted = await client.post({"jsonrpc": "2.0", "id": question["id"], "result": reply})
         assert accepted[0]["status"] == 202
     await asyncio.wait_for(asking, 20)
 
@@ -223,9 +223,9 @@ async def test_tool_asks_model_and_person_of_its_client(webs: Webs, *, directly:
     webs.taken.clear()
 
     asking = asyncio.create_task(client.post(plain("draws"), sent=sent))
-    for number, said in enumerate((written, agreed, written), start=1):
+    for number, answer in enumerate((written, agreed, written), start=1):
         assert await becomes(lambda: len(messages(sent)) >= number), sent  # noqa: B023
-        await client.post({"jsonrpc": "2.0", "id": messages(sent)[-1]["id"], "result": said})
+        await client.post({"jsonrpc": "2.0", "id": messages(sent)[-1]["id"], "result": answer})
     await asyncio.wait_for(asking, 20)
 
     assert bool(webs.taken) == directly

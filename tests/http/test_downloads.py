@@ -130,7 +130,7 @@ def test_refused_download_of_long_key_logs_short_record(site: Site, caplog: pyte
 
 
 @pytest.mark.parametrize(
-    ("asked", "part", "content_range"),
+    ("range_header", "part", "content_range"),
     [
         ("bytes=0-99", DATA[:100], f"bytes 0-99/{len(DATA)}"),
         ("bytes=1048000-", DATA[1048000:], f"bytes 1048000-{len(DATA) - 1}/{len(DATA)}"),
@@ -138,8 +138,8 @@ def test_refused_download_of_long_key_logs_short_record(site: Site, caplog: pyte
         (f"bytes=10-{len(DATA) * 2}", DATA[10:], f"bytes 10-{len(DATA) - 1}/{len(DATA)}"),
     ],
 )
-def test_range_served_as_requested(site: Site, asked: str, part: bytes, content_range: str) -> None:
-    answer = site.client.get(site.link(site.keep()), headers={"range": asked})
+def test_range_served_as_requested(site: Site, range_header: str, part: bytes, content_range: str) -> None:
+    answer = site.client.get(site.link(site.keep()), headers={"range": range_header})
 
     assert (answer.status_code, answer.content) == (206, part)
     assert answer.headers["content-range"] == content_range

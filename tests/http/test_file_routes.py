@@ -21,7 +21,7 @@ TRIES = 12
 """Wrong tokens enough that the last of them wait."""
 
 
-async def refuse(_user: User, _asked: Mapping[str, Any]) -> Mapping[str, Any]:
+async def refuse(_user: User, request: Mapping[str, Any]) -> Mapping[str, Any]:
     """Answer as a file does that wants a password of its own."""
     return {"status": 401, "headers": [], "body": base64.b64encode(b"the file's own password").decode()}
 
@@ -30,7 +30,7 @@ def routes_of(served: Served, known: list[Known]) -> AuthorRoutes:
     return AuthorRoutes(served.site, lambda: known[0], refuse)
 
 
-def asked(path: str, method: str = "GET") -> dict[str, Any]:
+def scope_of(path: str, method: str = "GET") -> dict[str, Any]:
     return {"type": "http", "method": method, "path": path, "root_path": "", "headers": []}
 
 
@@ -47,11 +47,11 @@ def test_route_patterns_compiled_once_per_file_version(
     known: list[Known] = [(("/items/{item:int}", ("GET",)), ("no path", ("GET",)))]
     routes = routes_of(Served.at(tmp_path), known)
 
-    found = [routes.matches(asked(path))[0] for path in ("/items/1", "/items/x", "/other")]
+    found = [routes.matches(scope_of(path))[0] for path in ("/items/1", "/items/x", "/other")]
     before = known[0]
     known[0] = (("/other", ("POST",)),)
     after = [
-        routes.matches(asked(path, method))[0]
+        routes.matches(scope_of(path, method))[0]
         for path, method in (("/items/1", "GET"), ("/other", "GET"), ("/other", "POST"))
     ]
 
@@ -78,16 +78,16 @@ def test_refusal_by_file_is_not_counted_as_wrong_token(
     served = Served.at(tmp_path)
     served.web.router.routes.append(routes_of(served, [(("/locked", ("GET",)),)]))
 
-    def told() -> int:
+    def count_refusals() -> int:
         return len([record for record in caplog.records if record.name == "runner.http.wrong_keys"])
 
     with caplog.at_level(logging.WARNING), served.visitor("ann") as client:
         refused = [client.get("/locked") for _ in range(TRIES)]
-        of_the_file = told()
+        of_the_file = count_refusals()
         wrong = client.get("/locked", headers={"authorization": f"Bearer {TOKENS['ann']}x"})
 
     assert {(answer.status_code, answer.text) for answer in refused} == {(401, "the file's own password")}
     assert of_the_file == 0
     # The control: where the token is wrong, it counts, at the same address.
     assert wrong.status_code == 401
-    assert told() == 1
+    assert count_refusals() == 1

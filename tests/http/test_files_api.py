@@ -41,12 +41,12 @@ def test_pages_list_each_file_once_during_changes(served: Served, ann: TestClien
 
 
 @pytest.mark.parametrize(
-    "asked", ["limit=0", "limit=1001", "limit=x", "limit=-1", "limit=", "cursor=x", "cursor=W10"]
+    "query", ["limit=0", "limit=1001", "limit=x", "limit=-1", "limit=", "cursor=x", "cursor=W10"]
 )
-def test_impossible_page_refused_with_a_sentence(served: Served, ann: TestClient, asked: str) -> None:
+def test_impossible_page_refused_with_a_sentence(served: Served, ann: TestClient, query: str) -> None:
     served.keep(b"mine", "mine.txt")
 
-    answer = ann.get(f"/api/files?{asked}")
+    answer = ann.get(f"/api/files?{query}")
 
     assert answer.status_code == 400
     assert "page" in answer.text
@@ -59,12 +59,12 @@ def test_file_as_json_complete_with_stated_length(served: Served, ann: TestClien
 
     answer = ann.get(f"/api/files/{key}")
 
-    said = answer.json()
+    fields = answer.json()
     assert answer.status_code == 200
     assert answer.headers["content-type"] == "application/json"
     assert answer.headers["content-length"] == str(len(answer.content))
-    assert (said["filename"], said["content_type"]) == ("table.csv", "text/csv")
-    assert base64.b64decode(said["content_base64"], validate=True) == DATA[:size]
+    assert (fields["filename"], fields["content_type"]) == ("table.csv", "text/csv")
+    assert base64.b64decode(fields["content_base64"], validate=True) == DATA[:size]
 
 
 def test_list_has_own_files_with_known_facts(served: Served, ann: TestClient) -> None:
@@ -107,7 +107,7 @@ def test_list_request_restarts_session_idle_time(tmp_path: Path) -> None:
 
     assert [file["filename"] for file in listed] == ["mine.txt"]
     assert ended == 1
-    assert (served.kept(session="one"), served.kept(session="two")) == ({"mine.txt": b"mine"}, {})
+    assert (served.contents(session="one"), served.contents(session="two")) == ({"mine.txt": b"mine"}, {})
 
 
 def test_other_users_files_answer_as_missing(served: Served, ann: TestClient) -> None:
@@ -125,7 +125,7 @@ def test_other_users_files_answer_as_missing(served: Served, ann: TestClient) ->
 
     assert own == [200, 200, 201, 204]
     assert foreign == missing == [404, 404, 404, 404]
-    assert served.kept("bob") == {"b.txt": b"theirs"}
+    assert served.contents("bob") == {"b.txt": b"theirs"}
 
 
 def test_removed_file_is_gone(served: Served, ann: TestClient) -> None:
@@ -156,7 +156,7 @@ def test_removing_deferred_file_keeps_file_of_same_name(served: Served, ann: Tes
     removed = ann.delete(f"/api/files/{key}")
 
     assert removed.status_code == 404
-    assert served.kept() == {"a.txt": b"mine"}
+    assert served.contents() == {"a.txt": b"mine"}
 
 
 def test_equal_content_under_two_names_resolves_by_name(served: Served, ann: TestClient) -> None:
@@ -170,7 +170,7 @@ def test_equal_content_under_two_names_resolves_by_name(served: Served, ann: Tes
 
     assert [answer.json()["filename"] for answer in read] == ["a.txt", "b.txt"]
     assert (other.status_code, removed.status_code) == (404, 204)
-    assert served.kept() == {"b.txt": b"same", "c.txt": b"other"}
+    assert served.contents() == {"b.txt": b"same", "c.txt": b"other"}
 
 
 @pytest.mark.parametrize("key", ["..%2F..%2Fetc%2Fpasswd", "%00", "%ff", "a%0d%0ax-evil:1", "art_\u00e9"])

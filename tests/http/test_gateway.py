@@ -5,7 +5,7 @@ from pathlib import Path
 
 import httpx2
 import pytest
-from issuer import asked
+from issuer import initialize
 
 pytestmark = pytest.mark.kernel
 
@@ -31,18 +31,18 @@ def gated(serve_to: Serve) -> str:
 
 @pytest.mark.release
 def test_gateway_user_accepted_from_gateway_address_only(gated: str, tmp_path: Path) -> None:
-    begun = {}
+    starts = {}
     for source in ("127.0.0.2", "127.8.1.9", "127.0.0.1", "127.0.0.3"):
-        begun[source] = sent(gated, source, **ANN).status_code
+        starts[source] = sent(gated, source, **ANN).status_code
     claimed = sent(gated, "127.0.0.1", **ANN, **{"x-forwarded-for": "127.0.0.2"})
     through = sent(gated, "127.0.0.2", **ANN, **{"x-forwarded-for": "10.9.9.9"})
 
-    assert begun == {"127.0.0.2": 200, "127.8.1.9": 200, "127.0.0.1": 403, "127.0.0.3": 403}
+    assert starts == {"127.0.0.2": 200, "127.8.1.9": 200, "127.0.0.1": 403, "127.0.0.3": 403}
     assert (claimed.status_code, through.status_code) == (403, 200)
     assert sent(gated, "127.0.0.2").status_code == 401
     assert sent(gated, "127.0.0.1").status_code == 401
     assert sent(gated, "127.0.0.2", authorization="Bearer ann").status_code == 401
-    assert asked(gated, headers=ANN).status_code == 403
+    assert initialize(gated, headers=ANN).status_code == 403
     log = (tmp_path / "log").read_text()
     assert "gateway header refused" in log
     assert "address=127.0.0.3" in log

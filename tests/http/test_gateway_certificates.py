@@ -90,18 +90,18 @@ class Served:
         self.open.append(stream[1])
         return stream
 
-    async def asked(self, context: ssl.SSLContext | None, source: str = "127.0.0.1") -> str:
+    async def response(self, context: ssl.SSLContext | None, source: str = "127.0.0.1") -> str:
         """Return the status and the body of an answer; what kind of nothing came instead."""
         try:
-            return await asked_on(await self.connected(context, source))
+            return await response_on(await self.connected(context, source))
         except OSError:
             return "no connection"
 
-    async def asked_by(self, pair: Pair | None, source: str = "127.0.0.1") -> str:
-        return await self.asked(client(self.authority, pair), source)
+    async def response_to(self, pair: Pair | None, source: str = "127.0.0.1") -> str:
+        return await self.response(client(self.authority, pair), source)
 
 
-async def asked_on(stream: tuple[asyncio.StreamReader, asyncio.StreamWriter]) -> str:
+async def response_on(stream: tuple[asyncio.StreamReader, asyncio.StreamWriter]) -> str:
     reader, writer = stream
     writer.write(b"GET / HTTP/1.1\r\nHost: a\r\nX-Forwarded-User: ann\r\n\r\n")
     try:
@@ -158,37 +158,39 @@ async def test_gateway_user_accepted_with_named_certificate_only(
     other = Authority(tmp_path / "elsewhere")
     alike = x509.DNSName("GATEWAY.example.com"), x509.DNSName("*.example.com")
     async with served(authority) as one:
-        said = {
-            "dns": await one.asked_by(authority.signed("dns", GATEWAY, purposes=[CLIENT])),
-            "uri": await one.asked_by(authority.signed("uri", WORKLOAD)),
-            "one of several": await one.asked_by(authority.signed("several", *here(GATEWAY))),
-            "no certificate": await one.asked_by(None),
-            "another authority": await one.asked_by(other.signed("forged", GATEWAY)),
-            "expired": await one.asked_by(authority.signed("expired", GATEWAY, valid=(-2 * DAY, -DAY))),
-            "not yet valid": await one.asked_by(authority.signed("early", GATEWAY, valid=(DAY, 2 * DAY))),
-            "for servers": await one.asked_by(authority.signed("purpose", GATEWAY, purposes=[SERVER])),
-            "plain http": await one.asked(None),
-            "another name": await one.asked_by(authority.signed("other", x509.DNSName("other.example.com"))),
-            "names alike": await one.asked_by(authority.signed("alike", *alike)),
-            "longer name": await one.asked_by(
+        answers = {
+            "dns": await one.response_to(authority.signed("dns", GATEWAY, purposes=[CLIENT])),
+            "uri": await one.response_to(authority.signed("uri", WORKLOAD)),
+            "one of several": await one.response_to(authority.signed("several", *here(GATEWAY))),
+            "no certificate": await one.response_to(None),
+            "another authority": await one.response_to(other.signed("forged", GATEWAY)),
+            "expired": await one.response_to(authority.signed("expired", GATEWAY, valid=(-2 * DAY, -DAY))),
+            "not yet valid": await one.response_to(authority.signed("early", GATEWAY, valid=(DAY, 2 * DAY))),
+            "for servers": await one.response_to(authority.signed("purpose", GATEWAY, purposes=[SERVER])),
+            "plain http": await one.response(None),
+            "another name": await one.response_to(
+                authority.signed("other", x509.DNSName("other.example.com"))
+            ),
+            "names alike": await one.response_to(authority.signed("alike", *alike)),
+            "longer name": await one.response_to(
                 authority.signed("longer", x509.DNSName("gateway.example.com.evil.example"))
             ),
-            "zero byte": await one.asked_by(
+            "zero byte": await one.response_to(
                 authority.signed("zero", x509.DNSName("gateway.example.com\0.evil.example"))
             ),
-            "uri as dns": await one.asked_by(authority.signed("kinds", x509.DNSName(WORKLOAD.value))),
-            "dns as uri": await one.asked_by(
+            "uri as dns": await one.response_to(authority.signed("kinds", x509.DNSName(WORKLOAD.value))),
+            "dns as uri": await one.response_to(
                 authority.signed("kinds2", x509.UniformResourceIdentifier(GATEWAY.value))
             ),
-            "as email": await one.asked_by(authority.signed("email", x509.RFC822Name(GATEWAY.value))),
-            "as common name": await one.asked_by(authority.signed("cn", common_name=GATEWAY.value)),
-            "none": await one.asked_by(authority.signed("none")),
-            "its server's": await one.asked_by(authority.signed("own", *here())),
+            "as email": await one.response_to(authority.signed("email", x509.RFC822Name(GATEWAY.value))),
+            "as common name": await one.response_to(authority.signed("cn", common_name=GATEWAY.value)),
+            "none": await one.response_to(authority.signed("none")),
+            "its server's": await one.response_to(authority.signed("own", *here())),
         }
 
-    let_in = [what for what, answer in said.items() if answer == LET_IN]
-    unconnected = [what for what, answer in said.items() if answer == "no connection"]
-    refused = [what for what, answer in said.items() if answer.startswith("403 ")]
+    let_in = [what for what, answer in answers.items() if answer == LET_IN]
+    unconnected = [what for what, answer in answers.items() if answer == "no connection"]
+    refused = [what for what, answer in answers.items() if answer.startswith("403 ")]
     assert let_in == ["dns", "uri", "one of several"]
     assert unconnected == [
         "no certificate", "another authority", "expired", "not yet valid", "for servers", "plain http",
@@ -197,7 +199,7 @@ async def test_gateway_user_accepted_with_named_certificate_only(
         "another name", "names alike", "longer name", "zero byte", "uri as dns", "dns as uri", "as email",
         "as common name", "none", "its server's",
     ]  # fmt: skip
-    assert "auth.gateway_names" in said["another name"]
+    assert "auth.gateway_names" in answers["another name"]
     handshakes = [record for record in caplog.records if "TLS handshake failed" in record.message]
     assert len(handshakes) == 1
     assert "peer did not return a certificate" in vars(handshakes[0])["problem"].lower().replace("_", " ")
@@ -209,9 +211,9 @@ async def test_gateway_user_accepted_with_named_certificate_only(
 async def test_gateway_addresses_narrow_accepted_certificates(authority: Authority) -> None:
     pair = authority.signed("gateway", GATEWAY)
     async with served(authority, gateway_addresses=("127.0.0.2",)) as one:
-        inside = await one.asked_by(pair, "127.0.0.2")
-        outside = await one.asked_by(pair, "127.0.0.1")
-        neighbour = await one.asked_by(authority.signed("other"), "127.0.0.2")
+        inside = await one.response_to(pair, "127.0.0.2")
+        outside = await one.response_to(pair, "127.0.0.1")
+        neighbour = await one.response_to(authority.signed("other"), "127.0.0.2")
 
     assert inside == LET_IN
     assert outside.startswith("403 ")
@@ -239,9 +241,9 @@ async def test_tls_from_1_2_on_accepted(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async with served(authority) as one:
-        said = await one.asked(client(authority, authority.signed("gateway", GATEWAY), version))
+        reply = await one.response(client(authority, authority.signed("gateway", GATEWAY), version))
 
-    assert said == answer
+    assert reply == answer
     assert [vars(record)["problem"] for record in caplog.records if "handshake" in record.message] == problems
 
 
@@ -251,10 +253,10 @@ async def test_tls_agrees_http_1_1_and_issues_no_tickets(authority: Authority) -
         context = client(authority, authority.signed("gateway", GATEWAY))
         context.set_alpn_protocols(["h2", "http/1.1"])
         stream = await one.connected(context)
-        said = await asked_on(stream)
+        answer = await response_on(stream)
         found = stream[1].get_extra_info("ssl_object")
 
-    assert said == LET_IN
+    assert answer == LET_IN
     assert found.selected_alpn_protocol() == "http/1.1"
     assert found.session is None or not found.session.has_ticket
 
@@ -283,11 +285,11 @@ def _resumed(
     plain = socket.create_connection(("127.0.0.1", port))
     with context.wrap_socket(plain, server_hostname="localhost", session=session) as made:
         made.sendall(b"GET / HTTP/1.1\r\nHost: a\r\nX-Forwarded-User: ann\r\nConnection: close\r\n\r\n")
-        said = b""
+        data = b""
         # To the end: OpenSSL forgets a session whose connection was cut off.
         while more := made.recv(1000):
-            said += more
-        return said[9:12], made.session, made.session_reused
+            data += more
+        return data[9:12], made.session, made.session_reused
 
 
 @pytest.mark.anyio
@@ -296,9 +298,9 @@ async def test_intermediate_authority_may_be_named_alone(authority: Authority) -
     ours = Authority(authority.folder, "ours", authority)
     theirs = Authority(authority.folder, "theirs", authority)
     async with served(authority, gateway_ca=ours.file) as one:
-        mine = await one.asked_by(ours.signed("mine", GATEWAY))
-        neighbour = await one.asked_by(theirs.signed("neighbour", GATEWAY))
-        of_root = await one.asked_by(authority.signed("of-root", GATEWAY))
+        mine = await one.response_to(ours.signed("mine", GATEWAY))
+        neighbour = await one.response_to(theirs.signed("neighbour", GATEWAY))
+        of_root = await one.response_to(authority.signed("of-root", GATEWAY))
 
     assert (mine, neighbour, of_root) == (LET_IN, "no connection", "no connection")
 
@@ -312,9 +314,9 @@ async def test_certificate_cannot_sign_another(authority: Authority) -> None:
     forger.above = authority
     forger.certificate = x509.load_pem_x509_certificates(holder.certificate.read_bytes())[0]
     async with served(authority) as one:
-        honest = await one.asked_by(authority.signed("gateway", GATEWAY))
-        as_holder = await one.asked_by(holder)
-        forged = await one.asked_by(forger.signed("forged", GATEWAY))
+        honest = await one.response_to(authority.signed("gateway", GATEWAY))
+        as_holder = await one.response_to(holder)
+        forged = await one.response_to(forger.signed("forged", GATEWAY))
 
     assert honest == LET_IN
     assert as_holder.startswith("403 ")
@@ -329,12 +331,12 @@ def _key_of(pair: Pair) -> ec.EllipticCurvePrivateKey:
 
 @pytest.mark.anyio
 async def test_revocation_list_beside_authority_is_applied(authority: Authority) -> None:
-    lost, kept = authority.signed("lost", GATEWAY), authority.signed("kept", GATEWAY)
+    lost, valid = authority.signed("lost", GATEWAY), authority.signed("kept", GATEWAY)
     async with served(authority) as one:
-        before = await one.asked_by(lost)
+        before = await one.response_to(lost)
         authority.file.write_bytes(authority.file.read_bytes() + authority.revoked(lost))
-        after = await one.asked_by(lost)
-        others = await one.asked_by(kept)
+        after = await one.response_to(lost)
+        others = await one.response_to(valid)
 
     assert (before, after, others) == (LET_IN, "no connection", LET_IN)
 
@@ -347,25 +349,25 @@ async def test_renewed_certificates_apply_to_new_connections_only(
     context = client(authority, authority.signed("gateway", GATEWAY))
     async with served(authority) as one:
         old = await one.connected(context)
-        first = await asked_on(old)
+        first = await response_on(old)
         renewed = authority.signed("server", *here(), purposes=[SERVER])
         new = await one.connected(context)
         good = renewed.certificate.read_bytes()
         renewed.certificate.write_bytes(good[:200])
         damaged = await one.connected(context)
         still_damaged = await one.connected(context)
-        answers = [await asked_on(stream) for stream in (new, damaged, still_damaged, old)]
+        answers = [await response_on(stream) for stream in (new, damaged, still_damaged, old)]
         renewed.certificate.write_bytes(good)
-        mended = await one.connected(context)
+        repaired = await one.connected(context)
 
-    numbers = [_number(stream) for stream in (new, damaged, still_damaged, mended)]
+    numbers = [_number(stream) for stream in (new, damaged, still_damaged, repaired)]
     assert first == LET_IN
     assert answers == [LET_IN] * 4
     assert _number(old) != renewed.number
     assert numbers == [renewed.number] * 4
-    said = [record for record in caplog.records if record.message.startswith("certificate")]
-    assert [record.levelname for record in said] == ["INFO", "WARNING", "INFO"]
-    assert "auth.gateway_certificate" in vars(said[1])["problem"]
+    records = [record for record in caplog.records if record.message.startswith("certificate")]
+    assert [record.levelname for record in records] == ["INFO", "WARNING", "INFO"]
+    assert "auth.gateway_certificate" in vars(records[1])["problem"]
 
 
 def _number(stream: tuple[asyncio.StreamReader, asyncio.StreamWriter]) -> int:
@@ -379,11 +381,11 @@ async def test_removed_authority_rejects_its_certificates(authority: Authority, 
     next_one = Authority(tmp_path / "next")
     trusted = client(authority, pair)
     async with served(authority) as one:
-        before = await one.asked(trusted)
+        before = await one.response(trusted)
         authority.file.write_bytes(next_one.file.read_bytes())
-        after = await one.asked(trusted)
+        after = await one.response(trusted)
         trusted.load_cert_chain(*_files(next_one.signed("gateway", GATEWAY)))
-        renewed = await one.asked(trusted)
+        renewed = await one.response(trusted)
 
     assert (before, after, renewed) == (LET_IN, "no connection", LET_IN)
 
@@ -400,7 +402,7 @@ async def test_slow_handshake_blocks_nobody_and_times_out(
     limit_handshakes(monkeypatch, 600)
     async with served(authority) as one:
         slow = [await one.connected(None, f"127.0.0.{last}") for last in range(1, 50)]
-        beside = await one.asked(context)
+        beside = await one.response(context)
         waiting = [not reader.at_eof() for reader, _writer in slow]
     limit_handshakes(monkeypatch, 0.2)
     async with served(authority) as one:
@@ -420,7 +422,7 @@ async def test_handshakes_in_progress_end_with_the_server(
     async with served(authority) as one:
         reader, writer = await one.connected(None)
         writer.write(b"\x16")
-        assert await one.asked(client(authority, authority.signed("gateway", GATEWAY))) == LET_IN
+        assert await one.response(client(authority, authority.signed("gateway", GATEWAY))) == LET_IN
         assert not reader.at_eof()
         assert one.server is not None
         one.server.should_exit = True
@@ -532,10 +534,10 @@ async def test_official_client_calls_as_user_named_by_gateway(
 
     called = {user: await _called(url, client(authority, gateway), user) for user in ("ann", "bob")}
     base = url.removesuffix("/mcp")
-    said = {}
+    replies = {}
     for name, pair in {"gateway": gateway, "other": authority.signed("other")}.items():
         with httpx2.Client(verify=client(authority, pair), timeout=60, trust_env=False) as http:
-            said[name] = [
+            replies[name] = [
                 http.get(f"{base}/api/files", headers=ANN).status_code,
                 http.get(f"{base}/api/files").status_code,
                 http.get(f"{base}/readyz").status_code,
@@ -550,9 +552,9 @@ async def test_official_client_calls_as_user_named_by_gateway(
 
     assert url.startswith("https://127.0.0.1:")
     assert [json.loads(answer)[0]["text"] for answer in called.values()] == ["ann", "bob"]
-    assert said["gateway"][:3] == [200, 401, 200]
-    assert said["gateway"][3] not in (401, 403)
-    assert said["other"] == [403, 401, 200, 403]
+    assert replies["gateway"][:3] == [200, 401, 200]
+    assert replies["gateway"][3] not in (401, 403)
+    assert replies["other"] == [403, 401, 200, 403]
     log = (tmp_path / "log").read_text()
     assert "gateway header refused" in log
     assert "a TLS handshake failed" in log

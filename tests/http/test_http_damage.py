@@ -39,7 +39,7 @@ def ann(served: Served) -> Iterator[httpx2.Client]:
         thread.join(60)
 
 
-def kept(served: Served, folder: Path, size: int) -> tuple[str, Path]:
+def stored_file(served: Served, folder: Path, size: int) -> tuple[str, Path]:
     record = served.keep(os.urandom(size), "a.bin")
     (path,) = (folder / "store").glob("*/*/objects/*")
     return record.id, path
@@ -55,7 +55,7 @@ def flip_last(path: Path) -> None:
 def test_damaged_file_download_breaks_off(
     served: Served, ann: httpx2.Client, tmp_path: Path, route: str, size: int
 ) -> None:
-    key, path = kept(served, tmp_path, size)
+    key, path = stored_file(served, tmp_path, size)
     assert ann.get(route.format(key)).status_code == 200
     flip_last(path)
 
@@ -67,7 +67,7 @@ def test_damaged_file_download_breaks_off(
 def test_small_damaged_file_refused_with_reason(
     served: Served, ann: httpx2.Client, tmp_path: Path, route: str
 ) -> None:
-    key, path = kept(served, tmp_path, 1000)
+    key, path = stored_file(served, tmp_path, 1000)
     flip_last(path)
 
     answer = ann.get(route.format(key))

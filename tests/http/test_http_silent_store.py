@@ -39,9 +39,9 @@ def served(tmp_path: Path) -> Iterator[Served]:
 )
 def test_silent_store_answered_with_503_and_remedy(served: Served, method: str, path: str) -> None:
     with served.visitor("ann", session="one") as ann:
-        begun = time.monotonic()
+        start = time.monotonic()
         answer = ann.request(method, path, json={} if method == "POST" else None)
-        waited_s = time.monotonic() - begun
+        waited_s = time.monotonic() - start
 
     assert answer.status_code == 503
     assert "try again later" in answer.json()["error"]

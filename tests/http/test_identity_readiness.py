@@ -47,8 +47,8 @@ def login_provider() -> Iterator[Away]:
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            status, said = one.answers.get(self.path, (503, None))
-            content = json.dumps(said).encode()
+            status, body = one.answers.get(self.path, (503, None))
+            content = json.dumps(body).encode()
             self.send_response(status)
             self.send_header("content-length", str(len(content)))
             self.end_headers()
@@ -70,15 +70,15 @@ def login_provider() -> Iterator[Away]:
 
 def ready(url: str) -> dict[str, Any]:
     answer = httpx2.get(url.removesuffix("/mcp") + "/readyz", trust_env=False, timeout=30)
-    said = dict(answer.json())
-    assert answer.status_code == (200 if said["status"] == "ready" else 503)
-    return said
+    fields = dict(answer.json())
+    assert answer.status_code == (200 if fields["status"] == "ready" else 503)
+    return fields
 
 
 def identity_fault(url: str) -> str | None:
     """Return what is said of the part `identity`, once the look at it has ended."""
-    said = ready(url).get("failed", {}).get("identity")
-    return None if said is None else str(said)
+    fault = ready(url).get("failed", {}).get("identity")
+    return None if fault is None else str(fault)
 
 
 async def says(url: str, *words: str) -> bool:
@@ -193,8 +193,8 @@ async def test_unfetchable_keys_of_file_auth_reported_as_tool_file(serve_to: Ser
         f'auth = JWTVerifier(jwks_uri="http://127.0.0.1:{free_port()}/jwks", '
         'issuer="https://issuer.example", audience="here")\n'
     )
-    told = auth + FILE.replace('FastMCP("identities")', 'FastMCP("identities", auth=auth)')
-    (tmp_path / "identities.py").write_text(told)
+    source = auth + FILE.replace('FastMCP("identities")', 'FastMCP("identities", auth=auth)')
+    (tmp_path / "identities.py").write_text(source)
 
     served = serve_to(RUNNER_AUTH__KIND="file", RUNNER_USER="")
 

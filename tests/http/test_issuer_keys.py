@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import httpx2
 import pytest
-from issuer import AUDIENCE, Issuer, asked, made
+from issuer import AUDIENCE, Issuer, initialize, made
 
 from runner.users.issuer_keys import KEPT_S, MOST_BYTES, IssuerKeys
 
@@ -30,11 +30,11 @@ def test_token_valid_for_this_server_until_expiry(issuer: Issuer, serve_to: Serv
         "not signed": unsigned(issuer.token()),
     }
 
-    assert asked(url, issuer.token()).status_code == 200
-    assert asked(url, issuer.token(aud=["https://other.example.com", AUDIENCE])).status_code == 200
+    assert initialize(url, issuer.token()).status_code == 200
+    assert initialize(url, issuer.token(aud=["https://other.example.com", AUDIENCE])).status_code == 200
     for what, token in wrong.items():
-        assert asked(url, token).status_code == 401, what
-    assert asked(url).status_code == 401
+        assert initialize(url, token).status_code == 401, what
+    assert initialize(url).status_code == 401
 
 
 def unsigned(token: str) -> str:
@@ -44,14 +44,14 @@ def unsigned(token: str) -> str:
 
 def test_unknown_key_ids_do_not_trigger_endless_fetches(issuer: Issuer, serve_to: Serve) -> None:
     url = serve_to(**issuer.settings())
-    assert asked(url, issuer.token()).status_code == 200
+    assert initialize(url, issuer.token()).status_code == 200
     before = issuer.fetches
 
-    statuses = {asked(url, issuer.token(kid=f"unknown-{n}")).status_code for n in range(6)}
+    statuses = {initialize(url, issuer.token(kid=f"unknown-{n}")).status_code for n in range(6)}
 
     assert statuses == {401}
     assert issuer.fetches == before == 1
-    assert asked(url, issuer.token()).status_code == 200
+    assert initialize(url, issuer.token()).status_code == 200
 
 
 def test_unfetchable_keys_stay_valid_for_an_hour(issuer: Issuer) -> None:

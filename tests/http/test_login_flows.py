@@ -6,7 +6,7 @@ from pathlib import Path
 
 import httpx2
 import pytest
-from issuer import asked
+from issuer import initialize
 from oidc import Kept, called, called_by_inspector, called_by_node, openid_provider
 from ports import free_port
 
@@ -44,12 +44,12 @@ async def test_client_discovers_authorisation_server_and_calls(
     )
     described = f"{address}/.well-known/oauth-protected-resource/mcp"
 
-    refused = asked(url)
+    refused = initialize(url)
     facts = httpx2.get(described, trust_env=False).json()
     at_root = httpx2.get(described.removesuffix("/mcp"), trust_env=False).json()
     files = httpx2.get(f"{address}/api/files", trust_env=False)
-    kept = Kept()
-    tools, said = await called(url, "ann", kept)
+    storage = Kept()
+    tools, reply = await called(url, "ann", storage)
     by_node = called_by_node(url, "bob")
     by_inspector = called_by_inspector(url, "carl")
 
@@ -60,7 +60,7 @@ async def test_client_discovers_authorisation_server_and_calls(
     assert (facts["resource"], facts["authorization_servers"]) == (url, [provider])
     assert at_root == facts
     assert {"whose", "change"} <= set(tools)
-    assert "ann" in said
+    assert "ann" in reply
     assert {"whose", "change"} <= set(by_node["tools"])
     assert "bob" in str(by_node["content"])
     assert "carl" in str(by_inspector["content"])
@@ -79,16 +79,16 @@ async def test_login_redirects_to_provider_and_survives_restart(
         "RUNNER_AUTH__CLIENT_SECRET_FILE": str(secret),
     }
     url = serve_to(*port(address), **settings)
-    kept = Kept()
+    storage = Kept()
 
-    _, said = await called(url, "ann", kept)
+    _, reply = await called(url, "ann", storage)
     serve_to.stop()  # type: ignore[attr-defined]
     assert serve_to(*port(address), **settings) == url
-    _, again = await called(url, "nobody logs in", kept)
+    _, again = await called(url, "nobody logs in", storage)
     by_node = called_by_node(url, "bob")
     by_inspector = called_by_inspector(url, "carl")
 
-    assert "ann@example.com" in said
+    assert "ann@example.com" in reply
     assert "ann@example.com" in again
     assert "bob@example.com" in str(by_node["content"])
     assert "carl@example.com" in str(by_inspector["content"])
@@ -96,8 +96,8 @@ async def test_login_redirects_to_provider_and_survives_restart(
     files = [path for path in state if path.is_file()]
     assert len(files) > 3
     assert {stat.S_IMODE(path.stat().st_mode) for path in files} == {0o600}
-    assert kept.tokens is not None
-    assert not any(kept.tokens.access_token in path.read_text() for path in files)
+    assert storage.tokens is not None
+    assert not any(storage.tokens.access_token in path.read_text() for path in files)
 
 
 async def test_login_with_opaque_tokens_uses_introspection(
@@ -113,15 +113,15 @@ async def test_login_with_opaque_tokens_uses_introspection(
         RUNNER_AUTH__CLIENT_SECRET="a-secret-of-the-runner",
         RUNNER_IDENTITY_CLAIM="sub",
     )
-    kept = Kept()
+    storage = Kept()
 
-    _, said = await called(url, "ann", kept)
+    _, reply = await called(url, "ann", storage)
 
-    assert "ann" in said
-    assert kept.tokens is not None
-    assert asked(url, kept.tokens.access_token).status_code == 200
+    assert "ann" in reply
+    assert storage.tokens is not None
+    assert initialize(url, storage.tokens.access_token).status_code == 200
     # The end of its signature changed: no user's.
-    assert asked(url, kept.tokens.access_token[:-4] + "AAAA").status_code == 401
+    assert initialize(url, storage.tokens.access_token[:-4] + "AAAA").status_code == 401
     elsewhere = {"redirect_uris": ["https://evil.example.com/callback"], "token_endpoint_auth_method": "none"}
     assert httpx2.post(f"{address}/register", json=elsewhere, trust_env=False).status_code == 400
     here = {**elsewhere, "redirect_uris": ["http://localhost:5/callback"]}

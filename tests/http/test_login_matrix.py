@@ -99,13 +99,13 @@ def place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 
 def registered(browser: httpx2.Client) -> str:
-    said = {"client_name": "tests", "redirect_uris": [CALLBACK], "token_endpoint_auth_method": "none"}
-    answer = browser.post("/register", json=said)
+    fields = {"client_name": "tests", "redirect_uris": [CALLBACK], "token_endpoint_auth_method": "none"}
+    answer = browser.post("/register", json=fields)
     assert answer.status_code == 201, answer.text
     return str(answer.json()["client_id"])
 
 
-def asked_for(client: str) -> str:
+def authorization_url(client: str) -> str:
     return "/authorize?" + urlencode(
         {
             "client_id": client,
@@ -121,26 +121,26 @@ def asked_for(client: str) -> str:
 
 def waiting(browser: httpx2.Client, client: str) -> tuple[str, str]:
     """Begin a login up to the page that asks for consent; return its transaction and the form's proof."""
-    page = browser.get(browser.get(asked_for(client)).headers["location"])
+    page = browser.get(browser.get(authorization_url(client)).headers["location"])
     assert page.status_code == 200, page.text
-    said = dict(re.findall(r'name="(txn_id|csrf_token)" value="([^"]*)"', page.text))
-    return unescape(said["txn_id"]), unescape(said["csrf_token"])
+    fields = dict(re.findall(r'name="(txn_id|csrf_token)" value="([^"]*)"', page.text))
+    return unescape(fields["txn_id"]), unescape(fields["csrf_token"])
 
 
 def exchanged(browser: httpx2.Client, client: str, code: str) -> httpx2.Response:
-    said = {
+    fields = {
         "grant_type": "authorization_code",
         "client_id": client,
         "code": code,
         "redirect_uri": CALLBACK,
         "code_verifier": VERIFIER,
     }
-    return browser.post("/token", data=said)
+    return browser.post("/token", data=fields)
 
 
 def refreshed(browser: httpx2.Client, client: str, token: str) -> httpx2.Response:
-    said = {"grant_type": "refresh_token", "client_id": client, "refresh_token": token}
-    return browser.post("/token", data=said)
+    fields = {"grant_type": "refresh_token", "client_id": client, "refresh_token": token}
+    return browser.post("/token", data=fields)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -162,8 +162,10 @@ def ann_at(place: Place) -> Ann:
     consenting, returning, page, other = (place.browser("127.0.0.1") for _ in range(4))
     client = registered(other)
     transaction, proof = waiting(consenting, client)
-    callback = sent_back(returning, base + asked_for(client), "ann", f"{base}/auth/callback")
-    tokens = exchanged(other, client, code_in(sent_back(other, base + asked_for(client), "ann", CALLBACK)))
+    callback = sent_back(returning, base + authorization_url(client), "ann", f"{base}/auth/callback")
+    tokens = exchanged(
+        other, client, code_in(sent_back(other, base + authorization_url(client), "ann", CALLBACK))
+    )
     assert tokens.status_code == 200, tokens.text
     hers = Hers(
         client=client,
@@ -173,7 +175,7 @@ def ann_at(place: Place) -> Ann:
         transaction=transaction,
         proof=proof,
         callback=callback,
-        code=code_in(sent_back(other, base + asked_for(client), "ann", CALLBACK)),
+        code=code_in(sent_back(other, base + authorization_url(client), "ann", CALLBACK)),
         access=tokens.json()["access_token"],
         refresh=tokens.json()["refresh_token"],
         page_done=sent_back(page, f"{base}/play/login", "ann", f"{base}/play/login/done"),
@@ -193,15 +195,17 @@ def strangers_at(place: Place) -> list[Stranger]:
         theirs = place.browser(source)
         client = registered(theirs)
         transaction, proof = waiting(theirs, client)
-        back = sent_back(place.browser(source), base + asked_for(client), "bob", f"{base}/auth/callback")
+        back = sent_back(
+            place.browser(source), base + authorization_url(client), "bob", f"{base}/auth/callback"
+        )
         # Its own login under way, in this browser, as far as the provider.
-        way = sent_back(theirs, base + asked_for(client), "bob", f"{base}/auth/callback")
+        way = sent_back(theirs, base + authorization_url(client), "bob", f"{base}/auth/callback")
         state = parse_qs(urlsplit(way if name == "another's browser" else back).query)["state"][0]
         http = theirs
         if name == "nobody":
             http = place.browser(source)
         if name == "another's token":
-            code = code_in(sent_back(theirs, base + asked_for(client), "bob", CALLBACK))
+            code = code_in(sent_back(theirs, base + authorization_url(client), "bob", CALLBACK))
             token = exchanged(theirs, client, code).json()["access_token"]
             http = place.browser(source, authorization=f"Bearer {token}")
         made.append(
@@ -213,27 +217,27 @@ def strangers_at(place: Place) -> list[Stranger]:
 def faults(place: Place, row: LoginRow, answer: httpx2.Response, hers: Hers, who: str) -> list[str]:
     """Return what an answer gives away, and where it leads that it should not."""
     head = str(sorted(answer.headers.multi_items()))
-    said, told = (
+    sent_values, reply = (
         f"{head} {answer.text}",
         f"{who}: {row.name}: {answer.status_code} {head[-300:]} {answer.text[:200]}",
     )
     found = []
-    if GIVEN.search(said) or any(
-        mark in said for mark in hers.secrets() if mark not in str(answer.request.url)
+    if GIVEN.search(sent_values) or any(
+        mark in sent_values for mark in hers.secrets() if mark not in str(answer.request.url)
     ):
-        found.append(f"gives away: {told}")
+        found.append(f"gives away: {reply}")
     if MARKUP in answer.text and "html" in answer.headers.get("content-type", ""):
-        found.append(f"shows markup of others: {told}")
+        found.append(f"shows markup of others: {reply}")
     target = answer.headers.get("location", "")
     is_error = target.startswith(CALLBACK) and "error=" in target
     here = (f"{place.server.base}/", f"{place.provider}/")
     is_here = target.startswith(here) or (target.startswith("/") and target[1:2] != "/")
     if target and not (is_error or is_here):
-        found.append(f"leads elsewhere: {told}")
+        found.append(f"leads elsewhere: {reply}")
     if answer.status_code == 429:
-        found.append(f"nothing was tried: {told}")
+        found.append(f"nothing was tried: {reply}")
     if not (row.may_go_on or answer.status_code >= 400 or is_error):
-        found.append(f"is let go on: {told}")
+        found.append(f"is let go on: {reply}")
     return found
 
 
@@ -255,8 +259,8 @@ def test_login_objects_useless_to_other_users(place: Place) -> None:
             if (method, path) not in place.table():
                 continue
             for row in rows:
-                for asked in (method, "HEAD") if method == "GET" else (method,):
-                    answer = row.ask(hers, stranger, method=asked)
+                for verb in (method, "HEAD") if method == "GET" else (method,):
+                    answer = row.ask(hers, stranger, method=verb)
                     found += faults(place, row, answer, hers, stranger.name)
 
     assert not found, "\n".join(found)

@@ -199,7 +199,7 @@ def test_logout_clears_browser_data_of_page(served: Served) -> None:
 
 @pytest.mark.parametrize("how", ["logged out", "over"])
 def test_event_stream_ends_with_its_session_only(served: Served, how: str) -> None:
-    async def heard() -> tuple[bool, bool]:
+    async def stream_ends() -> tuple[bool, bool]:
         mine, others = logged_in(served), logged_in(served)
         served.now[0] = NOW + (SESSION_S - 1 if how == "over" else 0)
         if how == "over":
@@ -221,4 +221,4 @@ def test_event_stream_ends_with_its_session_only(served: Served, how: str) -> No
                     pass
             return True, other.pieces.empty()
 
-    assert asyncio.run(heard()) == (True, True)
+    assert asyncio.run(stream_ends()) == (True, True)

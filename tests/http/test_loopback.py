@@ -48,18 +48,18 @@ async def first_line(reader: asyncio.StreamReader, writer: asyncio.StreamWriter)
 
 
 def test_caller_has_a_hundred_connections_at_most() -> None:
-    async def asked() -> list[bytes]:
+    async def take_responses() -> list[bytes]:
         async with opened() as loopback, AsyncExitStack() as stack:
             all_of_it = [await connected(stack, loopback, ONE) for _ in range(130)]
             return [await first_line(*connection) for connection in all_of_it]
 
-    lines = asyncio.run(asked())
+    lines = asyncio.run(take_responses())
 
     assert [line.split(b" ")[1:2] for line in lines] == [[b"200"]] * 100 + [[]] * 30
 
 
 def test_connections_counted_per_caller() -> None:
-    async def asked() -> tuple[bytes, bytes]:
+    async def take_responses() -> tuple[bytes, bytes]:
         async with opened() as loopback, AsyncExitStack() as stack:
             all_of_it = [await connected(stack, loopback, ONE) for _ in range(130)]
             more = await connected(stack, loopback, ONE)
@@ -68,14 +68,14 @@ def test_connections_counted_per_caller() -> None:
             assert len(all_of_it) == 130
             return answers
 
-    refused, served = asyncio.run(asked())
+    refused, served = asyncio.run(take_responses())
 
     assert refused == b""
     assert served.startswith(b"HTTP/1.1 200 ")
 
 
 def test_ended_connection_frees_place_for_next() -> None:
-    async def asked() -> bytes:
+    async def take_responses() -> bytes:
         async with opened() as loopback:
             for _ in range(3):
                 async with AsyncExitStack() as stack:
@@ -85,7 +85,7 @@ def test_ended_connection_frees_place_for_next() -> None:
                 await asyncio.wait_for(_until_nobody_is_there(loopback), 10)
             return line
 
-    assert asyncio.run(asked()).startswith(b"HTTP/1.1 200 ")
+    assert asyncio.run(take_responses()).startswith(b"HTTP/1.1 200 ")
 
 
 async def _until_nobody_is_there(loopback: Loopback) -> None:
@@ -100,7 +100,7 @@ async def _until_nobody_is_there(loopback: Loopback) -> None:
     ("host", "status"), [("127.0.0.1", b"200"), ("elsewhere.example", b"400"), ("localhost", b"400")]
 )
 def test_only_own_address_accepted_as_name(host: str, status: bytes) -> None:
-    async def asked() -> bytes:
+    async def take_responses() -> bytes:
         async with opened() as loopback:
             with socket.socket() as mine:
                 mine.setblocking(False)
@@ -109,4 +109,4 @@ def test_only_own_address_accepted_as_name(host: str, status: bytes) -> None:
                 await loop.sock_sendall(mine, f"GET / HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
                 return await asyncio.wait_for(loop.sock_recv(mine, 4096), 10)
 
-    assert asyncio.run(asked()).split(b" ")[1] == status
+    assert asyncio.run(take_responses()).split(b" ")[1] == status

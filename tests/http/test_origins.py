@@ -124,15 +124,15 @@ HTTPS = [
 ]
 
 
-@pytest.mark.parametrize(("settings", "headers", "told"), HTTPS)
+@pytest.mark.parametrize(("settings", "headers", "expected"), HTTPS)
 def test_hsts_sent_only_to_https_browsers(
-    tmp_path: Path, settings: dict[str, Any], headers: dict[str, str], told: bool
+    tmp_path: Path, settings: dict[str, Any], headers: dict[str, str], expected: bool
 ) -> None:
     served = Served.at(tmp_path, **settings)
     with served.visitor("ann", **headers) as visitor:
         answers = [visitor.get(path) for path in ("/healthz", "/api/files", "/nothing")]
 
-    assert [("strict-transport-security" in answer.headers) for answer in answers] == [told] * 3
+    assert [("strict-transport-security" in answer.headers) for answer in answers] == [expected] * 3
 
 
 def test_hsts_sent_by_https_server(tmp_path: Path) -> None:

@@ -56,9 +56,9 @@ async def test_full_disk_named_with_setting_and_free_space(tmp_path: Path) -> No
         assert await faults(served) == {}
         (disk / "full").write_bytes(b"x" * (8 * 1024 * 1024 - 8192))
 
-        said = await faults(served)
+        found = await faults(served)
 
-    assert said == {
+    assert found == {
         "disk": "the disk of homes has 0 MiB left of 8; delete something, or give homes a larger one"
     }
 
@@ -69,10 +69,10 @@ async def test_unwritable_folder_named_with_setting(tmp_path: Path) -> None:
         assert await faults(served) == {}
         make_read_only(disk)
 
-        said = await faults(served)
+        found = await faults(served)
 
-    said_of = "nothing can be written in the folder homes: Read-only file system; see to its disk and owner"
-    assert said == {"homes": said_of}
+    sentence = "nothing can be written in the folder homes: Read-only file system; see to its disk and owner"
+    assert found == {"homes": sentence}
 
 
 async def test_state_path_not_a_folder_is_named(tmp_path: Path) -> None:
@@ -81,16 +81,16 @@ async def test_state_path_not_a_folder_is_named(tmp_path: Path) -> None:
     # With nothing in its place the look at the keys would make it again, before or after the other check.
     (tmp_path / "state").write_text("a file")
 
-    said = await faults(served)
+    found = await faults(served)
 
-    assert "Not a directory" in said["state"]
+    assert "Not a directory" in found["state"]
 
 
 async def test_hanging_check_answered_soon_and_run_by_one_task(tmp_path: Path) -> None:
-    asked, go = [], asyncio.Event()
+    requests, go = [], asyncio.Event()
 
     async def hangs() -> Mapping[str, str]:
-        asked.append(1)
+        requests.append(1)
         await go.wait()
         return {}
 
@@ -101,17 +101,17 @@ async def test_hanging_check_answered_soon_and_run_by_one_task(tmp_path: Path) -
     assert (
         first == second == {"tools": "it could not be checked yet: the check takes unusually long; ask again"}
     )
-    assert len(asked) == 1
+    assert len(requests) == 1
     go.set()
     assert await readiness.faults() == {}
-    assert len(asked) == 1
+    assert len(requests) == 1
 
 
 async def test_checks_not_repeated_within_a_second(tmp_path: Path) -> None:
-    asked = []
+    requests = []
 
     async def counts() -> Mapping[str, str]:
-        asked.append(1)
+        requests.append(1)
         return {}
 
     readiness = Readiness.of_site(replace(Served.at(tmp_path).site, faults=counts))
@@ -119,7 +119,7 @@ async def test_checks_not_repeated_within_a_second(tmp_path: Path) -> None:
     for _ in range(50):
         await readiness.faults()
 
-    assert len(asked) < 50
+    assert len(requests) < 50
 
 
 async def test_unfetchable_issuer_keys_named_fetched_ones_suffice(
@@ -130,17 +130,17 @@ async def test_unfetchable_issuer_keys_named_fetched_ones_suffice(
     address = f"http://127.0.0.1:{port}/jwks"
     auth = Auth(kind="jwt", issuer="https://issuer.example", audience="here", jwks_uri=address)
     provider = providers.of(settings_in(tmp_path / "other", auth=auth), lambda _: "ann")
-    asked = partial(tokens_fault, provider)
+    check = partial(tokens_fault, provider)
 
-    said = await Readiness.of_site(served.site, identity=asked).faults()
-    assert "auth.jwks_uri" in said["identity"]
+    found = await Readiness.of_site(served.site, identity=check).faults()
+    assert "auth.jwks_uri" in found["identity"]
     (tmp_path / "jwks").write_text('{"keys": []}')
     handler = partial(SimpleHTTPRequestHandler, directory=tmp_path)
     with ThreadingHTTPServer(("127.0.0.1", port), handler) as issuer:
         thread = threading.Thread(target=issuer.serve_forever)
         thread.start()
-        assert await Readiness.of_site(served.site, identity=asked).faults() == {}
+        assert await Readiness.of_site(served.site, identity=check).faults() == {}
         issuer.shutdown()
         thread.join()
     # They were fetched, and count for a while.
-    assert await Readiness.of_site(served.site, identity=asked).faults() == {}
+    assert await Readiness.of_site(served.site, identity=check).faults() == {}

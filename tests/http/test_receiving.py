@@ -43,7 +43,7 @@ def in_form(name: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("given", "name"),
+    ("encoded", "name"),
     [
         ("filename*=UTF-8''Bericht%20M%C3%A4rz.pdf", "Bericht März.pdf"),
         ("filename*=iso-8859-1''M%E4rz.pdf", "März.pdf"),
@@ -53,12 +53,12 @@ def in_form(name: str) -> str:
         ("filename*=UTF-8''..%2F..%2Fpasswd", "passwd"),
     ],
 )
-def test_extended_file_name_kept(served: Served, ann: TestClient, given: str, name: str) -> None:
-    header = f'Content-Disposition: form-data; name="file"; {given}'
+def test_extended_file_name_kept(served: Served, ann: TestClient, encoded: str, name: str) -> None:
+    header = f'Content-Disposition: form-data; name="file"; {encoded}'
 
     answer = ann.post("/api/files", **form((header, b"content")))
 
-    assert (answer.status_code, served.kept()) == (201, {name: b"content"})
+    assert (answer.status_code, served.contents()) == (201, {name: b"content"})
 
 
 def left_behind(folder: Path) -> list[Path]:
@@ -72,11 +72,11 @@ def test_body_stored_under_name_in_address(served: Served, ann: TestClient, meth
     """Source: S1-18 and S1-20."""
     answer = ann.request(method, "/api/files?filename=data.csv", content=DATA)
 
-    said = answer.json()
+    record = answer.json()
     assert answer.status_code == 201
-    assert (said["filename"], said["content_type"], said["size"]) == ("data.csv", "text/csv", len(DATA))
-    assert answer.headers["location"] == f"/api/files/{said['key']}"
-    assert served.kept() == {"data.csv": DATA}
+    assert (record["filename"], record["content_type"], record["size"]) == ("data.csv", "text/csv", len(DATA))
+    assert answer.headers["location"] == f"/api/files/{record['key']}"
+    assert served.contents() == {"data.csv": DATA}
 
 
 def test_form_file_stored_without_boundaries(served: Served, ann: TestClient) -> None:
@@ -86,23 +86,23 @@ def test_form_file_stored_without_boundaries(served: Served, ann: TestClient) ->
     answer = ann.post("/api/files", **form(field, (in_form("photo.png"), tricky), field))
 
     assert answer.status_code == 201
-    assert served.kept() == {"photo.png": tricky}
+    assert served.contents() == {"photo.png": tricky}
 
 
 def test_form_of_client_library_accepted(served: Served, ann: TestClient) -> None:
     answer = ann.post("/api/files", files={"file": ("grüße.txt", DATA, "text/plain")})
 
     assert answer.status_code == 201
-    assert list(served.kept().values()) == [DATA]
+    assert list(served.contents().values()) == [DATA]
 
 
 def test_json_file_decoded_and_stored(served: Served, ann: TestClient) -> None:
-    said = {"filename": "x.bin", "content_base64": base64.b64encode(DATA[:999]).decode()}
+    fields = {"filename": "x.bin", "content_base64": base64.b64encode(DATA[:999]).decode()}
 
-    answer = ann.post("/api/files", json=said)
+    answer = ann.post("/api/files", json=fields)
 
     assert answer.status_code == 201
-    assert served.kept() == {"x.bin": DATA[:999]}
+    assert served.contents() == {"x.bin": DATA[:999]}
 
 
 def test_undecodable_name_made_text(served: Served, ann: TestClient) -> None:
@@ -111,13 +111,13 @@ def test_undecodable_name_made_text(served: Served, ann: TestClient) -> None:
     answer = ann.post("/api/files", content=body, headers={"content-type": "application/json"})
 
     assert answer.status_code == 201
-    assert list(served.kept().values()) == [b"x"]
+    assert list(served.contents().values()) == [b"x"]
 
 
 def test_empty_file_is_stored(served: Served, ann: TestClient) -> None:
     assert ann.post("/api/files?filename=empty.txt").status_code == 201
     assert ann.post("/api/files", **form((in_form("none.txt"), b""))).status_code == 201
-    assert served.kept() == {"empty.txt": b"", "none.txt": b""}
+    assert served.contents() == {"empty.txt": b"", "none.txt": b""}
 
 
 def test_unsafe_name_cleaned_and_second_content_numbered(served: Served, ann: TestClient) -> None:
@@ -130,7 +130,7 @@ def test_unsafe_name_cleaned_and_second_content_numbered(served: Served, ann: Te
     ]
 
     assert names[0] == names[2] != names[1]
-    assert sorted(served.kept().values()) == [b"one", b"two"]
+    assert sorted(served.contents().values()) == [b"one", b"two"]
     assert not any("/" in name for name in names)
 
 
@@ -140,9 +140,11 @@ def test_mime_type_from_name_if_client_gives_none(ann: TestClient, stated: str) 
 
     unknown = ann.post("/api/files?filename=thing", content=b"1", headers=headers)
     known = ann.post("/api/files?filename=thing.pdf", content=b"2", headers=headers)
-    told = ann.post("/api/files?filename=other", content=b"3", headers={"content-type": "image/x-special"})
+    response = ann.post(
+        "/api/files?filename=other", content=b"3", headers={"content-type": "image/x-special"}
+    )
 
-    types = [answer.json()["content_type"] for answer in (unknown, known, told)]
+    types = [answer.json()["content_type"] for answer in (unknown, known, response)]
     assert types == ["application/octet-stream", "application/pdf", "image/x-special"]
 
 
@@ -159,7 +161,7 @@ def test_upload_at_limit_accepted_one_byte_more_refused(served: Served, ann: Tes
     assert exact.status_code == 201
     assert [answer.status_code for answer in refused] == [413, 413, 413]
     assert all("max_artifact_bytes" in answer.json()["error"] for answer in refused)
-    assert list(served.kept()) == ["a"]
+    assert list(served.contents()) == ["a"]
 
 
 def test_upload_declared_too_large_refused_before_body(ann: TestClient) -> None:
@@ -184,7 +186,7 @@ def test_json_body_bounded_by_request_limit(served: Served, ann: TestClient) -> 
 
     assert answer.status_code == 413
     assert "?filename=" in answer.json()["error"]
-    assert list(served.kept()) == ["a"]
+    assert list(served.contents()) == ["a"]
 
 
 def test_used_up_quota_is_507_with_a_sentence(tmp_path: Path) -> None:
@@ -195,7 +197,7 @@ def test_used_up_quota_is_507_with_a_sentence(tmp_path: Path) -> None:
 
     assert (fits.status_code, full.status_code) == (201, 507)
     assert "limit" in full.json()["error"]
-    assert list(served.kept()) == ["a"]
+    assert list(served.contents()) == ["a"]
 
 
 def test_full_disk_is_507_with_a_sentence(
@@ -209,7 +211,7 @@ def test_full_disk_is_507_with_a_sentence(
 
     assert answer.status_code == 507
     assert "disk is full" in answer.json()["error"]
-    assert list(served.kept()) == ["a"]
+    assert list(served.contents()) == ["a"]
 
 
 @pytest.mark.parametrize(
@@ -220,7 +222,7 @@ def test_full_disk_is_507_with_a_sentence(
         ("no name", "/api/files", form((in_form(""), b"x"))),
         ("no JSON", "/api/files", {"content": b"{", "headers": {"content-type": "application/json"}}),
         (
-            "no JSON",
+            "more than 10,000 values",
             "/api/files",
             {"content": b"[" * 99_999, "headers": {"content-type": "application/json"}},
         ),
@@ -263,7 +265,7 @@ def test_malformed_upload_is_400_and_stores_nothing(
 
     assert answer.status_code == 400
     assert sentence in answer.json()["error"]
-    assert served.kept() == {}
+    assert served.contents() == {}
 
 
 def test_refused_upload_leaves_nothing_in_store(served: Served, ann: TestClient, tmp_path: Path) -> None:
@@ -312,4 +314,4 @@ def test_json_body_above_value_limit_refused(served: Served, ann: TestClient) ->
 
     assert answer.status_code == 400
     assert "more than 10,000 values" in answer.json()["error"]
-    assert list(served.kept()) == ["a"]
+    assert list(served.contents()) == ["a"]

@@ -28,12 +28,12 @@ DANGEROUS = [
 def answered(
     *headers: tuple[str, str], status: Any = 200, body: bytes = b"x", method: str = "GET"
 ) -> Response:
-    said = {
+    answer_fields = {
         "status": status,
         "headers": [list(each) for each in headers],
         "body": pybase64.b64encode(body).decode(),
     }
-    return route_response(said, method=method, url=URL)
+    return route_response(answer_fields, method=method, url=URL)
 
 
 @pytest.mark.parametrize("name", DANGEROUS)
@@ -111,8 +111,8 @@ def test_redirect_to_elsewhere_is_dropped(value: str) -> None:
 def test_policy_of_the_author_only_adds_and_sends_no_report() -> None:
     response = answered(("Content-Security-Policy", "img-src 'self'; report-uri /api, report-to x; sandbox"))
 
-    given, ours = response.headers.getlist("content-security-policy")
-    assert given == "img-src 'self', sandbox"
+    author, ours = response.headers.getlist("content-security-policy")
+    assert author == "img-src 'self', sandbox"
     assert ours.startswith("sandbox ")
     assert "allow-same-origin" not in ours
 

@@ -13,7 +13,7 @@ ENDS = {"mcp-session-id": "s1"}
 
 
 @pytest.mark.parametrize(
-    ("method", "path", "status", "headers", "told"),
+    ("method", "path", "status", "headers", "expected"),
     [
         ("DELETE", "/mcp", 200, ENDS, ["s1"]),
         ("DELETE", "/mcp", 204, ENDS, ["s1"]),
@@ -27,7 +27,7 @@ ENDS = {"mcp-session-id": "s1"}
     ],
 )
 def test_only_a_granted_delete_of_a_session_ends_it(
-    method: str, path: str, status: int, headers: dict[str, str], told: list[str]
+    method: str, path: str, status: int, headers: dict[str, str], expected: list[str]
 ) -> None:
     ended: list[str] = []
 
@@ -42,4 +42,4 @@ def test_only_a_granted_delete_of_a_session_ends_it(
     with TestClient(app) as client:
         answered = client.request(method, path, headers=headers)
 
-    assert (answered.status_code, ended) == (status, told)
+    assert (answered.status_code, ended) == (status, expected)

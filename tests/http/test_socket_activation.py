@@ -59,9 +59,9 @@ def served(
 def refusal(folder: Path, fd: int, *options: str, **how: str) -> str:
     """Return what a server says that ends at once, as one does that cannot be started as it was asked to."""
     with served(folder, fd, *options, **how) as process:
-        _, said = process.communicate(timeout=120)
-        assert process.returncode == 2, said
-    return said
+        _, errors = process.communicate(timeout=120)
+        assert process.returncode == 2, errors
+    return errors
 
 
 @pytest.fixture
@@ -148,7 +148,7 @@ def test_invalid_activation_socket_refused(tmp_path: Path, bound: socket.socket)
     assert "LISTEN_FDS=2: a server takes one socket" in two
     assert "is not one of TCP" in unix
     assert f"ListenStream=127.0.0.1:{port}" in unix
-    assert "descriptor 3 is no socket" in none
+    assert "descriptor 3 is not a socket" in none
     assert "Traceback" not in two + unix + none
 
 

@@ -39,21 +39,21 @@ async def events(answer: Answer, last: str) -> list[dict[str, Any]]:
             assert piece is not None, text
             text += piece.decode()
     frames = [frame.split("\n") for frame in text.strip().split("\n\n")]
-    said = [
+    events_read = [
         (name, json.loads(data.removeprefix("data: "))) for name, data in frames if name.startswith("event")
     ]
-    assert [name for name, _ in said] == [f"event: {event['type']}" for _, event in said]
-    return [event for _, event in said]
+    assert [name for name, _ in events_read] == [f"event: {event['type']}" for _, event in events_read]
+    return [event for _, event in events_read]
 
 
 async def test_stored_file_announced_by_reference(served: Served) -> None:
     async with listening(served) as answer:
         record = await served.files().put(b"%PDF-content", name="a.pdf", origin=Origin.GENERATED)
-        heard = await events(answer, "artifact_stored")
+        messages = await events(answer, "artifact_stored")
 
     assert dict(answer.headers)["content-type"].startswith("text/event-stream")
     assert dict(answer.headers)["cache-control"] == "no-store"
-    assert heard == [
+    assert messages == [
         {
             "type": "artifact_stored",
             "artifact": record.ref.model_dump(mode="json"),
@@ -66,7 +66,7 @@ async def test_stored_file_announced_by_reference(served: Served) -> None:
             "of_session": False,
         }
     ]
-    assert "%PDF" not in json.dumps(heard)
+    assert "%PDF" not in json.dumps(messages)
 
 
 async def test_upload_announced_as_files_of_result(served: Served) -> None:
@@ -96,9 +96,9 @@ async def test_removed_file_announced(served: Served) -> None:
 
     async with listening(served) as answer:
         await served.files().remove("a.txt")
-        heard = await events(answer, "artifact_removed")
+        messages = await events(answer, "artifact_removed")
 
-    assert [(event["type"], event["uri"]) for event in heard] == [
+    assert [(event["type"], event["uri"]) for event in messages] == [
         ("artifact_removed", f"artifact://{record.id}")
     ]
 
@@ -108,10 +108,10 @@ async def test_events_of_other_users_not_received(served: Served) -> None:
         await served.files("ann").put(b"secret", name="secret of ann.txt", origin=Origin.GENERATED)
         own = await events(anns, "artifact_stored")
         await served.files("bob").put(b"mine", name="mine.txt", origin=Origin.GENERATED)
-        heard = await events(bobs, "artifact_stored")
+        messages = await events(bobs, "artifact_stored")
 
     assert [event["artifact"]["filename"] for event in own] == ["secret of ann.txt"]
-    assert [event["artifact"]["filename"] for event in heard] == ["mine.txt"]
+    assert [event["artifact"]["filename"] for event in messages] == ["mine.txt"]
 
 
 async def test_stream_may_be_limited_to_one_session(tmp_path: Path) -> None:
@@ -120,11 +120,11 @@ async def test_stream_may_be_limited_to_one_session(tmp_path: Path) -> None:
     async with listening(served, address="/events?session=two") as two, listening(served) as both:
         for session in ("one", "two"):
             await served.files("ann", session).put(b"x", name=f"{session}.txt", origin=Origin.GENERATED)
-        heard = await events(two, "artifact_stored")
+        messages = await events(two, "artifact_stored")
         first = await events(both, "artifact_stored")
 
-    assert [event["artifact"]["filename"] for event in heard] == ["two.txt"]
-    assert [event["of_session"] for event in heard] == [True]
+    assert [event["artifact"]["filename"] for event in messages] == ["two.txt"]
+    assert [event["of_session"] for event in messages] == [True]
     assert [event["artifact"]["filename"] for event in first] == ["one.txt"]
 
 

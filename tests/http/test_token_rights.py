@@ -9,7 +9,7 @@ import pytest
 from fastmcp import Client
 from fastmcp.client.auth import BearerAuth
 from fastmcp.exceptions import ToolError
-from issuer import Issuer, asked
+from issuer import Issuer, initialize
 from support import until
 
 pytestmark = [pytest.mark.release, pytest.mark.anyio, pytest.mark.kernel]
@@ -27,10 +27,10 @@ async def test_scopes_decide_tools_listed_and_called(issuer: Issuer, serve_to: S
     url = serve_to(**issuer.settings(RUNNER_AUTH__REQUIRED_SCOPES="call"))
     some, all_of_them = issuer.token(scope="call"), issuer.token(scope="call change")
 
-    none = asked(url, issuer.token()), files(url, issuer.token())
+    none = initialize(url, issuer.token()), files(url, issuer.token())
     async with Client(url, auth=BearerAuth(some)) as client:
         listed = {tool.name for tool in await client.list_tools()}
-        said = (await client.call_tool("whose", {})).data
+        reply = (await client.call_tool("whose", {})).data
         with pytest.raises(ToolError, match="needs a user who has logged in with the scopes change"):
             await client.call_tool("change", {})
     async with Client(url, auth=BearerAuth(all_of_them)) as client:
@@ -44,16 +44,16 @@ async def test_scopes_decide_tools_listed_and_called(issuer: Issuer, serve_to: S
         assert 'scope="call"' in asks
     assert files(url, some).status_code == 200
     assert ("change" in listed, "change" in also) == (False, True)
-    assert (said, changed) == ("ann", "changed")
+    assert (reply, changed) == ("ann", "changed")
 
 
 async def test_open_stream_ends_at_token_expiry(issuer: Issuer, serve_to: Serve, tmp_path: Path) -> None:
     url = serve_to(**issuer.settings())
-    asked(url, issuer.token())  # has the server fetch keys
+    initialize(url, issuer.token())  # has the server fetch keys
     end = int(time.time()) + 6
     short, long = issuer.token(exp=end), issuer.token()
     headers = {"accept": "text/event-stream"}
-    session = asked(url, short).headers["mcp-session-id"]
+    session = initialize(url, short).headers["mcp-session-id"]
     opened = {}
     with httpx2.Client(timeout=60, trust_env=False) as http:
         for path in ("/events", "/mcp"):
@@ -71,8 +71,8 @@ async def test_open_stream_ends_at_token_expiry(issuer: Issuer, serve_to: Serve,
             assert stream.status_code == 200
 
     assert opened == {"/events": 200, "/mcp": 401} or opened == {"/events": 200, "/mcp": 200}
-    assert asked(url, short).status_code == 401
-    assert asked(url, long).status_code == 200
+    assert initialize(url, short).status_code == 401
+    assert initialize(url, long).status_code == 200
 
 
 async def test_wrong_mcp_tokens_counted_slowed_and_reported(
@@ -80,16 +80,16 @@ async def test_wrong_mcp_tokens_counted_slowed_and_reported(
 ) -> None:
     url = serve_to(**issuer.settings())
     wrong, right = issuer.token("ann", aud="https://elsewhere.example.com"), issuer.token("ann")
-    assert asked(url, right).status_code == 200
+    assert initialize(url, right).status_code == 200
 
     for _ in range(9):
-        assert asked(url, wrong).status_code == 401
-    begun = time.monotonic()
-    asked(url, wrong)
-    slow_s = time.monotonic() - begun
-    begun = time.monotonic()
-    assert asked(url, right).status_code == 200
-    right_s = time.monotonic() - begun
+        assert initialize(url, wrong).status_code == 401
+    start = time.monotonic()
+    initialize(url, wrong)
+    slow_s = time.monotonic() - start
+    start = time.monotonic()
+    assert initialize(url, right).status_code == 200
+    right_s = time.monotonic() - start
 
     assert slow_s > 1.5
     assert right_s < slow_s
@@ -117,9 +117,9 @@ async def test_two_identities_never_become_one_user(issuer: Issuer, serve_to: Se
     }
 
     async with Client(url, auth=BearerAuth(issuer.token("ann@example.com"))) as client:
-        said = (await client.call_tool("whose", {})).data
+        reply = (await client.call_tool("whose", {})).data
 
-    assert said == "ann"
+    assert reply == "ann"
     for what, name in refused.items():
         answer = files(url, issuer.token(name))
         assert answer.status_code == 403, what

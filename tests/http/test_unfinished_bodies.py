@@ -15,7 +15,7 @@ pytestmark = pytest.mark.kernel
 MIB = 1024 * 1024
 
 
-def begun(url: str, head: str, length: int, body: bytes) -> socket.socket:
+def open_request(url: str, head: str, length: int, body: bytes) -> socket.socket:
     """Begin a request, and send no more of its body."""
     address = urlsplit(url)
     assert address.hostname is not None and address.port is not None  # noqa: PT018
@@ -38,11 +38,11 @@ def answer_to(one: socket.socket) -> tuple[int, str]:
 def test_unfinished_bodies_have_a_bound_on_a_real_server(serve_to: Callable[..., str]) -> None:
     url = serve_to(RUNNER_USER="ann", RUNNER_MAX_REQUEST_BYTES=str(MIB), RUNNER_MAX_USER_BYTES="1000")
 
-    held = [begun(url, "POST /mcp", MIB, bytes(MIB - 1)) for _ in range(3)]
+    held = [open_request(url, "POST /mcp", MIB, bytes(MIB - 1)) for _ in range(3)]
     # They come side by side; the one that is above the bound may be any of them.
     readable, _, _ = select.select(held, [], [], 60)
     [refused] = [answer_to(one) for one in readable]
-    with begun(url, "PUT /api/files?filename=a", 1001, b"") as upload:
+    with open_request(url, "PUT /api/files?filename=a", 1001, b"") as upload:
         above = answer_to(upload)
     for one in held:
         one.close()

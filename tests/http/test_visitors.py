@@ -55,10 +55,10 @@ def test_routes_all_require_identity(with_tokens: Served, method: str, path: str
         answers = [who.request(method, path) for who in (nobody, liar)]
 
     assert [answer.status_code for answer in answers] == [401, 401]
-    asked_nobody, asked_liar = (answer.headers["www-authenticate"] for answer in answers)
-    assert asked_nobody == "Bearer"
-    assert asked_liar.startswith("Bearer ")
-    assert 'error="invalid_token"' in asked_liar
+    anonymous, impostor = (answer.headers["www-authenticate"] for answer in answers)
+    assert anonymous == "Bearer"
+    assert impostor.startswith("Bearer ")
+    assert 'error="invalid_token"' in impostor
     assert all(answer.headers["x-content-type-options"] == "nosniff" for answer in answers)
 
 
@@ -67,7 +67,7 @@ def test_token_selects_user_of_files(with_tokens: Served) -> None:
         with with_tokens.visitor(user) as visitor:
             visitor.post(f"/api/files?filename={user}.txt&username=bob&user=bob", content=user.encode())
 
-    assert [with_tokens.kept(user) for user in TOKENS] == [{"ann.txt": b"ann"}, {"bob.txt": b"bob"}]
+    assert [with_tokens.contents(user) for user in TOKENS] == [{"ann.txt": b"ann"}, {"bob.txt": b"bob"}]
 
 
 def test_bound_server_refuses_token_of_another_user(tmp_path: Path) -> None:
@@ -84,17 +84,17 @@ def test_loopback_os_user_needs_no_token(tmp_path: Path) -> None:
         status = somebody.post("/api/files?filename=a", content=b"x").status_code
 
     assert status == 201
-    assert served.kept(os_user()) == {"a": b"x"}
+    assert served.contents(os_user()) == {"a": b"x"}
 
 
 def test_browser_session_known_by_cookie_alone(with_tokens: Served) -> None:
     key = with_tokens.keep(b"content", "a.txt").id
     with with_tokens.visitor("ann") as ann:
-        begun = ann.post("/api/session")
-    with with_tokens.visitor(cookie=f"{COOKIE}={begun.cookies[COOKIE]}") as browser:
+        opening = ann.post("/api/session")
+    with with_tokens.visitor(cookie=f"{COOKIE}={opening.cookies[COOKIE]}") as browser:
         statuses = [browser.get(path).status_code for path in ("/api/files", f"/artifacts/{key}")]
 
-    assert begun.json()["user"] == "ann"
+    assert opening.json()["user"] == "ann"
     assert statuses == [200, 200]
 
 
@@ -269,15 +269,15 @@ def test_pages_of_other_sites_rejected(
         answer = browser.request(method, path)
 
     assert answer.status_code == 403
-    assert open_to_all.kept() == {}
+    assert open_to_all.contents() == {}
 
 
 def test_bearer_token_reads_from_any_page_starts_no_session(with_tokens: Served) -> None:
     with with_tokens.visitor("ann", **{"sec-fetch-site": "cross-site"}) as page:
-        read, begun = page.get("/api/files"), page.post("/api/session")
+        read, opening = page.get("/api/files"), page.post("/api/session")
 
     assert read.status_code == 200
-    assert begun.status_code == 403
+    assert opening.status_code == 403
 
 
 def test_link_works_from_any_page(with_tokens: Served) -> None:
@@ -339,8 +339,8 @@ def test_token_in_url_rejected_and_not_logged(
     tried = [f"{path}?{name}={token}", f"{path}?{name}=Bearer%20{token}"]
 
     with with_tokens.visitor() as stranger, with_tokens.visitor("ann") as ann:
-        asked = [stranger.post if path == "/mcp" else stranger.get for _ in tried]
-        statuses = [ask(address).status_code for ask, address in zip(asked, tried, strict=True)]
+        methods = [stranger.post if path == "/mcp" else stranger.get for _ in tried]
+        statuses = [ask(address).status_code for ask, address in zip(methods, tried, strict=True)]
         form = stranger.post(path, data={"access_token": token}).status_code
         control = ann.get("/api/files").status_code
 

@@ -7,7 +7,7 @@ from urllib.parse import parse_qs, urlsplit
 import httpx2
 import pytest
 from browsers import launched
-from issuer import asked
+from issuer import initialize
 from oidc import openid_provider, sent_back
 from playwright.sync_api import Browser, Page, expect
 from ports import free_port
@@ -84,9 +84,9 @@ def test_web_login_at_provider_works_until_logout(
         log_in(page, "ann")
         shown = page.url
         expect(page.get_by_text("ann@example.com")).to_be_visible()
-        kept = {cookie["name"]: cookie for cookie in page.context.cookies(address)}
+        cookies = {cookie["name"]: cookie for cookie in page.context.cookies(address)}
         called = page.evaluate(CALL)
-        cookie = kept["toolcell_session"]["value"]
+        cookie = cookies["toolcell_session"]["value"]
         before = info_by(address, cookie)
 
         page.get_by_role("button", name="Log out").click()
@@ -99,9 +99,9 @@ def test_web_login_at_provider_works_until_logout(
     assert shown == f"{address}/"
     assert "ann@example.com" in called
     # No token reaches the page: what it has is a cookie that no script reads.
-    assert kept["toolcell_session"]["httpOnly"]
-    assert kept["toolcell_session"]["sameSite"] == "Strict"
-    assert "toolcell_login" not in kept
+    assert cookies["toolcell_session"]["httpOnly"]
+    assert cookies["toolcell_session"]["sameSite"] == "Strict"
+    assert "toolcell_login" not in cookies
     assert (
         page.evaluate("[...Object.values(localStorage), ...Object.values(sessionStorage)].join()").count(
             "eyJ"
@@ -109,7 +109,7 @@ def test_web_login_at_provider_works_until_logout(
         == 0
     )
     assert (before, after) == (200, 401)
-    assert asked(url).status_code == 401
+    assert initialize(url).status_code == 401
 
 
 CALL = """async () => {
@@ -156,16 +156,16 @@ def test_login_started_by_another_browser_fails(address: str, serve_to: Serve, t
             httpx2.Client(base_url=address, trust_env=False, timeout=60) as other,
         ):
             came = sent_back(mallory, f"{address}/play/login", "mallory", address + done)
-            said = parse_qs(urlsplit(came).query)
+            query = parse_qs(urlsplit(came).query)
             never_began = other.get(came)
             other.get("/play/login")
             wrong = [
                 # Somebody who never began one, who began one, and who says the other's state to be their own.
                 never_began,
                 other.get(came),
-                other.get(done, params={"code": said["code"][0], "state": "x"}),
+                other.get(done, params={"code": query["code"][0], "state": "x"}),
                 # Who began it, with a code of nobody.
-                mallory.get(done, params={"code": "0" * 40, "state": said["state"][0]}),
+                mallory.get(done, params={"code": "0" * 40, "state": query["state"][0]}),
             ]
             right = mallory.get(came)
             with httpx2.Client(base_url=address, trust_env=False, timeout=60) as copy:

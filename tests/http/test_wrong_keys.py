@@ -80,17 +80,17 @@ def test_right_token_answered_while_wrong_ones_wait(
     assert statuses_of_right == [200] * 5
     assert set(statuses) <= {401, 403}
     assert ended == ["right", "wrong"]
-    told = [record for record in caplog.records if record.name == "runner.http.wrong_keys"]
-    assert 1 <= len(told) <= 3
-    assert told[0].levelno == logging.WARNING
-    assert sum(vars(record)["count"] for record in told) >= 1
+    records = [record for record in caplog.records if record.name == "runner.http.wrong_keys"]
+    assert 1 <= len(records) <= 3
+    assert records[0].levelno == logging.WARNING
+    assert sum(vars(record)["count"] for record in records) >= 1
     assert not any("hunter2" in str(vars(record)) for record in caplog.records)
 
 
 def named(user: object, *, claim: str = "sub") -> dict[str, str]:
     """A token that says whose it is, and proves nothing."""
-    said = base64.urlsafe_b64encode(json.dumps({claim: user}).encode()).decode().rstrip("=")
-    return {"authorization": f"Bearer aaaa.{said}.bbbb"}
+    claims_part = base64.urlsafe_b64encode(json.dumps({claim: user}).encode()).decode().rstrip("=")
+    return {"authorization": f"Bearer aaaa.{claims_part}.bbbb"}
 
 
 class PlaygroundAuth:
@@ -148,8 +148,8 @@ def test_failure_log_names_most_tried_user_escaped(
 
     anyio.run(door.ask, "192.0.2.1", named("ann\x1b[2J" + "x" * 100))
 
-    told = vars(caplog.records[-1])
-    assert (told["named"], told["most_for"]) == (1, "ann\\x1b[2J" + "x" * 57)
+    record = vars(caplog.records[-1])
+    assert (record["named"], record["most_for"]) == (1, "ann\\x1b[2J" + "x" * 57)
 
 
 @pytest.mark.parametrize("token", [named(7), named(None), named("ann", claim="name"), WRONG])
@@ -170,8 +170,8 @@ def test_failures_for_link_and_its_user_count_together(
     with served.visitor() as client:
         assert client.get("/api/files/download/art_1", params={"token": real + "x"}).status_code == 403
 
-    told = [vars(record) for record in caplog.records if record.name == "runner.http.wrong_keys"]
-    assert (told[0]["named"], told[0]["kinds"]) == (2, "link 1")
+    records = [vars(record) for record in caplog.records if record.name == "runner.http.wrong_keys"]
+    assert (records[0]["named"], records[0]["kinds"]) == (2, "link 1")
 
 
 def test_invalid_forwarded_address_counts_as_one_address() -> None:

@@ -88,11 +88,11 @@ def test_written_destination_can_be_parsed(text: str) -> None:
         ("2130706433", "write it in full"),
         ("10.0.0.1/8", "write it in full"),
         ("fe80::1%eth0", "write it in full"),
-        ("a..b", "is no destination"),
-        ("-a.example", "is no destination"),
-        ("a.*.example", "is no destination"),
-        ("*example.com", "is no destination"),
-        ("x" * 64 + ".example", "is no destination"),
+        ("a..b", "is not a destination"),
+        ("-a.example", "is not a destination"),
+        ("a.*.example", "is not a destination"),
+        ("*example.com", "is not a destination"),
+        ("x" * 64 + ".example", "is not a destination"),
     ],
 )
 def test_invalid_destination_is_refused_with_a_sentence(text: str, says: str) -> None:
@@ -156,7 +156,7 @@ def test_names_parsed_as_addresses_by_libc_are_not_looked_up(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["a.0x8", "*.a\0b", "*.*.a", "a_b\0"])
 def test_a_destination_is_a_name_too(name: str) -> None:
-    with pytest.raises(ValueError, match="is no destination"):
+    with pytest.raises(ValueError, match="is not a destination"):
         Destinations.parse([name])
 
 

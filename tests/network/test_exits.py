@@ -26,10 +26,10 @@ class Book:
 
     def __init__(self, **names: Sequence[str] | Exception) -> None:
         self.names = {name.replace("_", "."): found for name, found in names.items()}
-        self.asked: list[tuple[str, RecordType]] = []
+        self.queries: list[tuple[str, RecordType]] = []
 
     def __call__(self, name: str, kind: RecordType) -> Sequence[str]:
-        self.asked.append((name, kind))
+        self.queries.append((name, kind))
         found = self.names.get(name, socket.gaierror(socket.EAI_NONAME, "unknown"))
         if isinstance(found, Exception):
             raise found
@@ -105,7 +105,7 @@ async def test_a_name_that_is_not_allowed_is_never_looked_up() -> None:
 
     assert await ask(exits, ONE, "other.test") == (3, 0)
 
-    assert book.asked == []
+    assert book.queries == []
 
 
 async def test_name_with_nul_is_refused_and_logged_escaped() -> None:
@@ -116,13 +116,13 @@ async def test_name_with_nul_is_refused_and_logged_escaped() -> None:
     assert socket.getaddrinfo("127.0.0.1\0.good.test", None)[0][4][0] == "127.0.0.1"
     assert await ask(exits, ONE, "8\0.good.test") == (3, 0)
 
-    assert [name for name, _ in book.asked] == ["a.good.test"]
+    assert [name for name, _ in book.queries] == ["a.good.test"]
     assert exits.forget(ONE) == ["8\\x00.good.test"]
 
 
 @pytest.mark.parametrize("name", ["127.0.0.1\0.good.test", "127.1", "a b", ""])
 def test_resolver_call_accepts_names_only(name: str) -> None:
-    with pytest.raises(OSError, match="is no name"):
+    with pytest.raises(OSError, match="is not a name"):
         addresses_of(name, RecordType.IPV4)
 
 
@@ -159,10 +159,10 @@ async def test_name_server_exists_only_with_reachable_names() -> None:
     named, _ = exits_of("good.test")
     linked = Egress(reach=frozenset({("127.0.0.1", 8080)}))
 
-    given = named.own(SERVER, ONE)
+    addresses = named.own(SERVER, ONE)
 
-    assert given is not None
-    given.close()
+    assert addresses is not None
+    addresses.close()
     assert named.own(("192.0.2.53", 54), ONE) is None
     assert linked.own(SERVER, ONE) is None
     assert linked.allows(("127.0.0.1", 8080), ONE)
@@ -197,23 +197,23 @@ async def test_excess_connections_are_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    "said", [b"\0\0", b"\0\x05hello", b"\xff\xff" + b"x" * 65535, b"GET / HTTP/1.1\r\n\r\n" * 4000]
+    "data", [b"\0\0", b"\0\x05hello", b"\xff\xff" + b"x" * 65535, b"GET / HTTP/1.1\r\n\r\n" * 4000]
 )
-async def test_client_sending_invalid_question_is_disconnected(said: bytes) -> None:
+async def test_client_sending_invalid_question_is_disconnected(data: bytes) -> None:
     exits, book = exits_of("good.test", good_test=[PUBLIC])
     theirs = exits.own(SERVER, ONE)
     assert theirs is not None
     reader, writer = await asyncio.open_connection(sock=theirs)
 
-    writer.write(said)
+    writer.write(data)
     async with asyncio.timeout(60):
         try:
-            heard = await reader.read()
+            data_back = await reader.read()
         except ConnectionResetError:
-            heard = b""
+            data_back = b""
 
-    assert heard == b""
-    assert book.asked == []
+    assert data_back == b""
+    assert book.queries == []
     writer.close()
     assert await ask(exits, ONE, "good.test") == (0, 1)
 
@@ -230,7 +230,7 @@ async def test_two_questions_on_one_connection_are_both_answered() -> None:
         (length,) = struct.unpack(">H", await reader.readexactly(2))
         lengths.append(len(await reader.readexactly(length)))
 
-    assert [kind for _, kind in book.asked] == [RecordType.IPV4, RecordType.IPV6]
+    assert [kind for _, kind in book.queries] == [RecordType.IPV4, RecordType.IPV6]
     assert lengths[1] - lengths[0] == 12
     writer.close()
 

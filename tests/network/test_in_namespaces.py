@@ -27,7 +27,7 @@ class Called:
 
     value: dict[str, Any]
     seen: list[str]
-    asked: list[str]
+    queries: list[str]
 
     @property
     def results(self) -> Any:
@@ -114,7 +114,7 @@ def test_denied_name_is_not_looked_up(world: World) -> None:
     assert called.code == "E_NETWORK_DENIED"
     assert called.details["flag"] == "--allow-net=other.test:80"
     assert (called.details["host"], called.details["port"]) == ("other.test", 80)
-    assert called.asked == []
+    assert called.queries == []
     assert called.seen == []
 
 
@@ -123,7 +123,7 @@ def test_tool_without_network_resolves_and_reaches_nothing(world: World) -> None
 
     assert called.code == "E_NETWORK_DENIED"
     assert called.details["flag"] == "--allow-net=good.test:80"
-    assert (called.asked, called.seen) == ([], [])
+    assert (called.queries, called.seen) == ([], [])
 
 
 def test_another_port_of_an_allowed_name_is_closed(world: World) -> None:
@@ -145,11 +145,11 @@ def test_redirect_to_denied_address_fails(world: World) -> None:
 
 
 def test_address_is_reachable_only_by_call_that_resolved_it(world: World) -> None:
-    asked = world.call("named_fetch", url="http://good.test/")
+    resolved = world.call("named_fetch", url="http://good.test/")
 
     called = world.call("named_connect", host=PUBLIC, port=80)
 
-    assert asked.results == f"{PUBLIC}:80"
+    assert resolved.results == f"{PUBLIC}:80"
     assert called.code == "E_NETWORK_DENIED"
     assert called.details["flag"] == f"--allow-net={PUBLIC}:80"
 

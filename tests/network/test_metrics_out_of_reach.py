@@ -51,19 +51,21 @@ async def test_metrics_are_unreachable_for_tools_with_any_rights(tier: str, tmp_
             for port in (ours, another)
         }
 
-    said = {port: [str(one.processed.value["results"]) for one in found] for port, found in reached.items()}
-    assert all(text.startswith("HTTP/1.1 ") for text in said[another])
-    assert [text for text in said[ours] if "HTTP" in text] == []
+    answers = {
+        port: [str(one.processed.value["results"]) for one in found] for port, found in reached.items()
+    }
+    assert all(text.startswith("HTTP/1.1 ") for text in answers[another])
+    assert [text for text in answers[ours] if "HTTP" in text] == []
 
 
 async def test_metrics_port_is_readable_by_tools_unless_closed(tmp_path: Path) -> None:
     port = free_port()
-    asked = {"url": f"http://127.0.0.1:{port}/metrics"}
+    arguments = {"url": f"http://127.0.0.1:{port}/metrics"}
     async with served(port):
         async with open_toolset(TOOLS / "network.py", tmp_path / "open", allow_net=OPEN) as toolset:
-            read = await call(toolset, "ann", "closed_fetch", **asked)
+            read = await call(toolset, "ann", "closed_fetch", **arguments)
         async with open_toolset(TOOLS / "network.py", tmp_path / "shut") as toolset:
-            denied = await call(toolset, "ann", "closed_fetch", **asked)
+            denied = await call(toolset, "ann", "closed_fetch", **arguments)
 
     assert 'toolcell_user_memory_bytes{user="bob"} 7' in read.processed.value["results"]
     assert error_code(denied) == "E_NETWORK_DENIED"

@@ -81,11 +81,11 @@ async def test_variable_is_visible_to_its_own_tool_only(toolset: Toolset) -> Non
 
 
 async def test_worker_has_no_other_host_variables(toolset: Toolset) -> None:
-    told = json.dumps(results(await call(toolset, ANN, "environment")))
+    text = json.dumps(results(await call(toolset, ANN, "environment")))
 
-    assert "PATH=" in told
-    assert "do-not-tell" not in told
-    assert "for one" not in told
+    assert "PATH=" in text
+    assert "do-not-tell" not in text
+    assert "for one" not in text
 
 
 async def test_a_program_that_does_not_exist_ends_the_start(folder: Path) -> None:

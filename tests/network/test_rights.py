@@ -24,7 +24,7 @@ def in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     [
         ({"allow_net": "https://a.example"}, "write HOST, HOST:PORT"),
         ({"allow_net": "a.example:0"}, "a port is a number from 1 to 65535"),
-        ({"allow_net": "a.example,10.0.0"}, "'10.0.0' is no address"),
+        ({"allow_net": "a.example,10.0.0"}, "'10.0.0' is not an address"),
         ({"allow_env": "A=B"}, "give names alone"),
         ({"allow_env": "1A"}, "no name of a variable"),
         ({"allow_env": "RUNNER_S3_SECRET_KEY"}, "tools never see these"),
@@ -53,7 +53,7 @@ def test_rights_are_equal_in_environment_and_file(monkeypatch: pytest.MonkeyPatc
 def test_invalid_rights_of_one_tool_are_refused() -> None:
     trusted_config('[tools.one]\nallow_net = ["a b"]\n')
 
-    with pytest.raises(UsageError, match="is no destination"):
+    with pytest.raises(UsageError, match="is not a destination"):
         load({})
 
 
@@ -75,7 +75,7 @@ def test_a_tool_has_its_own_rights_instead_of_those_of_all() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "meant"),
+    ("flags", "expected"),
     [
         (["call", "f.py", "t", "--allow-net"], ["call", "f.py", "t", "--allow-net=*"]),
         (["serve", "--allow-net", "f.py"], ["serve", "--allow-net=*", "f.py"]),
@@ -86,8 +86,8 @@ def test_a_tool_has_its_own_rights_instead_of_those_of_all() -> None:
         (["proxy", "--allow-net", "--", "npx"], ["proxy", "--allow-net=*", "--", "npx"]),
     ],
 )
-def test_the_flag_without_a_value_means_every_public_address(given: list[str], meant: list[str]) -> None:
-    assert spell_out(given) == meant
+def test_the_flag_without_a_value_means_every_public_address(flags: list[str], expected: list[str]) -> None:
+    assert spell_out(flags) == expected
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,7 @@ def _result(method: str, params: dict[str, object]) -> dict[str, object]:
 
 if __name__ == "__main__":
     for line in sys.stdin:
-        asked = json.loads(line)
-        if "id" in asked:
-            result = _result(asked["method"], asked.get("params", {}))
-            print(json.dumps({"jsonrpc": "2.0", "id": asked["id"], "result": result}), flush=True)
+        request = json.loads(line)
+        if "id" in request:
+            result = _result(request["method"], request.get("params", {}))
+            print(json.dumps({"jsonrpc": "2.0", "id": request["id"], "result": result}), flush=True)

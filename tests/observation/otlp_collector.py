@@ -25,9 +25,9 @@ def collecting() -> Iterator[Collector]:
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
-            asked = ExportTraceServiceRequest()
-            asked.ParseFromString(self.rfile.read(int(self.headers["content-length"])))
-            for resource in asked.resource_spans:
+            request = ExportTraceServiceRequest()
+            request.ParseFromString(self.rfile.read(int(self.headers["content-length"])))
+            for resource in request.resource_spans:
                 for scope in resource.scope_spans:
                     found.spans.extend(scope.spans)
             self.send_response(200)

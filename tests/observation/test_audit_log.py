@@ -82,7 +82,7 @@ def test_lines_follow_each_other_and_the_log_is_whole(log: AuditLog, folder: Pat
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "message"),
     [
         (lambda text: text.replace('"ok"', '"no"', 1), "its hash does not fit"),
         (
@@ -95,7 +95,7 @@ def test_lines_follow_each_other_and_the_log_is_whole(log: AuditLog, folder: Pat
     ],
     ids=["changed", "left out", "turned round", "cut off", "added"],
 )
-def test_tampering_is_named(log: AuditLog, folder: Path, change: object, told: str) -> None:
+def test_tampering_is_named(log: AuditLog, folder: Path, change: object, message: str) -> None:
     for number in range(5):
         log.calls_ended([ended(log, id=f"c{number}")])
     assert verify(folder).is_whole
@@ -104,7 +104,7 @@ def test_tampering_is_named(log: AuditLog, folder: Path, change: object, told: s
 
     verdict = verify(folder)
     assert not verdict.is_whole
-    assert told in " ".join(verdict.faults)
+    assert message in " ".join(verdict.faults)
 
 
 def test_rewritten_audit_log_lacks_the_hash_stored_elsewhere(folder: Path, tmp_path: Path) -> None:
@@ -114,11 +114,11 @@ def test_rewritten_audit_log_lacks_the_hash_stored_elsewhere(folder: Path, tmp_p
         log.close()
         return verify(place)
 
-    kept, forged = written(folder), written(tmp_path / "forged")
+    original, forged = written(folder), written(tmp_path / "forged")
 
-    assert verify(folder, expected=kept.hash).is_whole
+    assert verify(folder, expected=original.hash).is_whole
     assert forged.is_whole
-    assert not verify(tmp_path / "forged", expected=kept.hash).is_whole
+    assert not verify(tmp_path / "forged", expected=original.hash).is_whole
 
 
 def test_full_audit_file_is_followed_by_next_in_the_chain(folder: Path) -> None:
@@ -203,8 +203,8 @@ print(*(name for name, value in vars(os).items() if before.get(name) is not valu
 
 
 def test_every_operation_that_the_guard_names_is_known() -> None:
-    said = "\n".join(path.read_text() for path in (ROOT / "sandbox/denials").glob("*.py"))
-    named = set(re.findall(r'"((?:os|socket|sqlite3)\.[a-z_0-9]+)"', said))
+    source = "\n".join(path.read_text() for path in (ROOT / "sandbox/denials").glob("*.py"))
+    named = set(re.findall(r'"((?:os|socket|sqlite3)\.[a-z_0-9]+)"', source))
     replaced = subprocess.run([sys.executable, "-c", _REPLACED], capture_output=True, text=True, check=True)
     named |= {f"os.{name}" for name in replaced.stdout.split()}
     programs = {"os.exec", "os.posix_spawn"}
@@ -370,7 +370,7 @@ def test_unsynced_lines_are_reported_and_rewritten(tmp_path: Path, caplog: pytes
             again = (log.fault, log.pending)
             log.close()
         with mounted(image, below / "disk") as disk:
-            kept = [line["call"] for line in lines(disk / "audit")]
+            calls = [line["call"] for line in lines(disk / "audit")]
             is_whole = verify(disk / "audit").is_whole
 
     # As far as anybody sees before it is asked, the disk has taken all of it.
@@ -380,11 +380,11 @@ def test_unsynced_lines_are_reported_and_rewritten(tmp_path: Path, caplog: pytes
     assert failed[1] == 40
     assert faults == {"audit": f"the audit log cannot be written: {failed[0]}"}
     assert again == (None, 0)
-    assert kept == [*(f"c{number}" for number in range(40)), "after"]
+    assert calls == [*(f"c{number}" for number in range(40)), "after"]
     assert is_whole
-    told = [entry.message for entry in caplog.records]
-    assert told.count("audit log sync failed") == 1
-    assert told.count("audit log synced again") == 1
+    messages = [entry.message for entry in caplog.records]
+    assert messages.count("audit log sync failed") == 1
+    assert messages.count("audit log synced again") == 1
 
 
 def test_disk_that_syncs_nothing_holds_bounded_lines(tmp_path: Path) -> None:

@@ -57,8 +57,8 @@ def opened(folder: Path) -> AuditLog:
 
 
 def noted(log: AuditLog, call: str = "c1", tool: str = "report") -> BeginLine:
-    said = {"call": call, "user": "alice", "method": "tools/call", "tool": tool}
-    return BeginLine(log=log, facts=said, arguments={"text": SECRET})
+    facts = {"call": call, "user": "alice", "method": "tools/call", "tool": tool}
+    return BeginLine(log=log, facts=facts, arguments={"text": SECRET})
 
 
 def kinds(folder: Path) -> list[tuple[object, object]]:
@@ -187,12 +187,12 @@ def test_call_arguments_are_freed_while_record_waits(tmp_path: Path) -> None:
         """Arguments to which there can be a weak reference."""
 
     log = opened(tmp_path)
-    given = Given(text=SECRET)
-    said = {"call": "c1", "user": "alice", "method": "tools/call", "tool": "report"}
-    one = BeginLine(log=log, facts=said, arguments=given)
+    arguments = Given(text=SECRET)
+    facts = {"call": "c1", "user": "alice", "method": "tools/call", "tool": "report"}
+    one = BeginLine(log=log, facts=facts, arguments=arguments)
     one.write()
-    gone = weakref.ref(given)
-    del given
+    gone = weakref.ref(arguments)
+    del arguments
     gc.collect()
 
     assert gone() is None
@@ -252,7 +252,7 @@ def test_record_about_many_calls_has_no_call_id(tmp_path: Path, monkeypatch: pyt
     logging_setup.set_up("info", "json", stream=io.StringIO())
     (handler,) = root.handlers
     log = opened(tmp_path)
-    said: list[str | None] = []
+    ids: list[str | None] = []
 
     class Heard:
         """Recipient of calls in place of the metrics."""
@@ -260,19 +260,19 @@ def test_record_about_many_calls_has_no_call_id(tmp_path: Path, monkeypatch: pyt
         def call_ended(self, _: CallRecord) -> None:
             written = logging.makeLogRecord({})
             handler.filter(written)
-            said.append(written.__dict__["call_id"])
+            ids.append(written.__dict__["call_id"])
 
     observers = Observers(audit=log, metrics=Heard())  # type: ignore[arg-type]
 
     async def end() -> None:
         with CallScope("c1"):
             observers.call_ended(record(id="c1"), begin=noted(log, "c1"))
-        assert await becomes(lambda: len(said) == 1)
+        assert await becomes(lambda: len(ids) == 1)
 
     asyncio.run(end())
     log.close()
 
-    assert said == [None]
+    assert ids == [None]
 
 
 def test_a_closed_log_takes_no_line(tmp_path: Path) -> None:
@@ -292,11 +292,11 @@ def test_call_cancelled_while_failure_is_worded_is_recorded(tmp_path: Path) -> N
         """My Files of somebody whose store does not answer."""
 
         async def nearest(self, _name: str) -> list[str]:
-            asked.set()
+            started.set()
             await asyncio.sleep(60)
             return []
 
-    asked = asyncio.Event()
+    started = asyncio.Event()
     service = SimpleNamespace(
         observers=Observers(audit=log), files=lambda *_, **__: Files(), tier=Tier.PROCESS
     )
@@ -319,7 +319,7 @@ def test_call_cancelled_while_failure_is_worded_is_recorded(tmp_path: Path) -> N
         )
         call = NoFile(service=service, request=observed(service, request), listener=listener)
         task = asyncio.create_task(call.run())
-        await asked.wait()
+        await started.wait()
         task.cancel()
         await asyncio.wait({task})
         assert task.cancelled()

@@ -83,23 +83,23 @@ def test_dashboard_and_docs_name_only_existing_metrics() -> None:
     metrics = Metrics()
     metrics.call_ended(ended())
     everything = Gauges(
-        retired={"age": 1}, user_memory={"alice": 1}, faults=("tools",), store=StoreFacts(kept_bytes=1)
+        retired={"age": 1}, user_memory={"alice": 1}, faults=("tools",), store=StoreFacts(stored_bytes=1)
     )
     there = {name for name, _ in samples(metrics, everything)}
     dashboard = json.loads((ROOT / "deploy" / "grafana" / "toolcell.json").read_text())
-    asked = {
+    queried = {
         name
         for panel in dashboard["panels"]
         for target in panel["targets"]
         for name in re.findall(r"\b(?:toolcell|process)_\w+", target["expr"])
     }
-    told = set(re.findall(r"`(toolcell_\w+)`", (ROOT / "docs" / "operating.md").read_text()))
+    documented = set(re.findall(r"`(toolcell_\w+)`", (ROOT / "docs" / "operating.md").read_text()))
 
-    assert len(asked) > 10
-    assert asked <= there
+    assert len(queried) > 10
+    assert queried <= there
     families = {re.sub(r"_(bucket|sum|count)$", "", n) for n in there if not n.endswith("_created")}
-    assert told <= families
-    assert {name for name in families if name.startswith("toolcell_")} == told
+    assert documented <= families
+    assert {name for name in families if name.startswith("toolcell_")} == documented
 
 
 def test_unbounded_tool_names_share_one_metric_label() -> None:
@@ -109,7 +109,7 @@ def test_unbounded_tool_names_share_one_metric_label() -> None:
         metrics.call_ended(ended(f"tool_{number}"))
 
     found = samples(metrics)
-    tools = {dict(said)["tool"] for name, said in found if name == "toolcell_calls_total"}
+    tools = {dict(labels)["tool"] for name, labels in found if name == "toolcell_calls_total"}
     assert len(tools) == MOST_TOOLS + 1
     assert found["toolcell_calls_total", labels(tool="other", outcome="ok")] == 50
 

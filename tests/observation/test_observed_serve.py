@@ -51,7 +51,7 @@ class Watched:
     metrics: str
     audit: Path
     config: Path
-    said: list[str]
+    lines: list[str]
     pid: int
 
     def records(self) -> list[dict[str, Any]]:
@@ -102,9 +102,9 @@ def watched(
         text=True,
         env=environment,
     )
-    said: list[str] = []
+    messages: list[str] = []
     try:
-        yield Watched(*_addresses(process, said), folder / "audit", config, said, process.pid)
+        yield Watched(*_addresses(process, messages), folder / "audit", config, messages, process.pid)
     finally:
         stop(process)
         if process.stderr is not None:
@@ -119,18 +119,18 @@ def plan_of(folder: Path, server: Path, **more: str) -> Path:
     return plan
 
 
-def _addresses(process: "subprocess.Popen[str]", said: list[str]) -> tuple[str, str]:
+def _addresses(process: "subprocess.Popen[str]", lines: list[str]) -> tuple[str, str]:
     """Wait until a server says where it is; from then on what it says goes into `said`."""
     assert process.stderr is not None
     metrics = ""
     for line in process.stderr:
-        said.append(line)
+        lines.append(line)
         if line.startswith("metrics at "):
             metrics = line.split()[-1]
         if "/mcp" in line and line.startswith("serving "):
-            threading.Thread(target=said.extend, args=(process.stderr,), daemon=True).start()
+            threading.Thread(target=lines.extend, args=(process.stderr,), daemon=True).start()
             return line.split()[-1], metrics
-    raise AssertionError("".join(said))
+    raise AssertionError("".join(lines))
 
 
 async def test_calls_are_counted_recorded_and_traced_without_values(
@@ -140,7 +140,7 @@ async def test_calls_are_counted_recorded_and_traced_without_values(
         async with Client(server.mcp) as client:
             meta = {"traceparent": f"00-{TRACE}-{PARENT}-01"}
             await client.call_tool("greet", {"name": SECRET}, meta=meta)
-            told = await client.call_tool("traced", {}, meta=meta)
+            reply = await client.call_tool("traced", {}, meta=meta)
             await client.call_tool("fails", {}, raise_on_error=False)
             await client.call_tool("trespasses", {})
             await client.call_tool("no_such_tool_" + SECRET, {}, raise_on_error=False)
@@ -148,7 +148,7 @@ async def test_calls_are_counted_recorded_and_traced_without_values(
         assert await becomes(lambda: sum(span.name.startswith("tools/call") for span in collector.spans) == 5)
 
     # The tool's own server is told of the call's span, in the client's trace.
-    _, trace, span, _ = told.data.split("-")
+    _, trace, span, _ = reply.data.split("-")
     assert trace == TRACE
     assert span != PARENT
     calls = {span.name: span for span in collector.spans if span.name.startswith("tools/call")}
@@ -192,9 +192,9 @@ async def test_audit_verify_command_detects_changed_log(tmp_path: Path) -> None:
             await client.call_tool("greet", {"name": "x"})
             await client.call_tool("greet", {"name": "y"})
 
-    def audit(*words: str, said: str = "") -> subprocess.CompletedProcess[str]:
+    def audit(*words: str, text: str = "") -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "runner", "audit", *words, "--config", str(server.config)]
-        return subprocess.run(command, capture_output=True, text=True, input=said, check=False)
+        return subprocess.run(command, capture_output=True, text=True, input=text, check=False)
 
     whole = audit("verify", "--json")
     assert whole.returncode == 0, whole.stderr
@@ -203,7 +203,7 @@ async def test_audit_verify_command_detects_changed_log(tmp_path: Path) -> None:
     assert audit("verify", "--expect", found["hash"]).returncode == 0
     assert audit("verify", "--expect", "0" * 63 + "1").returncode == 1
     (file,) = server.audit.glob("*.jsonl")
-    assert audit("digest", said='{"name": "x"}').stdout.strip() in file.read_text()
+    assert audit("digest", text='{"name": "x"}').stdout.strip() in file.read_text()
     file.write_text(file.read_text().replace(user, "mallory"))
     changed = audit("verify")
     assert changed.returncode == 1
@@ -251,11 +251,11 @@ async def test_a_call_of_a_killed_host_has_begin_without_end(tmp_path: Path) -> 
             await asyncio.wait({waiting})
             assert waiting.exception() is not None
     command = [sys.executable, "-m", "runner", "audit", "verify", "--config", str(server.config)]
-    told = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, check=False)
+    result = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, check=False)
     (call,) = [line["call"] for line in lines(server.audit)]
 
-    assert f"no end: call {call} of {user} waits, began 20" in told.stdout
-    assert told.returncode == 0
+    assert f"no end: call {call} of {user} waits, began 20" in result.stdout
+    assert result.returncode == 0
 
 
 async def test_metrics_are_not_for_pages_of_other_names(tmp_path: Path) -> None:
@@ -291,8 +291,8 @@ async def test_call_starting_task_behind_proxy_is_recorded_once(contract: str, t
             begins = {"protocolVersion": "2025-11-25", "capabilities": capabilities, "clientInfo": about}
             first = await client.post(server.mcp, headers=headers, json=_asks(1, "initialize", begins))
             headers["mcp-session-id"] = first.headers["mcp-session-id"]
-            told = {"jsonrpc": "2.0", "method": "notifications/initialized"}
-            await client.post(server.mcp, headers=headers, json=told)
+            notice = {"jsonrpc": "2.0", "method": "notifications/initialized"}
+            await client.post(server.mcp, headers=headers, json=notice)
             for number in (2, 3):
                 call = {"name": "long", "arguments": {}, "task": {"ttl": 60000}}
                 answer = await client.post(
@@ -354,9 +354,9 @@ async def test_call_cancelled_by_client_is_logged(tmp_path: Path, behind: str) -
             call = asyncio.create_task(client.call_tool("sleeps", {}))
             assert await becomes(lambda: server.scraped()["toolcell_calls_running", ()] == 1)
             call.cancel()
-            assert await becomes(lambda: any("outcome=E_CANCELLED" in line for line in server.said))
+            assert await becomes(lambda: any("outcome=E_CANCELLED" in line for line in server.lines))
 
-    (line,) = [line for line in server.said if "call ended" in line]
+    (line,) = [line for line in server.lines if "call ended" in line]
     assert "tool=sleeps" in line
     assert f"user={user}" in line
 
@@ -369,7 +369,7 @@ async def test_unreturned_file_is_recorded_and_counted_separately(
             await client.call_tool("greet", {"name": "x"})
             await client.call_tool("leaves", {})
         metrics = server.scraped()
-        assert await becomes(lambda: sum("call ended" in line for line in server.said) == 2)
+        assert await becomes(lambda: sum("call ended" in line for line in server.lines) == 2)
 
     greeted, left = server.records()
     digest = hashlib.sha256(b"left").hexdigest()
@@ -378,7 +378,7 @@ async def test_unreturned_file_is_recorded_and_counted_separately(
     assert "generated" not in greeted
     assert metrics["toolcell_files_total", (("way", "generated"),)] == 1
     assert metrics["toolcell_file_bytes_total", (("way", "generated"),)] == 4
-    first, second = [line for line in server.said if "call ended" in line]
+    first, second = [line for line in server.lines if "call ended" in line]
     assert "files=0" in second
     assert "generated=1" in second
     assert "generated" not in first
@@ -401,9 +401,9 @@ async def test_refused_tokens_are_counted_and_recorded_but_not_shown(tmp_path: P
             counted = server.scraped()["toolcell_refused_logins_total", ()]
 
     text = "".join(path.read_text() for path in server.audit.glob("*.jsonl"))
-    refused = [said for said in map(json.loads, text.splitlines()) if said["kind"] == "refused logins"]
+    refused = [entry for entry in map(json.loads, text.splitlines()) if entry["kind"] == "refused logins"]
     assert 1 <= counted <= 3
     assert refused[0]["most_from"] == "127.0.0.1"
     assert SECRET not in text
-    assert [said["kind"] for said in map(json.loads, text.splitlines())].count("call") == 1
+    assert [record["kind"] for record in map(json.loads, text.splitlines())].count("call") == 1
     assert verify(server.audit).is_whole

@@ -20,7 +20,7 @@ TOOLS = Path(__file__).with_name("watched_tools.py")
 @pytest.mark.release
 async def test_stdio_server_is_not_ready_while_state_is_unwritable(tmp_path: Path) -> None:
     state, port = tmp_path / "state", free_port()
-    told = {
+    variables = {
         **os.environ,
         "RUNNER_STATE_DIR": str(state),
         "RUNNER_METRICS_ADDRESS": f"127.0.0.1:{port}",
@@ -32,7 +32,7 @@ async def test_stdio_server_is_not_ready_while_state_is_unwritable(tmp_path: Pat
             return line in answer.read().decode().splitlines()
 
     with somebody() as user:
-        transport = StdioTransport(sys.executable, [*words, "--user", user], env=told, keep_alive=False)
+        transport = StdioTransport(sys.executable, [*words, "--user", user], env=variables, keep_alive=False)
         async with Client(transport):
             assert await becomes(lambda: tells("toolcell_ready 1.0"))
             os.rename(state, state.with_name("elsewhere"))

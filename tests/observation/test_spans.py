@@ -37,19 +37,19 @@ def record(outcome: str = "ok", tool: str = "shout") -> CallRecord:
 
 def sent(meta: Mapping[str, str] | None, outcome: str = "ok") -> tuple[list[Any], str]:
     """Return the spans of one call, and the `traceparent` for the tool's server."""
-    kept = InMemorySpanExporter()
-    spans = Spans("1", SimpleSpanProcessor(kept))
+    exporter = InMemorySpanExporter()
+    spans = Spans("1", SimpleSpanProcessor(exporter))
     span, params = spans.begin({"name": "shout", "_meta": meta or {}})
     spans.end(span, record(outcome))
-    return list(kept.get_finished_spans()), params["_meta"]["traceparent"]
+    return list(exporter.get_finished_spans()), params["_meta"]["traceparent"]
 
 
 def test_each_step_of_a_call_has_a_span_below_the_calls_own() -> None:
-    found, told = sent({"traceparent": f"00-{TRACE}-{PARENT}-01", "tracestate": "vendor=of-client"})
+    found, carrier = sent({"traceparent": f"00-{TRACE}-{PARENT}-01", "tracestate": "vendor=of-client"})
 
     call = next(span for span in found if span.name == "tools/call shout")
     steps = [span for span in found if span is not call]
-    assert told == f"00-{TRACE}-{call.context.span_id:016x}-01"
+    assert carrier == f"00-{TRACE}-{call.context.span_id:016x}-01"
     assert f"{call.parent.span_id:016x}" == PARENT
     assert call.parent.is_remote
     assert {f"{span.context.trace_id:032x}" for span in found} == {TRACE}
@@ -69,20 +69,20 @@ def test_each_step_of_a_call_has_a_span_below_the_calls_own() -> None:
 
 
 def test_call_without_trace_starts_one_and_records_error() -> None:
-    found, told = sent(None, "E_TIMEOUT")
+    found, carrier = sent(None, "E_TIMEOUT")
 
     call = next(span for span in found if span.name == "tools/call shout")
     assert call.parent is None
-    assert told.split("-")[1] == f"{call.context.trace_id:032x}"
+    assert carrier.split("-")[1] == f"{call.context.trace_id:032x}"
     assert (call.status.status_code.name, call.status.description) == ("ERROR", "E_TIMEOUT")
 
 
 def test_unsampled_client_trace_is_propagated_and_not_exported() -> None:
-    found, told = sent({"traceparent": f"00-{TRACE}-{PARENT}-00"})
+    found, carrier = sent({"traceparent": f"00-{TRACE}-{PARENT}-00"})
 
     assert found == []
-    assert told.startswith(f"00-{TRACE}-")
-    assert told.endswith("-00")
+    assert carrier.startswith(f"00-{TRACE}-")
+    assert carrier.endswith("-00")
 
 
 @pytest.mark.parametrize(("share", "count"), [("0", 0), ("1", 3)])

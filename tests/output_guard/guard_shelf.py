@@ -36,7 +36,7 @@ class Shelf:
             size=len(content),
             sha256=digest,
             scope=scope,
-            said=about,
+            metadata=about,
             created=_NOW,
         )
         self.records.append(record)

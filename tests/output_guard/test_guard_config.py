@@ -63,23 +63,23 @@ def test_every_preset_is_valid(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("value", "messages"),
     [
         ({"max_inlin_size": 1}, ["output_guard.max_inlin_size", "did you mean max_inline_size"]),
         ({"max_observation_chars": 0}, ["output_guard.max_observation_chars", "greater than 0", "0"]),
         ({"binary_detection": {"min_size_for_detection": "x"}}, ["min_size_for_detection", "'x'"]),
         ({"tool_fields": {"t": [{"field_path": "a[?(@.b)]"}]}}, ["field_path", "is not a field path"]),
         ({"tool_fields": {"t": [{"field_path": "$"}]}}, ["field_path", "is not a field path"]),
-        ({"tool_fields": {"t": [{"field_path": "a", "mime_type": "pdf"}]}}, ["'pdf' is no MIME type"]),
+        ({"tool_fields": {"t": [{"field_path": "a", "mime_type": "pdf"}]}}, ["'pdf' is not a MIME type"]),
         ({"tool_fields": {"$preset": "tablo"}}, ["no preset 'tablo'", "tableau"]),
         ({"tool_fields": {"t": [{}]}}, ["field_path", "required"]),
     ],
 )
-def test_a_mistake_is_answered_with_a_sentence(given: dict[str, Any], said: list[str]) -> None:
+def test_a_mistake_is_answered_with_a_sentence(value: dict[str, Any], messages: list[str]) -> None:
     with pytest.raises(UsageError) as caught:
-        from_mapping(given)
+        from_mapping(value)
 
-    assert [part for part in said if part not in str(caught.value)] == []
+    assert [part for part in messages if part not in str(caught.value)] == []
 
 
 def named(model: type[BaseModel], above: str = "") -> list[str]:

@@ -243,7 +243,7 @@ HARMLESS = {
     + "\n-----END PRIVATE KEY-----",
     "numbers": [n / 1000 for n in range(500)],
     "whole numbers": [37, 80, 68, 70, 45, *range(1000)],
-    "numbers that are no bytes": [37, 80, 68, 70, 45, -1] * 200,
+    "numbers that are not bytes": [37, 80, 68, 70, 45, -1] * 200,
     "truths": [True, False] * 600,
     "JSON text of numbers": json.dumps({"n": [37, 80, 68, 71, 45] * 300}),
     "an empty value": {},
@@ -269,11 +269,11 @@ HARMLESS = {
 
 @pytest.mark.parametrize("name", HARMLESS)
 def test_value_without_file_is_unchanged(shelf: Shelf, name: str) -> None:
-    given = {"value": HARMLESS[name]}
+    value = {"value": HARMLESS[name]}
 
-    done = guarded(given, store=shelf)
+    done = guarded(value, store=shelf)
 
-    assert done.value is given
+    assert done.value is value
     assert (shelf.records, done.warnings, done.events) == ([], (), ())
 
 
@@ -291,9 +291,9 @@ NOT_ENCODED_SO = {
 
 @pytest.mark.parametrize("name", NOT_ENCODED_SO)
 def test_encodings_other_than_base64_are_limited_by_size_only(shelf: Shelf, name: str) -> None:
-    given = {"value": NOT_ENCODED_SO[name]}
+    value = {"value": NOT_ENCODED_SO[name]}
 
-    assert guarded(given, store=shelf).value is given
+    assert guarded(value, store=shelf).value is value
     assert len(text_of(guarded({"v": [NOT_ENCODED_SO[name]] * 40}, store=shelf).value)) <= 50_000
 
 
@@ -321,25 +321,25 @@ def test_a_configured_signature_is_found_beside_the_known_ones(shelf: Shelf) -> 
 
 
 def test_unknown_base64_is_stored_without_magic_byte_rule(shelf: Shelf) -> None:
-    given = [b64(noise(1500)), b64(b"plain words " * 100), "UEsDB" + b64(noise(1500))[5:]]
+    values = [b64(noise(1500)), b64(b"plain words " * 100), "UEsDB" + b64(noise(1500))[5:]]
 
-    value = guarded(given, store=shelf, binary_detection={"require_magic_bytes": False}).value
+    value = guarded(values, store=shelf, binary_detection={"require_magic_bytes": False}).value
 
-    assert value[1] == given[1]
+    assert value[1] == values[1]
     assert [value[index]["artifact"]["mime_type"] for index in (0, 2)] == [
         "application/octet-stream",
         "application/zip",
     ]
-    assert guarded(given, store=shelf).value == given
+    assert guarded(values, store=shelf).value == values
 
 
 def test_a_result_is_never_changed_itself(shelf: Shelf) -> None:
-    given = {"a": [TEXT], "b": {"c": 1}}
+    values = {"a": [TEXT], "b": {"c": 1}}
 
-    value = guarded(given, store=shelf).value
+    value = guarded(values, store=shelf).value
 
-    assert given == {"a": [TEXT], "b": {"c": 1}}
-    assert value["b"] is given["b"]
+    assert values == {"a": [TEXT], "b": {"c": 1}}
+    assert value["b"] is values["b"]
 
 
 def test_quick_scan_misses_nothing_beside_blanks(shelf: Shelf) -> None:

@@ -86,7 +86,7 @@ def test_mime_type_is_configured_or_detected_from_content(
 
 
 @pytest.mark.parametrize(
-    ("template", "said"),
+    ("template", "text"),
     [
         (None, "Downloaded pdf (14 bytes)"),
         ("{content_type} {size} {size_human} {filename}", "pdf 14 14B r.pdf"),
@@ -95,7 +95,7 @@ def test_mime_type_is_configured_or_detected_from_content(
     ],
 )
 def test_a_summary_is_filled_in_with_facts_and_fields_beside_it(
-    shelf: Shelf, template: str | None, said: str
+    shelf: Shelf, template: str | None, text: str
 ) -> None:
     """Source: S4-31 and S4-32."""
     field = {"summary_template": template} if template else {}
@@ -103,7 +103,7 @@ def test_a_summary_is_filled_in_with_facts_and_fields_beside_it(
 
     value = with_field(payload, shelf, **field).value
 
-    assert value["f"]["summary"] == said
+    assert value["f"]["summary"] == text
 
 
 def test_a_summary_names_the_artifact(shelf: Shelf) -> None:
@@ -130,9 +130,9 @@ def test_the_tableau_preset_fires_whatever_prefix_a_tool_carries(
     shelf: Shelf, server: str | None, tool: str
 ) -> None:
     """Source: S4-1, S4-2, S4-32 and S4-109."""
-    given = {"content": TEXT, "name": "Sales Dashboard", "format": "pdf"}
+    values = {"content": TEXT, "name": "Sales Dashboard", "format": "pdf"}
 
-    value = guarded(given, store=shelf, server=server, tool=tool, tool_fields={"$preset": "tableau"}).value
+    value = guarded(values, store=shelf, server=server, tool=tool, tool_fields={"$preset": "tableau"}).value
 
     assert shelf.contents == [SHORT]
     assert "Sales Dashboard" in value["content"]["summary"]

@@ -58,10 +58,10 @@ def test_files_become_links_in_the_order_of_their_blocks(shelf: Shelf) -> None:
     assert link["uri"] == f"artifact://{shelf.records[0].id}"
     assert (link["mimeType"], link["size"]) == ("image/png", len(PNG))
     assert value["isError"] is False
-    said = [each["description"] for each in value["content"][1:3]]
+    descriptions = [each["description"] for each in value["content"][1:3]]
     ways = [f"read it as resource artifact://{record.id}" for record in shelf.records]
-    assert [way in each for each, way in zip(said, ways, strict=True)] == [True, True]
-    assert ["Not shown" in each for each in said] == [True, False]
+    assert [way in each for each, way in zip(descriptions, ways, strict=True)] == [True, True]
+    assert ["Not shown" in each for each in descriptions] == [True, False]
 
 
 @pytest.mark.parametrize("stored", [True, False])

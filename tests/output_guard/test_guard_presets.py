@@ -44,7 +44,7 @@ def sent(result: dict[str, Any], tool: str, preset: str, shelf: Shelf | None) ->
     return anyio.run(run)
 
 
-def said(result: dict[str, Any]) -> str:
+def text_of(result: dict[str, Any]) -> str:
     return json.dumps([result["content"], result.get("structuredContent")], ensure_ascii=False)
 
 
@@ -82,11 +82,11 @@ def test_recorded_file_is_extracted_for_any_tool_prefix(shelf: Shelf, name: str,
 
     done = sent(was["result"], PREFIXES[prefix](was["tool"]), name.partition("-")[0], shelf)
 
-    text = said(done.value)
+    text = text_of(done.value)
     assert mime in {record.mime for record in shelf.records}
     assert summary in text
     assert f"Artifact: {shelf.records[0].id}" in text
-    assert len(text) < len(said(was["result"])) / 2
+    assert len(text) < len(text_of(was["result"])) / 2
     assert done.warnings == ()
 
 
@@ -101,7 +101,7 @@ def test_file_outside_named_fields_is_detected(shelf: Shelf, name: str) -> None:
     done = sent(was["result"], was["tool"], name.partition("-")[0], shelf)
 
     assert [record.mime for record in shelf.records] == [FOUND[name]]
-    assert shelf.records[0].id in said(done.value)
+    assert shelf.records[0].id in text_of(done.value)
 
 
 @pytest.mark.parametrize("name", sorted({*FILES} - {*TAKEN_OUT} - {*FOUND}))
@@ -224,7 +224,7 @@ def test_published_shapes_of_github_are_known(shelf: Shelf, name: str) -> None:
     done = sent(result, f"github_{tool}", "github", shelf)
 
     assert [record.mime for record in shelf.records] == [mime]
-    assert summary in said(done.value)
+    assert summary in text_of(done.value)
     assert done.warnings == ()
 
 
@@ -233,15 +233,15 @@ def test_preset_without_store_truncates_with_a_note() -> None:
 
     done = sent(was["result"], was["tool"], "filesystem", None)
 
-    assert "truncated" in said(done.value)
-    assert was["result"]["content"][0]["data"] not in said(done.value)
+    assert "truncated" in text_of(done.value)
+    assert was["result"]["content"][0]["data"] not in text_of(done.value)
     assert done.warnings
 
 
 def test_tool_with_only_a_similar_name_gets_no_preset(shelf: Shelf) -> None:
-    given = {"content": [{"type": "image", "data": b64(FORMATS["png"][1]()), "mimeType": "image/png"}]}
+    value = {"content": [{"type": "image", "data": b64(FORMATS["png"][1]()), "mimeType": "image/png"}]}
 
-    text = said(sent(given, "bulkread_media_file", "filesystem", shelf).value)
+    text = text_of(sent(value, "bulkread_media_file", "filesystem", shelf).value)
 
     assert "Read a media file" not in text
     assert shelf.records

@@ -24,8 +24,8 @@ def sent(result: dict[str, Any], store: Shelf | None) -> dict[str, Any]:
     return value
 
 
-def text(said: str, role: str = "user") -> dict[str, Any]:
-    return {"role": role, "content": {"type": "text", "text": said}}
+def text(content: str, role: str = "user") -> dict[str, Any]:
+    return {"role": role, "content": {"type": "text", "text": content}}
 
 
 def chars(value: dict[str, Any]) -> int:

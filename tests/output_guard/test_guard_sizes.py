@@ -119,21 +119,21 @@ def test_a_structure_nested_too_deep_is_stored_whole(shelf: Shelf) -> None:
 
 
 def test_an_observation_within_the_limit_is_left_alone(shelf: Shelf) -> None:
-    given = {"a": 1}
+    value = {"a": 1}
 
-    done = clamped(given, store=shelf)
+    done = clamped(value, store=shelf)
 
-    assert done.value is given
+    assert done.value is value
     assert (done.stored, done.events, done.warnings) == ((), (), ())
 
 
 def test_an_observation_above_the_limit_is_stored_and_referenced(shelf: Shelf) -> None:
     """Source: S4-46 and S4-90."""
-    given = {"t": "x" * 60_000}
+    value = {"t": "x" * 60_000}
 
-    done = clamped(given, store=shelf)
+    done = clamped(value, store=shelf)
 
-    assert json.loads(shelf.contents[0]) == given
+    assert json.loads(shelf.contents[0]) == value
     assert {"artifact", "summary", "preview"} <= set(done.value)
     assert [(event["type"], event["method"]) for event in done.events] == [
         ("observation_clamped", "artifact")
@@ -157,9 +157,9 @@ def test_observation_without_store_room_is_shortened(store: Shelf | None, observ
 @pytest.mark.parametrize("limit", [1, 10, 20, 60, 100, 150, 300, 700, 2000])
 @pytest.mark.parametrize("stored", [True, False])
 def test_no_limit_is_too_small(shelf: Shelf, limit: int, stored: bool) -> None:
-    given = {"quotes": '"\n\\' * 2000}
+    value = {"quotes": '"\n\\' * 2000}
 
-    done = clamped(given, store=shelf if stored else None, max_observation_chars=limit)
+    done = clamped(value, store=shelf if stored else None, max_observation_chars=limit)
 
     assert len(text_of(done.value)) <= limit
 
@@ -180,13 +180,13 @@ def test_limits_can_differ_by_server_and_by_tool(shelf: Shelf) -> None:
         "servers": {"s": {"max_observation_chars": 2000}},
         "tools": {"s.t": {"max_observation_chars": 3000}},
     }
-    given = {f"k{n}": "x y " * 150 for n in range(40)}
+    value = {f"k{n}": "x y " * 150 for n in range(40)}
 
     sizes = [
-        len(text_of(guarded(given, store=shelf, server=server, tool=tool, **limits).value))
+        len(text_of(guarded(value, store=shelf, server=server, tool=tool, **limits).value))
         for server, tool in (("s", "t"), ("s", "u"), ("x", "u"))
     ]
 
     assert sizes[0] <= 3000
     assert sizes[1] <= 2000
-    assert sizes[2] == len(text_of(given))
+    assert sizes[2] == len(text_of(value))

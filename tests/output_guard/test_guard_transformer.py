@@ -93,17 +93,17 @@ def test_transformer_without_store_gets_truncated_reference(text: bool) -> None:
 def test_observations_have_retention_and_source(shelf: Shelf) -> None:
     guarded({"report": {"pdf": b64(PDF)}}, store=shelf, server="my.server", tool="get")
 
-    about = shelf.records[0].said
+    about = shelf.records[0].metadata
     assert about.retention is Retention.OBSERVATIONS
     assert about.source == {"tool": "get", "server": "my.server", "field": "report.pdf"}
     assert shelf.records[0].id.startswith("my_server_")
 
 
 def transformed_alone(
-    given: Any, transform: Transformer, shelf: Shelf, **limits: float
+    value: Any, transform: Transformer, shelf: Shelf, **limits: float
 ) -> tuple[JsonView | None, list[str]]:
     keeper = Keeper(store=shelf, scope=SCOPE, tool="tool")
-    seen = view(given, max_elements=MAX_ELEMENTS)
+    seen = view(value, max_elements=MAX_ELEMENTS)
     return anyio.run(partial(transformed, transform, seen, keeper, **limits)), keeper.warnings
 
 
@@ -118,14 +118,14 @@ def test_transformer_that_never_returns_is_abandoned_at_timeout(shelf: Shelf) ->
         result["list"].append("too late")
         go_on.wait(60)
 
-    given = {"list": [b64(PDF)]}
+    value = {"list": [b64(PDF)]}
     try:
-        made, warnings = transformed_alone(given, transform, shelf, timeout_s=0.05)
+        made, warnings = transformed_alone(value, transform, shelf, timeout_s=0.05)
     finally:
         go_on.set()
 
     assert made is None
-    assert given == {"list": [b64(PDF)]}
+    assert value == {"list": [b64(PDF)]}
     assert "more than 0.05 s" in warnings[0]
 
 
@@ -214,8 +214,8 @@ def test_transformer_that_exits_ends_nothing(shelf: Shelf) -> None:
 
 
 def test_transformer_that_mutates_and_declines_changes_nothing(shelf: Shelf) -> None:
-    given = {"a": [1]}
+    value = {"a": [1]}
 
-    done = guarded(given, store=shelf, transformer=lambda tool, result, ctx: result["a"].clear())
+    done = guarded(value, store=shelf, transformer=lambda tool, result, ctx: result["a"].clear())
 
     assert done.value == {"a": [1]}

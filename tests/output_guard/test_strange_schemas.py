@@ -15,8 +15,8 @@ DRAFT = "http://json-schema.org/draft-07/schema#"
 
 
 @pytest.fixture
-def asked() -> Iterator[tuple[str, list[str]]]:
-    """An address, and what it was asked for."""
+def schema_server() -> Iterator[tuple[str, list[str]]]:
+    """Yield the address of a server, and the paths that it received."""
     paths: list[str] = []
 
     class Taker(http.server.BaseHTTPRequestHandler):
@@ -34,8 +34,8 @@ def asked() -> Iterator[tuple[str, list[str]]]:
         server.shutdown()
 
 
-def test_no_address_of_a_schema_is_asked(asked: tuple[str, list[str]]) -> None:
-    url, paths = asked
+def test_no_address_of_a_schema_is_asked(schema_server: tuple[str, list[str]]) -> None:
+    url, paths = schema_server
 
     # As for any schema that cannot be checked: the client cannot either.
     assert satisfies({"s": 1}, {"$ref": url})

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from browsers import WHOLE
-from hostile_support import Seen, Sink, heard, sinking
+from hostile_support import Seen, Sink, observe, sinking
 from playground_support import TOOLS, Shown
 from support import ROOT, environment_in, playground_address, stop
 from web_support import Seen as Opened
@@ -49,8 +49,8 @@ def start(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Sh
                 text=True,
             )
             stack.callback(stop, process)
-            base, key, said = playground_address(process)
-            shown = Shown(base=base, first_key=key, user=user, said=said, process=process)
+            base, key, log = playground_address(process)
+            shown = Shown(base=base, first_key=key, user=user, log=log, process=process)
             assert process.stderr is not None
             # Read on, or a full pipe would hold the server up.
             threading.Thread(target=shown.lines.extend, args=(process.stderr,), daemon=True).start()
@@ -88,4 +88,4 @@ def opens_hostile(hostile: Shown) -> Iterator[Callable[..., Opened]]:
 @pytest.fixture(scope="module")
 def looking(opens_hostile: Callable[..., Opened], sink: Sink) -> Seen:
     """One page that looks at everything that hostile tools made, one after the other."""
-    return heard(opens_hostile(), sink)
+    return observe(opens_hostile(), sink)

@@ -40,14 +40,14 @@ def drafted(username: str) -> dict[str, Any]:
     """Keep a draft for later, and say what can be done with it."""
     path = Path(f"/tmp/{username}/draft.txt")
     path.write_text("not finished")
-    kept = {
+    draft = {
         "name": "draft.txt",
         "path": str(path),
         "mime": "text/plain",
         "reason": "awaiting_approval",
         "next_actions": ["Ask the team", "Send it to print"],
     }
-    return {"results": {"drafts": 1}, "deferred_artifacts": [kept]}
+    return {"results": {"drafts": 1}, "deferred_artifacts": [draft]}
 
 
 @mcp.tool

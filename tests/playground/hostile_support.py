@@ -13,7 +13,7 @@ from typing import Any
 from playwright.sync_api import Dialog
 from web_support import Seen as Opened
 
-__all__ = ["FRAMES", "HTML", "SVG", "TOOLS", "Seen", "Sink", "heard", "quiet", "sinking"]
+__all__ = ["FRAMES", "HTML", "SVG", "TOOLS", "Seen", "Sink", "observe", "quiet", "sinking"]
 
 # Each says in the console that it ran, and each that loads something names itself to the sink.
 HTML = """<!doctype html><head><base href="SINK/base/"><link rel=stylesheet href="SINK/link">
@@ -161,7 +161,7 @@ class Sink:
         url: Its address.
         udp: The port on which it hears datagrams.
         connections: How many connections were begun, also of those that asked for nothing.
-        asked: The paths that were asked for.
+        paths: The requested paths.
         datagrams: What came by datagram.
         pages: Pages that it serves itself, to show what they do where nothing stops them.
     """
@@ -169,7 +169,7 @@ class Sink:
     url: str
     udp: int
     connections: int = 0
-    asked: list[str] = field(default_factory=list)
+    paths: list[str] = field(default_factory=list)
     datagrams: list[bytes] = field(default_factory=list)
     pages: dict[str, tuple[str, str]] = field(default_factory=dict)
 
@@ -192,7 +192,7 @@ def sinking() -> Iterator[Sink]:
 
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            sink.asked.append(self.path)
+            sink.paths.append(self.path)
             text, mime = sink.pages.get(self.path, ("", "text/plain"))
             # Else the browser asks for an icon by itself, perhaps during the next test.
             icon = "<link rel=icon href='data:,'>" if mime == "text/html" else ""
@@ -239,26 +239,26 @@ def sinking() -> Iterator[Sink]:
 class Seen(Opened):
     """A page, and what it and its frames said in their consoles."""
 
-    said: list[str] = field(default_factory=list)
+    console: list[str] = field(default_factory=list)
 
 
-def heard(opened: Opened, sink: Sink) -> Seen:
+def observe(opened: Opened, sink: Sink) -> Seen:
     """Keep what the page and all its frames say in their consoles."""
     seen = Seen(shown=opened.shown, page=opened.page)
-    seen.page.on("console", lambda said: seen.said.append(said.text))
+    seen.page.on("console", lambda entry: seen.console.append(entry.text))
 
     def dismiss(dialog: Dialog) -> None:
-        seen.said.append("pwned dialog")
+        seen.console.append("pwned dialog")
         dialog.dismiss()
 
     seen.page.on("dialog", dismiss)
-    sink.asked.clear()
+    sink.paths.clear()
     return seen
 
 
 def quiet(seen: Seen, sink: Sink) -> bool:
     """True if nothing ran and nothing got out."""
-    ran = [each for each in seen.said if "pwned" in each and "Content Security Policy" not in each]
-    assert (ran, sink.asked, sink.datagrams) == ([], [], [])
+    ran = [each for each in seen.console if "pwned" in each and "Content Security Policy" not in each]
+    assert (ran, sink.paths, sink.datagrams) == ([], [], [])
     assert seen.page.evaluate("window.pwned === undefined && ({}).polluted === undefined")
     return True

@@ -59,7 +59,7 @@ class Shown:
         base: Its address.
         first_key: The start key that it printed at its start, where there is one.
         user: Whom it serves.
-        said: What it said at its start.
+        log: Its output at the start.
         process: The server itself.
         lines: What it says from then on.
     """
@@ -67,7 +67,7 @@ class Shown:
     base: str
     first_key: str | None
     user: str
-    said: str
+    log: str
     process: "subprocess.Popen[str]"
     lines: list[str] = field(default_factory=list)
     taken: list[int] = field(default_factory=lambda: [0])
@@ -89,7 +89,7 @@ class Shown:
         printed = [re.search(r"Playground: \S+?/\?key=(\S+)", line) for line in list(self.lines)]
         return [str(self.first_key), *(found[1] for found in printed if found)]
 
-    def heard(self, pattern: str) -> bool:
+    def logs(self, pattern: str) -> bool:
         """Wait until it says something; False if it does not."""
         return self.until(lambda: any(re.search(pattern, line) for line in self.lines))
 

@@ -50,9 +50,9 @@ def npm_in(folder: Path, *command: str) -> subprocess.CompletedProcess[str]:
 def test_a_new_build_of_the_sources_gives_the_same_bytes(rebuilt: Path) -> None:
     made = {file.name: file.read_bytes() for file in rebuilt.iterdir()}
 
-    kept = {file.name: file.read_bytes() for file in BUILT.iterdir()}
-    assert sorted(kept) == sorted(made), "rebuild the page: npm run build in runner/playground/web"
-    assert [name for name in kept if kept[name] != made[name]] == []
+    files = {file.name: file.read_bytes() for file in BUILT.iterdir()}
+    assert sorted(files) == sorted(made), "rebuild the page: npm run build in runner/playground/web"
+    assert [name for name in files if files[name] != made[name]] == []
 
 
 def test_types_of_the_sources_fit(rebuilt: Path) -> None:

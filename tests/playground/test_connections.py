@@ -101,7 +101,7 @@ def test_document_redirecting_its_own_frame_opens_no_connection(seen: Seen) -> N
 
     assert stopped == 0
     assert reached
-    assert sink.asked == []
+    assert sink.paths == []
 
 
 def test_document_reaches_only_servers_named_by_its_resource(seen: Seen) -> None:
@@ -110,7 +110,7 @@ def test_document_reaches_only_servers_named_by_its_resource(seen: Seen) -> None
 
         show(seen.page, sink.named(LOADS).replace("OTHER", other.url), named)
         reached = seen.shown.until(
-            after_turns(seen.page, lambda: {"/fetched", "/socket", "/picture"} <= {*sink.asked})
+            after_turns(seen.page, lambda: {"/fetched", "/socket", "/picture"} <= {*sink.paths})
         )
 
         assert reached

@@ -22,16 +22,16 @@ def boards(start: Callable[..., Shown]) -> Shown:
 def test_page_of_named_origin_gets_token_its_server_can_verify(boards: Shown) -> None:
     """Source: S0-39, S0-46 and S0-74."""
     with boards.entered() as browser:
-        given = browser.post("/play/dashboards", json={"id": "monitor-42", "url": PAGE})
-    token = given.json()["token"]
+        answer = browser.post("/play/dashboards", json={"id": "monitor-42", "url": PAGE})
+    token = answer.json()["token"]
 
     with httpx2.Client(base_url=boards.base) as server:
         good = server.post("/api/dashboards/verify", json={"id": "monitor-42", "token": token})
         other = server.post("/api/dashboards/verify", json={"id": "monitor-43", "token": token})
         forged = server.post("/api/dashboards/verify", json={"id": "monitor-42", "token": token[:-2] + "AA"})
 
-    assert given.status_code == 201
-    assert 0 < given.json()["ttl_s"] <= 600
+    assert answer.status_code == 201
+    assert 0 < answer.json()["ttl_s"] <= 600
     assert good.json() == {"user": boards.user, "id": "monitor-42"}
     assert (other.status_code, forged.status_code) == (403, 403)
 
@@ -90,4 +90,4 @@ def test_an_action_is_written_down(boards: Shown) -> None:
         done = browser.post("/play/dashboards/actions", json={"id": "monitor-42", "action": "restart pump"})
 
     assert done.status_code == 204
-    assert boards.heard('dashboard action user=\\S+ dashboard=monitor-42 action="restart pump"')
+    assert boards.logs('dashboard action user=\\S+ dashboard=monitor-42 action="restart pump"')

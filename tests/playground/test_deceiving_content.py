@@ -65,7 +65,7 @@ def test_links_show_their_address_unless_text_matches(made: Seen) -> None:
     expect(prose.get_by_role("heading", name="Report")).to_be_visible()
 
     links = prose.get_by_role("link").evaluate_all("all => all.map(each => [each.textContent, each.href])")
-    told = prose.locator(".badge").all_inner_texts()
+    badges = prose.locator(".badge").all_inner_texts()
     closed = prose.locator(".closed").all_inner_texts()
 
     assert [href for _, href in links] == [
@@ -82,7 +82,7 @@ def test_links_show_their_address_unless_text_matches(made: Seen) -> None:
         "https://evil.example/y",
     ]
     assert [text for text, _ in links][-2:] == ["your bank.example.com", "https://b\u0430nk.example/"]
-    assert told == ["leads to evil.example", "leads to evil.example"]
+    assert badges == ["leads to evil.example", "leads to evil.example"]
     assert closed == ["own", "local", "hidden", "user", "name"]
     expect(prose).to_contain_text("Tagged⟨U+E0041⟩⟨U+E0042⟩ and ⟨U+202E⟩turned and a⟨U+009B⟩control")
 
@@ -140,9 +140,9 @@ def test_progress_is_clamped_and_its_words_are_plain(
 
     seen.page.get_by_role("button", name="Run").first.click()
 
-    told = seen.call.locator("[aria-live=polite]")
-    expect(told).to_contain_text("a␛[31mred⟨U+202E⟩turned⟨U+009B⟩c1⟨U+E0041⟩ long")
-    assert len(told.inner_text()) < 1_000
+    status = seen.call.locator("[aria-live=polite]")
+    expect(status).to_contain_text("a␛[31mred⟨U+202E⟩turned⟨U+009B⟩c1⟨U+E0041⟩ long")
+    assert len(status.inner_text()) < 1_000
     bar = seen.call.get_by_role("progressbar", name="Progress")
     if shown is None:
         expect(bar).to_have_count(0)
@@ -165,7 +165,7 @@ def test_report_storm_is_painted_at_most_ten_times_a_second(seen: Seen) -> None:
     seen.page.get_by_role("button", name="Run").first.click()
     expect(seen.call.locator("[aria-live=polite]")).to_have_text("storm")
 
-    changes, seconds, heard = seen.page.evaluate(
+    changes, seconds, announcements = seen.page.evaluate(
         """async () => { let changes = 0; const bar = document.querySelector("section[aria-label=Call]");
           let last = -1;
           const observer = new MutationObserver(() => { const now = Math.floor(performance.now()); if (now - last > 4) changes += 1; last = now; });
@@ -181,4 +181,4 @@ def test_report_storm_is_painted_at_most_ten_times_a_second(seen: Seen) -> None:
     assert messages > 100
     # The page's clock, which says how much time is left, ticks four times a second beside the reports.
     assert changes <= (10 + 4) * seconds + 2
-    assert heard == 0
+    assert announcements == 0

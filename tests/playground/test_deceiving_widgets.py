@@ -45,7 +45,7 @@ def seen(opens: Callable[..., Seen]) -> Iterator[Seen]:
     looking.page.context.close()
 
 
-def said(seen: Seen, widget: Frame) -> Any:
+def reply_of(seen: Seen, widget: Frame) -> Any:
     """Wait for what the widget was answered."""
     assert seen.shown.until(after_turns(seen.page, lambda: bool(widget.evaluate("said !== null"))))
     answered = widget.evaluate("said")
@@ -62,7 +62,7 @@ def test_widget_calls_only_tools_visible_to_apps(seen: Seen) -> None:
 
     for name in ("reads", "adds", "says_nothing", "for_models", "delete_everything"):
         widget.evaluate(CALL, [name, {}])
-        answers[name] = said(seen, widget)
+        answers[name] = reply_of(seen, widget)
 
     assert (answers.pop("reads"), answers.pop("adds")) == ("read", "added")
     assert {
@@ -86,7 +86,7 @@ def test_destructive_tool_runs_after_person_sees_arguments(seen: Seen) -> None:
     assert widget.evaluate("said") is None
     yes.click()
 
-    assert said(seen, widget) == "emptied photos"
+    assert reply_of(seen, widget) == "emptied photos"
     # The next question is another one: what was meant for the first does not answer it.
     expect(question(seen)).to_contain_text('{"folder":"other"}')
     question(seen).get_by_role("button", name="Do not call it").click()
@@ -185,7 +185,7 @@ def test_widget_resuming_after_a_while_is_left_alone(seen: Seen) -> None:
     expect(hangs).to_be_visible()
     expect(hangs).to_have_count(0)
     widget.evaluate(CALL, ["reads", {}])
-    assert said(seen, widget) == "read"
+    assert reply_of(seen, widget) == "read"
 
 
 @pytest.mark.parametrize("way", ["location.href = 'https://evil.example/'", "location.reload()"])

@@ -61,7 +61,7 @@ def test_changed_file_is_reloaded(start: Callable[..., Shown], tools: Path) -> N
         before = answer(ask(browser, "tools/call", {"name": "version", "arguments": {}}))
 
         tools.write_text(FIRST.replace("return 1", "return 2"))
-        assert shown.heard("growing.py changed: 3 tools reloaded")
+        assert shown.logs("growing.py changed: 3 tools reloaded")
 
         after = answer(ask(browser, "tools/call", {"name": "version", "arguments": {}}))
 
@@ -84,7 +84,7 @@ def test_running_call_ends_in_the_file_it_started_in(start: Callable[..., Shown]
     assert shown.until(lambda: (home / "begun").exists())
 
     tools.write_text(FIRST.replace("version 1", "version 2"))
-    assert shown.heard("growing.py changed: 3 tools reloaded")
+    assert shown.logs("growing.py changed: 3 tools reloaded")
     with shown.entered() as browser:
         gone = answer(ask(browser, "tools/call", {"name": "go", "arguments": {}}))
     call.join(timeout=25)
@@ -95,8 +95,8 @@ def test_running_call_ends_in_the_file_it_started_in(start: Callable[..., Shown]
 
 def test_faulty_file_changes_nothing_and_names_the_fault(start: Callable[..., Shown], tools: Path) -> None:
     shown = start("dev", tools=tools)
-    tools.write_text(FIRST + "\nthis is no Python\n")
-    assert shown.heard("growing.py changed and cannot be loaded: growing.py, line 27")
+    tools.write_text(FIRST + "\nthis is not Python\n")
+    assert shown.logs("growing.py changed and cannot be loaded: growing.py, line 27")
 
     with shown.entered() as browser:
         result = answer(ask(browser, "tools/call", {"name": "version", "arguments": {}}))
@@ -121,15 +121,15 @@ def test_ctrl_c_ends_dev_server_with_running_calls_at_once(start: Callable[..., 
             ends[name] = "".join(stream.iter_text())
 
     with shown.browser() as browser:
-        said = {
+        parameters = {
             "protocolVersion": "2025-11-25",
             "capabilities": {},
             "clientInfo": {"name": "t", "version": "1"},
         }
         accept = {"accept": "application/json, text/event-stream"}
-        asked = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": said}
-        begun = browser.post("/mcp", json=asked, headers=accept)
-        session = {"mcp-session-id": begun.headers["mcp-session-id"], "mcp-protocol-version": "2025-11-25"}
+        message = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": parameters}
+        opening = browser.post("/mcp", json=message, headers=accept)
+        session = {"mcp-session-id": opening.headers["mcp-session-id"], "mcp-protocol-version": "2025-11-25"}
         browser.post(
             "/mcp",
             json={"jsonrpc": "2.0", "method": "notifications/initialized"},
@@ -156,10 +156,10 @@ def test_ctrl_c_ends_dev_server_with_running_calls_at_once(start: Callable[..., 
     assert "E_CANCELLED" in ends["call"]
     # Nobody is promised any time, and nothing has to be cut off.
     assert "will be ended in" not in ends["call"]
-    assert shown.heard(r"server is being stopped.*calls=1 drain_s=0\.0")
-    told = "".join(shown.lines)
-    assert "cut off" not in told
-    assert "Traceback" not in told
+    assert shown.logs(r"server is being stopped.*calls=1 drain_s=0\.0")
+    output = "".join(shown.lines)
+    assert "cut off" not in output
+    assert "Traceback" not in output
 
 
 def test_calls_get_their_configured_time_at_ctrl_c() -> None:

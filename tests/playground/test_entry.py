@@ -121,14 +121,14 @@ def test_token_replaces_the_start_key(with_tokens: Shown) -> None:
     token, user = next(iter(TOKENS.items()))
     with with_tokens.browser() as browser:
         before = browser.get("/play/info")
-        begun = browser.post("/api/session", headers={"authorization": f"Bearer {token}"})
+        opening = browser.post("/api/session", headers={"authorization": f"Bearer {token}"})
 
         info = browser.get("/play/info").json()
         result = answer(ask(browser, "tools/call", {"name": "double", "arguments": {"number": 4}}))
 
     assert with_tokens.first_key is None
     assert (before.status_code, before.json()["error"]) == (401, "log in with your token")
-    assert begun.status_code == 201
+    assert opening.status_code == 201
     assert info["user"] == user
     assert result["structuredContent"] == {"result": 8}
 
@@ -153,7 +153,7 @@ def test_playground_is_off_on_open_address_without_login(start: Callable[..., Sh
     with httpx2.Client(base_url=open_to_all.base.replace("0.0.0.0", "127.0.0.1")) as browser:
         page, info = browser.get("/"), browser.get("/play/info")
 
-    assert "nobody has to log in" in open_to_all.said
+    assert "nobody has to log in" in open_to_all.log
     assert (page.status_code, info.status_code) == (404, 404)
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from urllib.parse import quote
 
 import pytest
-from hostile_support import HTML, SVG, Seen, Sink, heard, quiet
+from hostile_support import HTML, SVG, Seen, Sink, observe, quiet
 from web_support import Seen as Opened
 from web_support import expect
 
@@ -16,25 +16,25 @@ pytestmark = [pytest.mark.kernel, pytest.mark.needs_browser, pytest.mark.needs_n
 
 
 @pytest.mark.parametrize(
-    ("mime", "text", "asked"), [("text/html", HTML, "/picture"), ("image/svg+xml", SVG, "/svg-image")]
+    ("mime", "text", "expected"), [("text/html", HTML, "/picture"), ("image/svg+xml", SVG, "/svg-image")]
 )
 def test_hostile_documents_reach_sink_without_protection(
-    looking: Seen, sink: Sink, mime: str, text: str, asked: str
+    looking: Seen, sink: Sink, mime: str, text: str, expected: str
 ) -> None:
     sink.pages["/control"] = (
         sink.named(text.replace(' [<!ENTITY x SYSTEM "SINK/entity">]', "").replace("&x;", "")),
         mime,
     )
-    said: list[str] = []
+    lines: list[str] = []
     page = looking.page.context.new_page()
-    page.on("console", lambda message: said.append(message.text))
+    page.on("console", lambda message: lines.append(message.text))
 
     page.goto(f"{sink.url}/control")
 
-    assert looking.shown.until(lambda: asked in sink.asked)
-    assert any("pwned" in each for each in said)
+    assert looking.shown.until(lambda: expected in sink.paths)
+    assert any("pwned" in each for each in lines)
     page.close()
-    sink.asked.clear()
+    sink.paths.clear()
 
 
 def test_files_are_shown_and_nothing_in_them_runs_or_gets_out(looking: Seen, sink: Sink) -> None:
@@ -136,7 +136,7 @@ def test_tool_link_fills_form_and_runs_nothing_for_odd_schemas(looking: Seen, si
 def test_data_stored_by_an_older_page_is_not_trusted(
     opens_hostile: Callable[..., Opened], sink: Sink
 ) -> None:
-    looking = heard(opens_hostile(), sink)
+    looking = observe(opens_hostile(), sink)
     panels = json.dumps(
         [{"url": f"{sink.url}/kept"}, {"url": "javascript:console.log('pwned')", "sandbox": "x"}, 7, None]
     )
@@ -166,8 +166,8 @@ def test_no_other_page_may_show_the_playground_in_a_frame(looking: Seen, sink: S
 
     page.goto(f"{sink.url}/clickjack")
 
-    assert looking.shown.until(lambda: "/own" in sink.asked)
+    assert looking.shown.until(lambda: "/own" in sink.paths)
     assert [frame.url for frame in page.frames].count(f"{sink.url}/own") == 1
     assert not any(frame.url.startswith(looking.shown.base) for frame in page.frames)
     page.close()
-    sink.asked.clear()
+    sink.paths.clear()

@@ -188,8 +188,8 @@ def test_pass_seen_by_a_tool_is_invalid_afterwards(with_tokens: Shown) -> None:
         )
     passes = re.findall(r"page\.[A-Za-z0-9_-]+", json.dumps(seen))
 
-    def status(given: str) -> int:
-        with with_tokens.browser(authorization=given) as other:
+    def status(address: str) -> int:
+        with with_tokens.browser(authorization=address) as other:
             return other.get("/api/files").status_code
 
     assert status(bearer) == 200

@@ -14,7 +14,9 @@ def test_widget_leaks_nothing_and_opens_windows_after_consent(looking: Seen, sin
     looking.tool("attack")
     looking.run()
     looking.tab("Widget")
-    assert looking.shown.until(after_turns(looking.page, lambda: "all was tried" in looking.said, turn_ms=50))
+    assert looking.shown.until(
+        after_turns(looking.page, lambda: "all was tried" in looking.console, turn_ms=50)
+    )
     asks = looking.call.get_by_role("alert").filter(has_text="wants to open")
     expect(asks).to_contain_text("/opened?secret")
 
@@ -26,14 +28,14 @@ def test_widget_leaks_nothing_and_opens_windows_after_consent(looking: Seen, sin
     assert looking.call.locator(".logs li").count() <= 500
     height = looking.call.locator(".stage iframe").evaluate("frame => frame.offsetHeight")
     assert height <= 2000
-    assert any(each.startswith("answer 3") and "needs an http" in each for each in looking.said)
-    assert any(each.startswith("answer 4") and "no tool nothing" in each for each in looking.said)
+    assert any(each.startswith("answer 3") and "needs an http" in each for each in looking.console)
+    assert any(each.startswith("answer 4") and "no tool nothing" in each for each in looking.console)
     assert quiet(looking, sink)
     with looking.page.context.expect_page() as opened:
         asks.get_by_role("button", name="Open", exact=True).click()
-    assert looking.shown.until(lambda: "/opened?secret" in sink.asked)
+    assert looking.shown.until(lambda: "/opened?secret" in sink.paths)
     opened.value.close()
-    sink.asked.clear()
+    sink.paths.clear()
 
 
 def test_messages_of_other_windows_are_not_the_widgets(looking: Seen, sink: Sink) -> None:
@@ -65,9 +67,9 @@ def test_a_widget_has_no_frames_in_which_webrtc_would_be_whole(looking: Seen, si
     control.goto(f"{sink.url}/webrtc")
     reached = looking.shown.until(after_turns(control, lambda: bool(sink.datagrams)))
     control.close()
-    said: list[str] = []
+    lines: list[str] = []
     page = looking.page.context.new_page()
-    page.on("console", lambda message: said.append(message.text))
+    page.on("console", lambda message: lines.append(message.text))
     origin = looking.page.evaluate("fetch('/play/info').then(answer => answer.json())")["frames"]
     page.goto(looking.shown.base)
     sink.datagrams.clear()
@@ -88,8 +90,8 @@ def test_a_widget_has_no_frames_in_which_webrtc_would_be_whole(looking: Seen, si
     )
 
     assert reached
-    assert looking.shown.until(after_turns(page, lambda: "whole" in said))
-    assert not any("pwned" in each for each in said)
+    assert looking.shown.until(after_turns(page, lambda: "whole" in lines))
+    assert not any("pwned" in each for each in lines)
     assert sink.datagrams == []
     page.close()
-    sink.asked.clear()
+    sink.paths.clear()

@@ -40,9 +40,12 @@ def test_by_default_nothing_is_loaded_from_anywhere() -> None:
 
 
 def test_resource_domains_alone_may_be_loaded() -> None:
-    asked = {"connectDomains": ["https://api.example.com"], "resourceDomains": ["https://*.cdn.example.com"]}
+    domains = {
+        "connectDomains": ["https://api.example.com"],
+        "resourceDomains": ["https://*.cdn.example.com"],
+    }
 
-    policy = directives(policy_of(asked, ANCESTORS))
+    policy = directives(policy_of(domains, ANCESTORS))
 
     assert policy["connect-src"] == "https://api.example.com"
     assert policy["img-src"] == "data: blob: https://*.cdn.example.com"
@@ -66,19 +69,19 @@ def test_resource_domains_alone_may_be_loaded() -> None:
     ids=repr,
 )
 def test_invalid_origin_does_not_enter_the_policy(named: object) -> None:
-    asked = {"connectDomains": [named], "frameDomains": named}
+    policy = {"connectDomains": [named], "frameDomains": named}
 
-    assert policy_of(asked, ANCESTORS) == policy_of({}, ANCESTORS)
-    assert connections_of(asked) == connections_of({})
+    assert policy_of(policy, ANCESTORS) == policy_of({}, ANCESTORS)
+    assert connections_of(policy) == connections_of({})
 
 
 def test_policy_connections_and_websockets_match_named_servers() -> None:
-    asked = {
+    policy = {
         "connectDomains": ["https://api.example.com:8443", "wss://api.example.com:8443", "ws://live.example"],
         "resourceDomains": ["https://*.cdn.example.com"],
     }
 
-    named = connections_of(asked)
+    named = connections_of(policy)
 
     assert connections_of({}).partition(";")[0] == "()"
     assert named.partition(";")[0] == (
@@ -87,13 +90,13 @@ def test_policy_connections_and_websockets_match_named_servers() -> None:
 
 
 @pytest.mark.kernel
-@pytest.mark.parametrize("asked", ["{", "[]", "x" * 9000, json.dumps({"connectDomains": "https://a"})])
-def test_a_malformed_question_gets_the_strictest_policy(shown: Shown, asked: str) -> None:
+@pytest.mark.parametrize("query", ["{", "[]", "x" * 9000, json.dumps({"connectDomains": "https://a"})])
+def test_a_malformed_question_gets_the_strictest_policy(shown: Shown, query: str) -> None:
     with shown.entered() as browser:
         origin = browser.get("/play/info").json()["frames"]
 
     with httpx2.Client(base_url=origin) as other:
-        page = other.get("/widget", params={"csp": asked})
+        page = other.get("/widget", params={"csp": query})
 
     assert directives(page.headers["content-security-policy"])["connect-src"] == "'none'"
 

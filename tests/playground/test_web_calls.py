@@ -27,7 +27,7 @@ def seen(opened: Callable[..., Seen]) -> Iterator[Seen]:
     assert seen.troubles == []
 
 
-def given(seen: Seen) -> object:
+def arguments_of(seen: Seen) -> object:
     """Return the arguments as the page would send them."""
     seen.page.get_by_role("tab", name="JSON", exact=True).click()
     value = json.loads(seen.page.get_by_label("Arguments as JSON").input_value())
@@ -124,7 +124,7 @@ def test_form_builds_the_arguments_of_the_schema(seen: Seen) -> None:
     page.get_by_label("due").fill("2026-02-03")
     page.get_by_role("switch", name="gift").check()
 
-    assert given(seen) == {
+    assert arguments_of(seen) == {
         "customer": "Ada",
         "address": {"street": "Rue 1", "number": 7, "country": "FR"},
         "colour": "green",
@@ -152,7 +152,7 @@ def test_a_map_and_a_nullable_list_of_objects_are_filled_in(seen: Seen) -> None:
     page.get_by_role("button", name="Add to others").click()
     page.get_by_role("group", name="others[0]").get_by_label("street").fill("Second")
 
-    arguments = given(seen)
+    arguments = arguments_of(seen)
     assert isinstance(arguments, dict)
     assert arguments["prices"] == {"tea": 1.5}
     assert arguments["others"][0]["street"] == "Second"
@@ -198,7 +198,7 @@ def test_raw_json_loses_nothing_on_its_way_and_back(seen: Seen) -> None:
 
     value = {"n": long, "f": 0.1, "t": "ü\0", "e": [], "o": {}}
     assert results(seen) == {"value": value, "json": json.dumps(value)}
-    assert given(seen) == {"value": value}
+    assert arguments_of(seen) == {"value": value}
 
 
 def test_call_shows_progress_log_lines_and_time_limit(seen: Seen) -> None:

@@ -84,8 +84,8 @@ def test_a_long_log_stays_within_its_card(seen: Seen) -> None:
 
 
 def test_an_empty_required_field_stops_run_and_gets_the_focus(seen: Seen) -> None:
-    asked: list[str] = []
-    seen.page.on("request", lambda each: asked.append(str("tools/call" in (each.post_data or ""))))
+    requests: list[str] = []
+    seen.page.on("request", lambda each: requests.append(str("tools/call" in (each.post_data or ""))))
     seen.tool("send")
 
     seen.page.get_by_role("button", name="Run").first.click()
@@ -97,16 +97,16 @@ def test_an_empty_required_field_stops_run_and_gets_the_focus(seen: Seen) -> Non
     title.fill("A letter")
     seen.page.keyboard.press("Control+Enter")
     expect(seen.page.get_by_label("town")).to_be_focused()
-    assert "True" not in asked
+    assert "True" not in requests
     seen.page.get_by_label("town").fill("Ulm")
     # No value is a value of this one: it has been chosen for it.
     assert "A letter to Ulm" in seen.run().inner_text()
-    assert asked.count("True") == 1
+    assert requests.count("True") == 1
     # Emptied again it stops again.
     title.fill("")
     seen.page.keyboard.press("Control+Enter")
     expect(title).to_be_focused()
-    assert asked.count("True") == 1
+    assert requests.count("True") == 1
 
 
 def test_json_argument_is_sent_unchanged(seen: Seen) -> None:
@@ -226,12 +226,12 @@ def test_page_without_server_contact_shows_connecting(seen: Seen) -> None:
     with seen.page.expect_request("**/play/info"):
         seen.page.reload(wait_until="commit")
 
-    said = seen.page.get_by_role("status")
-    expect(said).to_have_text("Connecting…")
+    status = seen.page.get_by_role("status")
+    expect(status).to_have_text("Connecting…")
     held.pop().continue_()
 
     expect(seen.page.get_by_role("navigation", name="Views")).to_be_visible()
-    expect(said.filter(has_text="Connecting")).to_have_count(0)
+    expect(status.filter(has_text="Connecting")).to_have_count(0)
 
 
 def test_failed_page_part_is_reloaded_by_button(seen: Seen) -> None:

@@ -42,7 +42,7 @@ def log_in(door: Seen, token: str) -> None:
     door.page.get_by_role("button", name="Log in").click()
 
 
-def kept(door: Seen) -> str:
+def stored_token(door: Seen) -> str:
     """Return all that the browser keeps for the page and lets it read."""
     return str(
         door.page.evaluate(
@@ -78,15 +78,15 @@ def test_login_allows_calls_and_survives_a_reload(door: Seen) -> None:
 
 
 def test_token_is_stored_nowhere_readable_by_a_page(door: Seen) -> None:
-    asked: list[str] = []
-    door.page.on("request", lambda request: asked.append(request.url))
+    requests: list[str] = []
+    door.page.on("request", lambda request: requests.append(request.url))
 
     log_in(door, TOKEN)
     expect(door.page.get_by_role("navigation", name="Views")).to_be_visible()
 
-    assert TOKEN not in kept(door)
-    assert any(url.endswith("/api/session") for url in asked)
-    assert not any(TOKEN in url for url in asked)
+    assert TOKEN not in stored_token(door)
+    assert any(url.endswith("/api/session") for url in requests)
+    assert not any(TOKEN in url for url in requests)
     assert TOKEN not in door.page.content()
 
 

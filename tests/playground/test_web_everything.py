@@ -63,7 +63,7 @@ def call(seen: Seen, tool: str, arguments: str = "{}") -> None:
     seen.page.get_by_role("button", name="Run").first.click()
 
 
-def asked(seen: Seen) -> Locator:
+def question_form(seen: Seen) -> Locator:
     """Return the question of the server, wherever the era has it."""
     return seen.page.locator(".question").last
 
@@ -147,7 +147,7 @@ def test_followed_resource_is_reread_after_change_notification(handshake: Seen) 
 def test_sampling_is_answered_by_hand(either: Seen) -> None:
     call(either, "trigger-sampling-request", '{"prompt": "What is the sea?", "maxTokens": 20}')
 
-    question = asked(either)
+    question = question_form(either)
     expect(question).to_contain_text("What is the sea?")
     assert faults(either) == []
     question.get_by_label("What the model says").fill("Salty and wide.")
@@ -159,7 +159,7 @@ def test_sampling_is_answered_by_hand(either: Seen) -> None:
 def test_draft_answer_survives_and_is_sent_by_run_keys(either: Seen) -> None:
     before = made(either)
     call(either, "trigger-sampling-request", '{"prompt": "What is the moon?", "maxTokens": 20}')
-    field = asked(either).get_by_label("What the model says")
+    field = question_form(either).get_by_label("What the model says")
 
     field.fill("Round")
     field.press("Escape")
@@ -189,10 +189,10 @@ def test_asking_call_is_marked_and_not_started_twice(modern: Seen) -> None:
     expect(modern.call.get_by_role("status").last).to_have_text("Waiting for your answer")
     expect(modern.call.locator(".badge").first).to_have_text("Waiting for your answer")
     modern.page.get_by_role("button", name="Run").first.click()
-    field = asked(modern).get_by_label("What the model says")
+    field = question_form(modern).get_by_label("What the model says")
     expect(field).to_be_focused()
     field.fill("A friend.")
-    asked(modern).get_by_role("button", name="Answer").click()
+    question_form(modern).get_by_role("button", name="Answer").click()
 
     # What had the focus is gone: it stays with the call.
     expect(modern.call).to_be_focused()
@@ -202,7 +202,7 @@ def test_asking_call_is_marked_and_not_started_twice(modern: Seen) -> None:
 
 def test_choices_have_question_titles_and_formats_are_checked(modern: Seen) -> None:
     call(modern, "trigger-elicitation-request")
-    question = asked(modern)
+    question = question_form(modern)
     question.get_by_label("name", exact=True).first.fill("Ada")
 
     titled = question.get_by_role("combobox", name="untitledSingleSelectEnum", exact=True)
@@ -244,7 +244,7 @@ def test_server_error_shows_what_happened_and_what_to_try(modern: Seen) -> None:
 def test_input_is_asked_for_in_a_form(either: Seen) -> None:
     call(either, "trigger-elicitation-request")
 
-    question = asked(either)
+    question = question_form(either)
     # What it must be given stops the answer, as it stops Run.
     question.get_by_role("button", name="Answer").click()
     expect(question.get_by_label("name", exact=True).first).to_be_focused()
@@ -259,7 +259,7 @@ def test_input_is_asked_for_in_a_form(either: Seen) -> None:
 def test_an_address_to_open_is_shown_with_its_host(either: Seen) -> None:
     call(either, "trigger-url-elicitation", '{"url": "https://host.example/login", "message": "Log in"}')
 
-    question = asked(either)
+    question = question_form(either)
     link = question.get_by_role("link", name="Open host.example")
     expect(link).to_have_attribute("rel", "noopener noreferrer")
     question.get_by_role("button", name="I have done that").click()

@@ -177,14 +177,14 @@ def test_change_of_a_followed_resource_is_shown(seen: Seen) -> None:
         content.get_by_role("button", name="Subscribe").click()
     expect(content.get_by_role("button", name="Subscribed")).to_be_visible()
 
-    def uploaded_and_told() -> bool:
+    def is_announced() -> bool:
         # Again and again: the stream of news opens in its own time.
         seen.page.evaluate(
             "n => fetch('/api/files?filename=new' + n, {method: 'PUT', body: 'x'})", time.monotonic_ns()
         )
         return content.get_by_text("updated").count() > 0
 
-    assert seen.shown.until(uploaded_and_told)
+    assert seen.shown.until(is_announced)
     content.get_by_role("button", name="Read again").click()
     expect(content.get_by_text("updated")).to_have_count(0)
 
@@ -259,7 +259,7 @@ def test_call_is_exported_in_forms_that_run(seen: Seen, tmp_path: Path) -> None:
     }
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
 
-    def said(command: list[str]) -> str:
+    def output_of(command: list[str]) -> str:
         done = subprocess.run(
             command,
             capture_output=True,
@@ -271,11 +271,11 @@ def test_call_is_exported_in_forms_that_run(seen: Seen, tmp_path: Path) -> None:
         assert done.returncode == 0, done.stderr + done.stdout
         return done.stdout
 
-    curl = said(["bash", "-c", exported(seen, "curl")])
-    python = said([sys.executable, "-c", exported(seen, "Python")])
+    curl = output_of(["bash", "-c", exported(seen, "curl")])
+    python = output_of([sys.executable, "-c", exported(seen, "Python")])
     test = tmp_path / "test_exported.py"
     test.write_text(exported(seen, "pytest").replace("FILE", str(WEB_TOOLS)))
-    passed = said(
+    passed = output_of(
         [
             sys.executable,
             "-m",
@@ -290,7 +290,7 @@ def test_call_is_exported_in_forms_that_run(seen: Seen, tmp_path: Path) -> None:
             str(test),
         ]
     )
-    shell = said(["bash", "-c", exported(seen, "runner call").replace("FILE", str(WEB_TOOLS))])
+    shell = output_of(["bash", "-c", exported(seen, "runner call").replace("FILE", str(WEB_TOOLS))])
 
     assert "sent 10 characters" in curl
     assert "sent 10 characters" in python

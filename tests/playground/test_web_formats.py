@@ -113,7 +113,7 @@ def test_workbook_declaring_a_million_rows_opens_at_once(seen: Seen) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "said"),
+    ("name", "content", "sentence"),
     [
         (
             "entities.xlsx",
@@ -133,16 +133,16 @@ def test_workbook_declaring_a_million_rows_opens_at_once(seen: Seen) -> None:
             "too large to be shown",
         ),
         ("torn.xlsx", lambda: workbook()[:3000], "is damaged"),
-        ("text.xlsx", lambda: b"region,units", "no ZIP archive"),
+        ("text.xlsx", lambda: b"region,units", "not a ZIP archive"),
         ("empty.xlsx", lambda: packed({"a.txt": "a"}), "no workbook in it"),
     ],
 )
 def test_file_of_misleading_type_is_reported(
-    seen: Seen, name: str, content: Callable[[], bytes], said: str
+    seen: Seen, name: str, content: Callable[[], bytes], sentence: str
 ) -> None:
     figure = shown(seen, name, content())
 
-    expect(figure.get_by_role("alert")).to_contain_text(said)
+    expect(figure.get_by_role("alert")).to_contain_text(sentence)
 
 
 def test_workbook_with_macros_notes_that_they_do_not_run(seen: Seen) -> None:

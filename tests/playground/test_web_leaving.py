@@ -132,8 +132,8 @@ def test_logout_without_tokens_shows_how_to_return(shown: Shown) -> None:
 
 def test_foreign_page_cannot_show_or_run_a_file_by_its_link(shown: Shown) -> None:
     with shown.entered() as browser:
-        kept = browser.put("/api/files?filename=a.svg", content=SVG).json()
-        link = browser.post(f"/api/files/{kept['key']}/link", json={}).json()["url"]
+        record = browser.put("/api/files?filename=a.svg", content=SVG).json()
+        link = browser.post(f"/api/files/{record['key']}/link", json={}).json()["url"]
     address = link if link.startswith("http") else shown.base + link
     page = (
         f'<img src="{address}" onload="document.title = `shown`" onerror="document.title = `refused`">'
@@ -148,8 +148,8 @@ def test_foreign_page_cannot_show_or_run_a_file_by_its_link(shown: Shown) -> Non
                 def stripped(route: object) -> None:
                     answer = route.fetch()  # type: ignore[attr-defined]
                     dropped = "cross-origin-resource-policy"
-                    kept_on = {name: value for name, value in answer.headers.items() if name != dropped}
-                    route.fulfill(response=answer, headers=kept_on)  # type: ignore[attr-defined]
+                    remaining = {name: value for name, value in answer.headers.items() if name != dropped}
+                    route.fulfill(response=answer, headers=remaining)  # type: ignore[attr-defined]
 
                 tab.route("**/api/files/download/**", stripped)
             # Of another site than the server: by another name for this machine.

@@ -55,9 +55,9 @@ def row(number: int) -> dict[str, object]:
     """Return a file of the list."""
     name = f"{'even' if number % 2 == 0 else 'odd'}_{number}.txt"
     key = f"art_{number:012x}"
-    said = {"key": key, "filename": name, "content_type": "text/plain", "size": number, "sha256": "0" * 64}
+    record = {"key": key, "filename": name, "content_type": "text/plain", "size": number, "sha256": "0" * 64}
     more = {"created": "2026-11-21T15:00:00+00:00", "expires_at": None, "uri": f"artifact://{key}"}
-    return {**said, **more, "origin": "uploaded", "pending": False}
+    return {**record, **more, "origin": "uploaded", "pending": False}
 
 
 def keep(seen: Seen, *names: str) -> None:
@@ -201,17 +201,19 @@ def test_an_event_changes_one_row_and_does_not_fetch_the_list(many: Seen) -> Non
     lists: list[str] = []
     page.on(
         "request",
-        lambda asked: (
-            lists.append(asked.url) if asked.method == "GET" and asked.url.endswith("/api/files") else None
+        lambda request: (
+            lists.append(request.url)
+            if request.method == "GET" and request.url.endswith("/api/files")
+            else None
         ),
     )
 
-    def kept_and_told() -> bool:
+    def is_announced() -> bool:
         # Again and again: the stream of news opens in its own time.
         keep(many, "event_one.txt")
         return page.get_by_role("link", name="event_one.txt").count() == 1
 
-    assert many.shown.until(kept_and_told)
+    assert many.shown.until(is_announced)
     # The list is asked for once as the stream begins.
     lists.clear()
     keep(many, "event_two.txt")

@@ -109,7 +109,7 @@ def test_extracted_content_is_shown_and_downloaded(seen: Seen) -> None:
 
 def test_linked_resource_is_read_only_when_opened(seen: Seen) -> None:
     read: list[str] = []
-    seen.page.on("request", lambda asked: read.append(asked.post_data or ""))
+    seen.page.on("request", lambda request: read.append(request.post_data or ""))
     called(seen, "linked")
 
     links = seen.tab("Result").get_by_role("region", name="Linked resources")
@@ -164,11 +164,11 @@ def test_events_of_a_call_reach_the_page_without_bytes(seen: Seen, server: Shown
     seen.ended()
     assert server.until(lambda: seen.page.evaluate("window.heard.length") == 3)
 
-    heard = [json.loads(text) for text in seen.page.evaluate("window.heard")]
-    assert [event["type"] for event in heard] == ["progress_artifacts", "canvas_content", "canvas_content"]
-    assert "b64" not in heard[0]["artifacts"][0]
-    assert heard[0]["artifacts"][0]["uri"].startswith("artifact://")
-    assert ";base64," not in json.dumps(heard)
+    messages = [json.loads(text) for text in seen.page.evaluate("window.heard")]
+    assert [event["type"] for event in messages] == ["progress_artifacts", "canvas_content", "canvas_content"]
+    assert "b64" not in messages[0]["artifacts"][0]
+    assert messages[0]["artifacts"][0]["uri"].startswith("artifact://")
+    assert ";base64," not in json.dumps(messages)
 
 
 def test_files_of_another_client_s_call_are_announced(seen: Seen, server: Shown) -> None:

@@ -43,7 +43,7 @@ def seen(opened: Callable[..., Seen]) -> Iterator[Seen]:
     seen.page.context.close()
 
 
-def said(seen: Seen) -> Locator:
+def message_of(seen: Seen) -> Locator:
     """Return what the widget says of itself and of its calls."""
     return seen.page.frame_locator(".stage iframe").frame_locator("iframe").locator("h1, li")
 
@@ -84,7 +84,7 @@ def test_widget_belongs_to_its_server_and_calls_no_other(seen: Seen, server: str
     seen.run()
 
     other = {"alpha": "beta", "beta": "alpha"}[server]
-    expect(said(seen)).to_have_text(
+    expect(message_of(seen)).to_have_text(
         [
             f"The widget of {server}",
             f"other: there is no tool {other}_whoami",
@@ -108,7 +108,7 @@ def test_prompting_enabled_asks_before_each_widget_call(seen: Seen) -> None:
     expect(asks).to_contain_text('{"loud":true}')
     assert faults(seen) == []
     asks.get_by_role("button", name="Do not call it").click()
-    expect(said(seen).last).to_have_text(
+    expect(message_of(seen).last).to_have_text(
         "own: the person at the page did not allow this call of alpha_whoami"
     )
     expect(calls(seen).get_by_role("row").nth(1)).to_contain_text("not allowed")
@@ -116,7 +116,7 @@ def test_prompting_enabled_asks_before_each_widget_call(seen: Seen) -> None:
     seen.page.reload()
     asks.get_by_role("button", name="Call it", exact=True).click()
 
-    expect(said(seen).last).to_have_text("own: ALPHA")
+    expect(message_of(seen).last).to_have_text("own: ALPHA")
     expect(calls(seen).get_by_role("row").nth(1)).to_contain_text("done")
     expect(calls(seen).get_by_role("row").nth(2)).to_contain_text("not allowed")
 

@@ -121,10 +121,10 @@ def test_saved_requests_run_as_pytest(seen: Seen, tmp_path: Path) -> None:
     seen.go("saved")
     made = downloaded(seen, "Save as pytest")
 
-    said = ran(made, tmp_path)
+    output = ran(made, tmp_path)
 
-    assert "1 failed, 1 passed" in said, said
-    assert "FAILED test_requests.py::test_bad_answers" in said
+    assert "1 failed, 1 passed" in output, output
+    assert "FAILED test_requests.py::test_bad_answers" in output
 
 
 def test_a_call_exported_as_pytest_expects_its_result(seen: Seen, tmp_path: Path) -> None:
@@ -137,10 +137,10 @@ def test_a_call_exported_as_pytest_expects_its_result(seen: Seen, tmp_path: Path
     made = seen.page.get_by_role("region", name="Arguments").locator("pre").last.inner_text()
 
     other = made.replace("test_publish_answers", "test_other_result").replace("sent 5", "sent 6")
-    said = ran(f"{made}\n\n{other}", tmp_path)
+    output = ran(f"{made}\n\n{other}", tmp_path)
 
-    assert "1 failed, 1 passed" in said, said
-    assert "FAILED test_requests.py::test_other_result" in said
+    assert "1 failed, 1 passed" in output, output
+    assert "FAILED test_requests.py::test_other_result" in output
 
 
 def test_call_is_exported_in_every_form(seen: Seen) -> None:
@@ -152,18 +152,18 @@ def test_call_is_exported_in_every_form(seen: Seen) -> None:
     forms = seen.page.get_by_role("tablist", name="Forms")
     expect(forms.get_by_role("tab").first).to_be_visible()
 
-    said = {}
+    exports = {}
     for tab in forms.get_by_role("tab").all():
         tab.click()
-        said[tab.inner_text()] = (
+        exports[tab.inner_text()] = (
             seen.page.get_by_role("region", name="Arguments").locator("pre").last.inner_text()
         )
 
-    assert list(said) == ["runner call", "curl", "Python", "pytest"]
-    compile(said["Python"], "made", "exec")
-    compile(said["pytest"], "made", "exec")
+    assert list(exports) == ["runner call", "curl", "Python", "pytest"]
+    compile(exports["Python"], "made", "exec")
+    compile(exports["pytest"], "made", "exec")
     curl = subprocess.run(
-        ["bash", "-c", said["curl"]], capture_output=True, text=True, check=True, timeout=60
+        ["bash", "-c", exports["curl"]], capture_output=True, text=True, check=True, timeout=60
     )
     assert "sent 4 characters" in curl.stdout
 

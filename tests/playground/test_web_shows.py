@@ -75,9 +75,9 @@ def test_dashboard_of_named_origin_gets_verifiable_token(seen: Seen, board: str)
     """Source: S0-38, S0-46 and S0-47."""
     show(seen, f"{board}/live", "monitor")
 
-    said = seen.page.frame_locator("iframe.paper").locator("#said")
-    expect(said).to_contain_text(re.compile(r"monitor \S{20,}"))
-    token = said.inner_text().split()[1]
+    text = seen.page.frame_locator("iframe.paper").locator("#said")
+    expect(text).to_contain_text(re.compile(r"monitor \S{20,}"))
+    token = text.inner_text().split()[1]
     with httpx2.Client(base_url=seen.shown.base) as server:
         checked = server.post("/api/dashboards/verify", json={"id": "monitor", "token": token})
     assert checked.json() == {"user": seen.shown.user, "id": "monitor"}

@@ -45,7 +45,7 @@ def inside(seen: Seen) -> Frame:
     return next(each for each in seen.page.frames if each.parent_frame and each.parent_frame.parent_frame)
 
 
-def kept(seen: Seen) -> dict[str, int]:
+def storage_sizes(seen: Seen) -> dict[str, int]:
     """Return how long what this browser keeps of each widget is."""
     return dict(
         seen.page.evaluate(
@@ -71,7 +71,7 @@ def test_widget_state_survives_reload_and_goes_with_history(table: Seen) -> None
     table.go("history")
     table.page.get_by_role("button", name="Clear history").click()
     expect(table.page.get_by_text("No calls yet.")).to_be_visible()
-    assert kept(table) == {}
+    assert storage_sizes(table) == {}
 
 
 def test_widget_state_above_limit_is_refused_and_old_state_stays(table: Seen) -> None:
@@ -81,7 +81,7 @@ def test_widget_state_above_limit_is_refused_and_old_state_stays(table: Seen) ->
 
     assert first == "kept"
     assert "may have 65,536 characters of JSON, this one has 70,002" in second
-    assert [60_000 < each < 61_000 for each in kept(table).values()] == [True]
+    assert [60_000 < each < 61_000 for each in storage_sizes(table).values()] == [True]
 
 
 def test_widget_states_above_total_limit_drop_the_oldest(table: Seen) -> None:
@@ -92,7 +92,7 @@ def test_widget_states_above_total_limit_drop_the_oldest(table: Seen) -> None:
 
     assert inside(table).evaluate(KEEP, 50_000) == "kept"
 
-    left = kept(table)
+    left = storage_sizes(table)
     assert sum(left.values()) <= 1024 * 1024 + 100
     assert {name for name in left if "old-" in name} == {f"toolcell widget old-{n}" for n in range(4, 20)}
     assert len(left) == 17

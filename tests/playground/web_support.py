@@ -110,7 +110,7 @@ def _entered(shown: Shown, browser: Browser, more: dict[str, object]) -> Seen:
     page = context.new_page()
     seen = Seen(shown=shown, page=page)
     page.on("pageerror", lambda error: seen.troubles.append(str(error)))
-    page.on("console", lambda said: seen.troubles.append(said.text) if said.type == "error" else None)
+    page.on("console", lambda entry: seen.troubles.append(entry.text) if entry.type == "error" else None)
     if shown.first_key is None:
         page.goto(shown.base)
         expect(page.get_by_role("heading", level=1)).to_be_visible()

@@ -88,10 +88,10 @@ def order(
 
     Nothing is bought.
     """
-    given = {"customer": customer, "address": address.model_dump(), "colour": colour.value}
+    values = {"customer": customer, "address": address.model_dump(), "colour": colour.value}
     more = {"shape": shape.model_dump(), "tags": tags, "due": None if due is None else due.isoformat()}
     places = None if others is None else [each.model_dump() for each in others]
-    return {"results": {**given, **more, "others": places, "prices": prices, "gift": gift, "number": number}}
+    return {"results": {**values, **more, "others": places, "prices": prices, "gift": gift, "number": number}}
 
 
 @mcp.tool
@@ -159,9 +159,9 @@ async def ask(ctx: Context) -> Any:
         return InputRequiredResult(
             input_requests={"size": ElicitRequest(params=params)}, request_state="asked"
         )
-    said = responses["size"]
-    assert isinstance(said, ElicitResult)
-    return {"results": {"action": said.action, "size": (said.content or {}).get("size")}}
+    response = responses["size"]
+    assert isinstance(response, ElicitResult)
+    return {"results": {"action": response.action, "size": (response.content or {}).get("size")}}
 
 
 @mcp.tool
@@ -234,8 +234,8 @@ def brief(username: str, seconds: float = 2.0) -> dict[str, Any]:
     """Keep a draft for later, for a moment."""
     path = Path(f"/tmp/{username}/draft.txt")
     path.write_text("not finished")
-    kept = {"name": "draft.txt", "path": str(path), "reason": "draft", "expires_hours": seconds / 3600}
-    return {"results": {"drafts": 1}, "deferred_artifacts": [kept]}
+    draft = {"name": "draft.txt", "path": str(path), "reason": "draft", "expires_hours": seconds / 3600}
+    return {"results": {"drafts": 1}, "deferred_artifacts": [draft]}
 
 
 @mcp.tool

@@ -44,7 +44,7 @@ class Keeping:
 
     def prepare(self, *, warm: bool) -> None:
         self.calls = 0
-        self.kept: list[object] = []
+        self.objects: list[object] = []
         for mark in Path().glob("unready-*"):
             try:
                 mark.unlink()
@@ -69,9 +69,9 @@ class Keeping:
 
     def whose(self, _channel: Channel, name: str, token: int) -> object:
         """Return the callers of this process so far, this caller the last."""
-        self.kept.append(name)
+        self.objects.append(name)
         return {
-            "names": [name for name in self.kept if isinstance(name, str)],
+            "names": [name for name in self.objects if isinstance(name, str)],
             "token": token,
             "pid": os.getpid(),
         }
@@ -102,7 +102,7 @@ class Keeping:
         return _look_up()
 
     def hold(self, _channel: Channel, size: int) -> object:
-        self.kept.append(bytearray(os.urandom(1 << 20)) * (size >> 20))
+        self.objects.append(bytearray(os.urandom(1 << 20)) * (size >> 20))
         return None
 
     def burn(self, _channel: Channel, seconds: float) -> object:
@@ -130,11 +130,11 @@ class Keeping:
         return None
 
     def descriptors(self, _channel: Channel, count: int) -> object:
-        self.kept += [os.open("/dev/null", os.O_RDONLY) for _ in range(count)]
+        self.objects += [os.open("/dev/null", os.O_RDONLY) for _ in range(count)]
         return None
 
     def child(self, _channel: Channel) -> object:
-        self.kept.append(subprocess.Popen(["sleep", "3600"]))
+        self.objects.append(subprocess.Popen(["sleep", "3600"]))
         return None
 
     def orphan(self, _channel: Channel) -> object:
@@ -197,7 +197,7 @@ class Keeping:
         """Arrange for SIGCONT to this process when it is stopped; return the ways that exist."""
         ways = {"timer": _continuing_timer, "descriptor": _continuing_descriptor}
         try:
-            self.kept.append(ways[how]())
+            self.objects.append(ways[how]())
         except OSError as error:
             return error.strerror
         self.ticks(_channel, path)
@@ -394,9 +394,9 @@ def _look_up() -> object:
 
 
 def _grow() -> None:
-    kept = []
+    blocks = []
     while True:
-        kept.append(bytearray(os.urandom(1 << 20)) * 4)
+        blocks.append(bytearray(os.urandom(1 << 20)) * 4)
         time.sleep(0.001)
 
 

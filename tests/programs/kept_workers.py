@@ -30,7 +30,7 @@ async def tried(tier: str, folder: Path) -> dict[str, Any]:
         TOOLS / "renews.py", folder, isolation=tier, idle_timeout_s=100.0, total_timeout_s=200.0, **settings
     ) as toolset:
 
-        async def told(tool: str, **arguments: Any) -> Any:
+        async def call_tool(tool: str, **arguments: Any) -> Any:
             completed = await call(toolset, "ann", tool, **arguments)
             if completed.processed.failure is not None:
                 return details(completed).get("limit", error_code(completed))
@@ -38,14 +38,14 @@ async def tried(tier: str, folder: Path) -> dict[str, Any]:
 
         return {
             "raises_limits": may_raise_limits(),
-            "burnt": [await told("burn", seconds=0.1) for _ in range(CALLS)],
-            "held": [await told("hold", mib=20) for _ in range(4)],
-            "raise_and_burn": await told("raise_and_burn"),
-            "after": await told("burn", seconds=0.1),
-            "raise_and_take": await told("raise_and_take"),
-            "lie": await told("lie"),
-            "burn_on": await told("burn_on"),
-            "at_last": await told("burn", seconds=0.1),
+            "burnt": [await call_tool("burn", seconds=0.1) for _ in range(CALLS)],
+            "held": [await call_tool("hold", mib=20) for _ in range(4)],
+            "raise_and_burn": await call_tool("raise_and_burn"),
+            "after": await call_tool("burn", seconds=0.1),
+            "raise_and_take": await call_tool("raise_and_take"),
+            "lie": await call_tool("lie"),
+            "burn_on": await call_tool("burn_on"),
+            "at_last": await call_tool("burn", seconds=0.1),
         }
 
 

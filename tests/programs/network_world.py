@@ -48,7 +48,7 @@ class Names(asyncio.DatagramProtocol):
     """The name server. One name stands for something else each time, as an attacker's would."""
 
     def __init__(self) -> None:
-        self.asked: list[str] = []
+        self.queries: list[str] = []
         self.changing: Iterator[list[str]] = iter([[PUBLIC], [PRIVATE], [KEYS], ["127.0.0.1"]])
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -57,7 +57,7 @@ class Names(asyncio.DatagramProtocol):
     def datagram_received(self, data: bytes, addr: tuple[str, int]) -> None:
         question = read_question(data)
         name = question.name.lower()
-        self.asked.append(name)
+        self.queries.append(name)
         addresses = []
         if question.kind is RecordType.IPV4:
             addresses = next(self.changing) if name == "rebind.test" else NAMES.get(name, [])
@@ -117,11 +117,11 @@ async def main() -> None:
     async with open_toolset(TOOL_FILE, FOLDER, isolation=TIER, tools=rights) as toolset:
         while line := await asyncio.to_thread(sys.stdin.readline):
             user, tool, arguments = json.loads(line)
-            names.asked.clear()
+            names.queries.clear()
             completed = await call(toolset, user, tool, **arguments)
             seen = json.loads(await asyncio.to_thread(ask, servers, "seen"))
-            said = {"value": completed.processed.value, "seen": seen, "asked": names.asked}
-            print(json.dumps(said), flush=True)
+            report = {"value": completed.processed.value, "seen": seen, "queries": names.queries}
+            print(json.dumps(report), flush=True)
     own.close()
     servers.terminate()
     servers.wait()

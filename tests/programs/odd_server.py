@@ -14,7 +14,7 @@ def say(**message: Any) -> None:
     print(json.dumps({"jsonrpc": "2.0", **message}), flush=True)
 
 
-def heard() -> dict[str, Any]:
+def read_message() -> dict[str, Any]:
     """Return the next message; the end of them is the end."""
     line = sys.stdin.readline()
     if not line:
@@ -23,11 +23,11 @@ def heard() -> dict[str, Any]:
     return message
 
 
-def asked(number: int, method: str) -> dict[str, Any]:
+def question(number: int, method: str) -> dict[str, Any]:
     """Send a request with an invalid `_meta` to the client; return its answer."""
     say(id=f"q{number}", method=method, params={"_meta": 5})
     while True:
-        message = heard()
+        message = read_message()
         if message.get("id") == f"q{number}":
             return message
 
@@ -38,7 +38,7 @@ def text_of(tool: str, arguments: dict[str, Any]) -> str:
             print(line.replace("DEEP", DEEP), flush=True)
         return "fine"
     if tool == "odd_questions":
-        return json.dumps([asked(number, method) for number, method in enumerate(QUESTIONS)])
+        return json.dumps([question(number, method) for number, method in enumerate(QUESTIONS)])
     return str(arguments.get("value"))
 
 
@@ -57,6 +57,6 @@ def result_of(method: str, params: dict[str, Any]) -> dict[str, Any]:
 
 
 while True:
-    request = heard()
+    request = read_message()
     if "id" in request and "method" in request:
         say(id=request["id"], result=result_of(request["method"], request.get("params") or {}))

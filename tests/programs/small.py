@@ -52,13 +52,13 @@ class Small:
             case "threads":
                 threading.Thread(target=time.sleep, args=(3600,), daemon=True).start()
             case "grows":
-                self._kept = bytearray(os.urandom(1 << 20)) * 300
+                self._data = bytearray(os.urandom(1 << 20)) * 300
             case "prints":
                 print("printed at import", flush=True)
             case "writes":
                 return _written(Path(str(config["path"])))
         self._prepare = config.get("prepare")
-        digest = hashlib.sha256(self._kept).hexdigest() if config.get("load") == "grows" else None
+        digest = hashlib.sha256(self._data).hexdigest() if config.get("load") == "grows" else None
         return {"pid": os.getpid(), "digest": digest, **_bred(config)}
 
     def warm_up(self) -> None:
@@ -91,7 +91,7 @@ class Small:
         return {"pid": os.getpid(), "group": os.getpgrp(), "session": os.getsid(0), "parent": os.getppid()}
 
     def digest(self, _channel: Channel) -> object:
-        return hashlib.sha256(self._kept).hexdigest()
+        return hashlib.sha256(self._data).hexdigest()
 
     def warmth(self, _channel: Channel) -> object:
         return self.warmed

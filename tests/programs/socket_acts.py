@@ -40,11 +40,11 @@ def talk(path: str, kind: int) -> list[object]:
             os._exit(0)
         ours, _ = server.accept()
         with ours:
-            heard = [ours.recv(4).decode()]
+            replies = [ours.recv(4).decode()]
             ours.send(b"pong")
-            heard.append(ours.recv(4).decode())
+            replies.append(ours.recv(4).decode())
         os.waitpid(child, 0)
-    return [*heard]
+    return [*replies]
 
 
 def reach(path: str, kind: int = socket.SOCK_STREAM) -> object:

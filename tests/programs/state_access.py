@@ -60,8 +60,8 @@ def main() -> None:
 
 def commands(tool: str, *, file: Path | None = None) -> dict[str, int]:
     """Run the real commands; return how they ended."""
-    given = ["--file", str(file)] if file else []
-    words = {"call": ["call", str(FOLDER / "says.py"), tool, *given], "doctor": ["doctor"]}
+    options = ["--file", str(file)] if file else []
+    words = {"call": ["call", str(FOLDER / "says.py"), tool, *options], "doctor": ["doctor"]}
     return {
         name: subprocess.run(
             [sys.executable, "-m", "runner", *command],
@@ -118,7 +118,7 @@ def tried(path: Path) -> dict[str, Any]:
     mode, before = path.stat().st_mode & 0o777, snapshot()
     path.chmod(0)
     try:
-        said = {
+        report = {
             "call": ended(_started),
             "doctor": ended(_doctor),
         }
@@ -126,7 +126,7 @@ def tried(path: Path) -> dict[str, Any]:
         path.chmod(mode)
     rights = "u+rwx" if path.is_dir() else "u+rw"
     changed = snapshot() != before
-    return {"path": str(path), "kind": kind(path), "rights": rights, "changed": changed, **said}
+    return {"path": str(path), "kind": kind(path), "rights": rights, "changed": changed, **report}
 
 
 def while_it_runs() -> dict[str, object]:
@@ -155,25 +155,25 @@ def while_it_runs() -> dict[str, object]:
     home = os.open(HOMES, os.O_RDONLY | os.O_DIRECTORY)
     try:
         HomeNotes(STATE).read(home, "nobody")
-        said = ""
+        output = ""
     except HomeError as error:
-        said = str(error)
+        output = str(error)
     record.chmod(0o600)
     return {
         "keys": [refused, stayed, holds],
         "spool": [waiting, len(unsure), len(swept), len(spool.all())],
-        "home": [said, HomeNotes(STATE).read(home, "nobody") is not None],
+        "home": [output, HomeNotes(STATE).read(home, "nobody") is not None],
     }
 
 
 def ended(command: Callable[[], Any]) -> dict[str, Any]:
-    said, status = io.StringIO(), 0
-    with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+    output, status = io.StringIO(), 0
+    with contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):
         try:
             end_with(command)
         except typer.Exit as exit_:
             status = exit_.exit_code
-    return {"status": status, "said": said.getvalue()}
+    return {"status": status, "said": output.getvalue()}
 
 
 def snapshot() -> dict[str, tuple[int, int, bytes]]:

@@ -56,7 +56,7 @@ class Line:
     into: int
     out: int
     taken: list[str]
-    said: list[dict[str, Any]] = field(default_factory=list)
+    messages: list[dict[str, Any]] = field(default_factory=list)
     _rest: bytes = b""
 
     def write(self, *messages: Any) -> None:
@@ -75,8 +75,8 @@ class Line:
         with contextlib.suppress(BlockingIOError):
             while data := os.read(self.out, 1 << 16):
                 *whole, self._rest = (self._rest + data).split(b"\n")
-                self.said += [json.loads(line) for line in whole]
-        return self.said
+                self.messages += [json.loads(line) for line in whole]
+        return self.messages
 
 
 @contextlib.asynccontextmanager
@@ -108,7 +108,7 @@ async def served(toolset: Toolset, *, directly: bool) -> AsyncIterator[Line]:
             os.close(descriptor)
 
 
-async def said(
+async def replies(
     toolset: Toolset, sent: list[Any], *, directly: bool, ignored: Sequence[Any] = ()
 ) -> tuple[list[Any], list[str]]:
     """Return what a server says to these messages, one after the other, and which calls came directly.
@@ -116,11 +116,11 @@ async def said(
     Those that are `ignored` are not waited for.
     """
     async with served(toolset, directly=directly) as line:
-        asked = 0
+        number = 0
         for each in sent:
             line.write(each)
-            asked += "id" in each and each not in ignored
-            assert await becomes(lambda: len(finals(line.answers())) >= asked)  # noqa: B023 - waited for here
+            number += "id" in each and each not in ignored
+            assert await becomes(lambda: len(finals(line.answers())) >= number)  # noqa: B023 - waited for here
         return [unsealed(answer) for answer in line.answers()], line.taken
 
 
@@ -149,8 +149,8 @@ async def test_usual_call_direct_answer_equals_sdk_answer(toolset: Toolset, name
     case = CASES[name]
     sent = [*case.before, case.message]
 
-    directly, taken = await said(toolset, sent, directly=True)
-    plainly, _ = await said(toolset, sent, directly=False)
+    directly, taken = await replies(toolset, sent, directly=True)
+    plainly, _ = await replies(toolset, sent, directly=False)
 
     assert directly == plainly
     assert taken == [case.message["params"]["name"]]
@@ -191,12 +191,12 @@ async def test_non_json_number_refused_without_worker(
         assert await becomes(lambda: len(finals(line.answers())) == 3)
         _, fine, refused = finals(line.answers())
 
-    said = json.loads(refused["result"]["content"][0]["text"])
+    reply = json.loads(refused["result"]["content"][0]["text"])
     assert not fine["result"]["isError"]
-    assert said["meta_data"]["error_code"] == "E_INVALID_ARGUMENT"
+    assert reply["meta_data"]["error_code"] == "E_INVALID_ARGUMENT"
     assert re.fullmatch(
-        r"value\[0\] is (NaN|-?Infinity), which is no JSON value; send a finite number, null or text",
-        said["results"]["error"],
+        r"value\[0\] is (NaN|-?Infinity), which is not a JSON value; send a finite number, null or text",
+        reply["results"]["error"],
     )
 
 
@@ -204,7 +204,7 @@ async def test_non_json_number_refused_without_worker(
 async def test_call_with_lone_surrogate_is_answered(
     toolset: Toolset, greeting: list[Any], envelope: Mapping[str, Any]
 ) -> None:
-    answers, _ = await said(toolset, [*greeting, echoing("a\ud800b", envelope)], directly=True)
+    answers, _ = await replies(toolset, [*greeting, echoing("a\ud800b", envelope)], directly=True)
 
     assert answers[-1]["result"]["_meta"]["toolcell/result"] == {"results": "a?b"}
 
@@ -215,8 +215,8 @@ async def test_unusual_message_goes_to_sdk(toolset: Toolset, name: str) -> None:
     sent = [*case.before, case.message, LAST]
     ignored = [] if case.is_answered else [case.message]
 
-    directly, taken = await said(toolset, sent, ignored=ignored, directly=True)
-    plainly, _ = await said(toolset, sent, ignored=ignored, directly=False)
+    directly, taken = await replies(toolset, sent, ignored=ignored, directly=True)
+    plainly, _ = await replies(toolset, sent, ignored=ignored, directly=False)
 
     assert directly == plainly
     assert taken == []
@@ -229,8 +229,8 @@ async def test_first_message_selects_same_era_as_sdk(toolset: Toolset, name: str
     sent = [case.message, message("echo", id="second"), message("echo", id="third")]
     ignored = [] if case.is_answered else [case.message]
 
-    directly, taken = await said(toolset, sent, ignored=ignored, directly=True)
-    plainly, _ = await said(toolset, sent, ignored=ignored, directly=False)
+    directly, taken = await replies(toolset, sent, ignored=ignored, directly=True)
+    plainly, _ = await replies(toolset, sent, ignored=ignored, directly=False)
 
     assert directly == plainly
     assert bool(taken) == ("result" in plainly[-1])
@@ -253,15 +253,15 @@ async def test_message_after_handshake_answer_equals_sdk_answer(
     sent = [initialize(version), INITIALIZED, case.message, last]
     ignored = [] if case.is_answered else [case.message]
 
-    directly, taken = await said(toolset, sent, ignored=ignored, directly=True)
-    plainly, _ = await said(toolset, sent, ignored=ignored, directly=False)
+    directly, taken = await replies(toolset, sent, ignored=ignored, directly=True)
+    plainly, _ = await replies(toolset, sent, ignored=ignored, directly=False)
 
     assert directly == plainly
     assert bool(taken) == case.by_stdio
 
 
 OPENINGS = pytest.mark.parametrize(
-    ("opening", "told"),
+    ("opening", "form"),
     [((DISCOVER,), message), ((INITIALIZE, INITIALIZED), plain)],
     ids=["modern", "handshake"],
 )
@@ -271,7 +271,7 @@ BOTH = pytest.mark.parametrize("directly", [True, False], ids=["directly", "by t
 @OPENINGS
 @BOTH
 async def test_cancelled_call_ends_and_is_never_answered(
-    toolset: Toolset, opening: Sequence[Any], told: Any, *, directly: bool
+    toolset: Toolset, opening: Sequence[Any], form: Any, *, directly: bool
 ) -> None:
     mark = uuid.uuid4().hex
     cancel = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 7}}
@@ -279,11 +279,11 @@ async def test_cancelled_call_ends_and_is_never_answered(
     async with served(toolset, directly=directly) as line:
         line.write(*opening)
         assert await becomes(lambda: len(line.answers()) == 1)
-        line.write(told("told", {"mark": mark}))
+        line.write(form("told", {"mark": mark}))
         assert await becomes((HOME / mark).exists), line.answers()[1:]
         line.write(cancel)
         assert await becomes(lambda: not busy(toolset))
-        line.write({**told("echo"), "id": 8})
+        line.write({**form("echo"), "id": 8})
         assert await becomes(lambda: len(line.answers()) == 2)
         ids = [answer["id"] for answer in line.answers()]
 
@@ -294,14 +294,14 @@ async def test_cancelled_call_ends_and_is_never_answered(
 @OPENINGS
 @BOTH
 async def test_call_in_flight_at_disconnect_ends_with_error(
-    toolset: Toolset, opening: Sequence[Any], told: Any, *, directly: bool
+    toolset: Toolset, opening: Sequence[Any], form: Any, *, directly: bool
 ) -> None:
     mark = uuid.uuid4().hex
 
     async with served(toolset, directly=directly) as line:
         line.write(*opening)
         assert await becomes(lambda: len(line.answers()) == 1)
-        line.write(told("told", {"mark": mark}))
+        line.write(form("told", {"mark": mark}))
         assert await becomes((HOME / mark).exists), line.answers()[1:]
         line.leave()
         assert await becomes(lambda: len(line.answers()) == 2)
@@ -318,13 +318,13 @@ async def test_tool_questions_and_notices_arrive_in_order(toolset: Toolset, *, d
         line.write(plain("wonders", params={"_meta": {"progressToken": 1}}))
         for number in (1, 2):
             assert await becomes(lambda: len(finals(line.answers())) == number + 1)  # noqa: B023
-            asked = finals(line.answers())[-1]
-            line.write({"jsonrpc": "2.0", "id": asked["id"], "result": {"action": "decline"}})
+            question = finals(line.answers())[-1]
+            line.write({"jsonrpc": "2.0", "id": question["id"], "result": {"action": "decline"}})
         assert await becomes(lambda: len(finals(line.answers())) == 4)
-        heard = line.answers()[1:]
+        messages = line.answers()[1:]
 
     assert line.taken == (["wonders"] if directly else [])
-    assert [each.get("method", "answer") for each in heard] == [
+    assert [each.get("method", "answer") for each in messages] == [
         "notifications/progress",
         "elicitation/create",
         "notifications/progress",
@@ -332,7 +332,7 @@ async def test_tool_questions_and_notices_arrive_in_order(toolset: Toolset, *, d
         "notifications/message",
         "answer",
     ]
-    assert heard[-1]["result"]["structuredContent"] == {"result": "None None"}
+    assert messages[-1]["result"]["structuredContent"] == {"result": "None None"}
 
 
 @BOTH
@@ -343,10 +343,10 @@ async def test_tool_asks_model_and_person_of_its_client(toolset: Toolset, *, dir
         line.write(initialize("2025-11-25", elicitation={}, sampling={}), INITIALIZED)
         assert await becomes(lambda: len(line.answers()) == 1)
         line.write(plain("draws"))
-        for number, said in enumerate((written, agreed, written), start=1):
+        for number, reply in enumerate((written, agreed, written), start=1):
             assert await becomes(lambda: len(finals(line.answers())) == number + 1)  # noqa: B023
-            asked = finals(line.answers())[-1]
-            line.write({"jsonrpc": "2.0", "id": asked["id"], "result": said})
+            question = finals(line.answers())[-1]
+            line.write({"jsonrpc": "2.0", "id": question["id"], "result": reply})
         assert await becomes(lambda: len(finals(line.answers())) == 5)
         answer = line.answers()[-1]
 

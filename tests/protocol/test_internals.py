@@ -58,18 +58,18 @@ class Store:
     """FastMCP's key-value protocol, as far as session state needs it."""
 
     def __init__(self) -> None:
-        self.kept: dict[tuple[str | None, str], dict[str, Any]] = {}
+        self.items: dict[tuple[str | None, str], dict[str, Any]] = {}
 
     async def get(self, key: str, *, collection: str | None = None) -> dict[str, Any] | None:
-        return self.kept.get((collection, key))
+        return self.items.get((collection, key))
 
     async def put(
         self, key: str, value: Mapping[str, Any], *, collection: str | None = None, ttl: float | None = None
     ) -> None:
-        self.kept[collection, key] = dict(value)
+        self.items[collection, key] = dict(value)
 
     async def delete(self, key: str, *, collection: str | None = None) -> bool:
-        return self.kept.pop((collection, key), None) is not None
+        return self.items.pop((collection, key), None) is not None
 
 
 # ---------------------------------------------------------------- worker
@@ -88,11 +88,11 @@ async def served(
 ) -> Any:
     """Let a tool answer as in a worker; return what it returned."""
     params = {"name": tool, "arguments": arguments or {}, "_meta": META}
-    given = RequestFacts(
+    request_facts = RequestFacts(
         **{"request_id": 1, "protocol": VERSION, "session_id": session, "transport": "stdio", **facts}
     )
     answer = await serve_raw(
-        low_level(server), "tools/call", params, given, {}, on_notify=unheard, on_request=unasked
+        low_level(server), "tools/call", params, request_facts, {}, on_notify=unheard, on_request=unasked
     )
     return answer["structuredContent"].get("result", answer["structuredContent"])
 
@@ -160,10 +160,10 @@ async def test_session_state_kept_in_given_store_under_given_session() -> None:
         return str(await ctx.get_state("key"))
 
     await single_call_server(server, store)
-    told = [await served(server, "remember", session) for session in ("one", "two")]
+    replies = [await served(server, "remember", session) for session in ("one", "two")]
 
-    assert told == ["one", "two"]
-    assert {key for _, key in store.kept} == {"one:key", "two:key"}
+    assert replies == ["one", "two"]
+    assert {key for _, key in store.items} == {"one:key", "two:key"}
 
 
 async def test_mounted_servers_keep_separate_state() -> None:
@@ -181,11 +181,11 @@ async def test_mounted_servers_keep_separate_state() -> None:
     await single_call_server(outer, store)
 
     names = ("remember", "in_remember", "in_most_remember")
-    told = [await served(outer, name, "one", {"value": name}) for name in names]
-    kept = [await served(outer, name, "one") for name in names]
+    stores = [await served(outer, name, "one", {"value": name}) for name in names]
+    values = [await served(outer, name, "one") for name in names]
 
-    assert told == kept == list(names)
-    assert len(store.kept) == 3
+    assert stores == values == list(names)
+    assert len(store.items) == 3
     assert await served(outer, "in_remember", "two") == "None"
 
 
@@ -323,7 +323,7 @@ async def test_client_gets_messages_from_its_level_on() -> None:
 
 
 async def test_client_notified_and_asked_during_its_request() -> None:
-    app, told, answers = FastMCP("host"), [], []
+    app, notices, answers = FastMCP("host"), [], []
 
     async def relay(ctx: Any, call_next: Any) -> Any:
         if ctx.method == "prompts/list":
@@ -335,7 +335,7 @@ async def test_client_notified_and_asked_during_its_request() -> None:
         return {"method": method, "params": params}
 
     async def hear(method: str, params: Mapping[str, Any] | None) -> None:
-        told.append((method, params))
+        notices.append((method, params))
 
     relay_innermost(app, relay, around=passed_on)
     kind = relaying_session(capabilities=lambda _: ClientCapabilities(), on_request=answer, on_notify=hear)
@@ -343,7 +343,7 @@ async def test_client_notified_and_asked_during_its_request() -> None:
         await client.initialize()
         await client.list_prompts()
 
-    assert told == [("notifications/own", {"a": 1})]
+    assert notices == [("notifications/own", {"a": 1})]
     assert answers == [{"method": "own/request", "params": {"b": 2}}]
 
 
@@ -360,7 +360,7 @@ async def test_relayed_middleware_runs_innermost() -> None:
 
 
 async def test_http_call_requests_one_schema_not_all_tools() -> None:
-    app, methods, asked = FastMCP("host"), [], []
+    app, methods, requests = FastMCP("host"), [], []
 
     @app.tool
     def own() -> str:
@@ -371,7 +371,7 @@ async def test_http_call_requests_one_schema_not_all_tools() -> None:
         return await call_next(ctx)
 
     def schema(tool: str) -> Mapping[str, Any] | None:
-        asked.append(tool)
+        requests.append(tool)
         return {"type": "object"}
 
     relay_innermost(app, relay, around=passed_on)
@@ -384,7 +384,7 @@ async def test_http_call_requests_one_schema_not_all_tools() -> None:
         answer = await client.post("/mcp", json=message("own"), headers=usual("own", mcp_param_x="1"))
 
     assert answer.json()["result"]["structuredContent"] == {"result": "own"}
-    assert (asked, methods) == (["own"], ["tools/call"])
+    assert (requests, methods) == (["own"], ["tools/call"])
 
 
 async def test_host_on_streams_has_entered_its_lifespan() -> None:
@@ -409,11 +409,11 @@ class Remote:
 
     def __init__(self) -> None:
         self.sent: list[tuple[str, dict[str, Any], CallOptions]] = []
-        self.told: list[tuple[str, Mapping[str, Any] | None]] = []
-        self.heard: Any = None
+        self.notices: list[tuple[str, Mapping[str, Any] | None]] = []
+        self.callbacks: Any = None
 
     async def run(self, on_request: Any, on_notify: Any, *_more: Any, task_status: Any) -> None:
-        self.heard = on_request, on_notify
+        self.callbacks = on_request, on_notify
         task_status.started()
         await anyio.sleep_forever()
 
@@ -428,22 +428,22 @@ class Remote:
         }
 
     async def notify(self, method: str, params: Any, opts: Any = None) -> None:
-        self.told.append((method, params))
+        self.notices.append((method, params))
 
 
 async def test_proxy_session_relays_client_capabilities_and_messages() -> None:
     remote = Remote()
-    asked, told = [], []
+    requests, notices = [], []
 
     async def progress(progress: float, total: float | None, message: str | None) -> None:
         return None
 
     async def answer(method: str, params: Mapping[str, Any] | None) -> dict[str, Any]:
-        asked.append((method, params))
+        requests.append((method, params))
         return {"own": True}
 
     async def hear(method: str, params: Mapping[str, Any] | None) -> None:
-        told.append((method, params))
+        notices.append((method, params))
 
     kind = relaying_session(
         capabilities=lambda _version: ClientCapabilities(roots=RootsCapability()),
@@ -459,7 +459,7 @@ async def test_proxy_session_relays_client_capabilities_and_messages() -> None:
             session, "tools/call", params, timeout_s=5, progress=progress, http=HttpAnswer()
         )
         await tell_remote(session, "notifications/own", {"a": 1})
-        on_request, on_notify = remote.heard
+        on_request, on_notify = remote.callbacks
         assert await on_request(None, "own/request", {"b": 2}) == {"own": True}
         await on_notify(None, "notifications/other", {"c": 3})
 
@@ -471,6 +471,6 @@ async def test_proxy_session_relays_client_capabilities_and_messages() -> None:
     assert options["headers"]["mcp-name"] == "own"
     assert options["headers"]["Mcp-Param-Region"] == "here"
     assert (options["timeout"], options["on_progress"]) == (5, progress)
-    notified, said = remote.told[-1]
-    assert (notified, said and said["a"]) == ("notifications/own", 1)
-    assert (asked, told) == ([("own/request", {"b": 2})], [("notifications/other", {"c": 3})])
+    notified, parameters = remote.notices[-1]
+    assert (notified, parameters and parameters["a"]) == ("notifications/own", 1)
+    assert (requests, notices) == ([("own/request", {"b": 2})], [("notifications/other", {"c": 3})])

@@ -31,7 +31,7 @@ def test_link_is_text_for_client_that_knows_none(protocol: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("meta", "kept"),
+    ("meta", "expected"),
     [
         ({"progressToken": {}, "a": 1}, {"a": 1}),
         ({"progressToken": 1.5}, {}),
@@ -39,7 +39,9 @@ def test_link_is_text_for_client_that_knows_none(protocol: str) -> None:
         ({"io.modelcontextprotocol/related-task": "1", "progressToken": 3}, {"progressToken": 3}),
     ],
 )
-def test_protocol_member_with_other_value_left_out(meta: dict[str, Any], kept: dict[str, Any] | None) -> None:
+def test_protocol_member_with_other_value_left_out(
+    meta: dict[str, Any], expected: dict[str, Any] | None
+) -> None:
     message = {"content": [], "_meta": meta}
 
-    assert known_to("2025-11-25", message)["_meta"] == (meta if kept is None else kept)
+    assert known_to("2025-11-25", message)["_meta"] == (meta if expected is None else expected)

@@ -33,7 +33,7 @@ def pipe() -> Iterator[list[int]]:
             os.close(end)
 
 
-def said(method: str, **params: Any) -> SessionMessage:
+def notification(method: str, **params: Any) -> SessionMessage:
     return SessionMessage(JSONRPCNotification(jsonrpc="2.0", method=method, params=params))
 
 
@@ -80,7 +80,7 @@ def read_all(end: int) -> bytes:
 
 async def test_messages_arrive_whole_and_in_order_at_any_size(pipe: list[int]) -> None:
     incoming, outgoing = IncomingLines(pipe[0]), OutgoingLines(pipe[1])
-    sent = [said(f"n/{number}", text=LARGE if number % 3 == 0 else "short") for number in range(12)]
+    sent = [notification(f"n/{number}", text=LARGE if number % 3 == 0 else "short") for number in range(12)]
 
     async def send() -> None:
         for message in sent:
@@ -135,13 +135,13 @@ async def test_line_read_when_taken_and_not_before(pipe: list[int], read: list[s
     assert counts == [1, 2, 3]
 
 
-@pytest.mark.parametrize("said", [line("one"), b"1\n"])
+@pytest.mark.parametrize("data", [line("one"), b"1\n"])
 async def test_loop_yields_between_lines(
-    pipe: list[int], said: bytes, monkeypatch: pytest.MonkeyPatch
+    pipe: list[int], data: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(lines, "_TURN_S", -1.0, raising=False)
     incoming = IncomingLines(pipe[0])
-    os.write(pipe[1], said * 1000)
+    os.write(pipe[1], data * 1000)
     turns = 0
 
     async def others() -> None:
@@ -185,7 +185,7 @@ async def test_invalid_lines_alone_end_connection(
 
     assert len(came) == MOST_UNREADABLE
     assert all(isinstance(item, Exception) for item in came)
-    assert incoming.problem == "it said 10,000 lines that are no messages"
+    assert incoming.problem == "it sent 10,000 lines that are not messages"
     assert caplog.messages.count("connection closed: invalid lines") == 1
 
 
@@ -254,12 +254,12 @@ async def test_null_device_has_nothing_to_read() -> None:
 
 async def test_cancelled_sender_leaves_whole_line(pipe: list[int]) -> None:
     outgoing = OutgoingLines(pipe[1])
-    sending = asyncio.create_task(outgoing.send(said("large", text=LARGE)))
+    sending = asyncio.create_task(outgoing.send(notification("large", text=LARGE)))
     await asyncio.wait({sending}, timeout=0.05)
 
     sending.cancel()
     await asyncio.wait({sending})
-    after = asyncio.create_task(outgoing.send(said("after")))
+    after = asyncio.create_task(outgoing.send(notification("after")))
     reading = asyncio.create_task(asyncio.to_thread(read_all, pipe[0]))
     await after
     os.close(pipe[1])
@@ -273,7 +273,7 @@ async def test_cancelled_sender_leaves_whole_line(pipe: list[int]) -> None:
 
 async def test_close_waits_for_send(pipe: list[int]) -> None:
     outgoing = OutgoingLines(pipe[1])
-    sending = asyncio.create_task(outgoing.send(said("large", text=LARGE)))
+    sending = asyncio.create_task(outgoing.send(notification("large", text=LARGE)))
     await asyncio.wait({sending}, timeout=0.05)
     sending.cancel()
 
@@ -284,17 +284,17 @@ async def test_close_waits_for_send(pipe: list[int]) -> None:
 
     assert json.loads(await reading)["params"]["text"] == LARGE
     with pytest.raises(anyio.ClosedResourceError):
-        await outgoing.send(said("more"))
+        await outgoing.send(notification("more"))
 
 
 async def test_send_to_gone_reader_fails(pipe: list[int]) -> None:
     outgoing = OutgoingLines(pipe[1])
-    await outgoing.send(said("heard"))
+    await outgoing.send(notification("heard"))
     os.close(pipe[0])
     pipe[0] = -1
 
     with pytest.raises(anyio.BrokenResourceError):
-        await outgoing.send(said("not heard"))
+        await outgoing.send(notification("not heard"))
 
 
 async def test_waiting_reader_receives_end_of_closed_stream(pipe: list[int]) -> None:
@@ -316,8 +316,8 @@ LAST = '{"jsonrpc": "2.0", "result": {"a": "%s"}, "id": 7}'
 @pytest.mark.parametrize("size", [20_000, 3_000_000])
 async def test_overlong_line_skipped_and_its_request_answered(pipe: list[int], form: str, size: int) -> None:
     incoming = IncomingLines(pipe[0], most_bytes=10_000)
-    said = line("before") + (form % ("x" * size)).encode() + b"\n" + line("after")
-    sending = asyncio.create_task(write_all(pipe[1], said))
+    data = line("before") + (form % ("x" * size)).encode() + b"\n" + line("after")
+    sending = asyncio.create_task(write_all(pipe[1], data))
 
     before, too_long, after = [await incoming.receive() for _ in range(3)]
     await sending
@@ -332,10 +332,10 @@ async def test_overlong_line_skipped_and_its_request_answered(pipe: list[int], f
 async def test_consecutive_overlong_lines_each_reported(pipe: list[int]) -> None:
     incoming = IncomingLines(pipe[0], most_bytes=1000)
     sizes = (300_000, 2000, 900, 70_000)
-    said = [(ANSWER % ("x" * size)).replace("7", str(size)).encode() + b"\n" for size in sizes]
-    sending = asyncio.create_task(write_all(pipe[1], b"".join(said)))
+    data = [(ANSWER % ("x" * size)).replace("7", str(size)).encode() + b"\n" for size in sizes]
+    sending = asyncio.create_task(write_all(pipe[1], b"".join(data)))
 
-    came = [await incoming.receive() for _ in said]
+    came = [await incoming.receive() for _ in data]
     await sending
 
     assert [item.id for item in came if isinstance(item, Unreadable)] == [300_000, 2000, 70_000]

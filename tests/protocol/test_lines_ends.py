@@ -30,7 +30,7 @@ def pair() -> Iterator[tuple[socket.socket, socket.socket]]:
         yield ours, theirs
 
 
-def said(method: str, **params: Any) -> SessionMessage:
+def notification(method: str, **params: Any) -> SessionMessage:
     return SessionMessage(JSONRPCNotification(jsonrpc="2.0", method=method, params=params))
 
 
@@ -81,7 +81,7 @@ async def test_close_waits_for_send_even_if_cancelled(
 ) -> None:
     ours, theirs = pair
     outgoing = OutgoingLines(ours.fileno())
-    sending = asyncio.create_task(outgoing.send(said("large", text=LARGE)))
+    sending = asyncio.create_task(outgoing.send(notification("large", text=LARGE)))
     await asyncio.sleep(0)
     reading = asyncio.create_task(asyncio.to_thread(theirs.makefile("rb").readline))
 
@@ -99,7 +99,7 @@ async def test_interrupted_close_releases_its_descriptor(
 ) -> None:
     ours, _theirs = pair
     outgoing = OutgoingLines(ours.fileno())
-    sending = asyncio.create_task(outgoing.send(said("large", text=LARGE)))
+    sending = asyncio.create_task(outgoing.send(notification("large", text=LARGE)))
     await asyncio.sleep(0)
     ending = asyncio.create_task(outgoing.aclose())
     await asyncio.sleep(0)
@@ -117,7 +117,7 @@ async def test_sender_to_non_reading_client_receives_close(
     monkeypatch.setattr(lines, "_LAST_WORDS_S", 0.01)
     ours, _theirs = pair
     outgoing = OutgoingLines(ours.fileno())
-    sending = asyncio.create_task(outgoing.send(said("large", text=LARGE)))
+    sending = asyncio.create_task(outgoing.send(notification("large", text=LARGE)))
     await asyncio.sleep(0)
 
     await outgoing.aclose()
@@ -131,7 +131,7 @@ async def test_reader_stopping_mid_message_breaks_senders(
 ) -> None:
     ours, theirs = pair
     outgoing = OutgoingLines(ours.fileno())
-    several = [asyncio.create_task(outgoing.send(said(f"n/{n}", text=LARGE))) for n in range(3)]
+    several = [asyncio.create_task(outgoing.send(notification(f"n/{n}", text=LARGE))) for n in range(3)]
     await asyncio.sleep(0)
 
     theirs.recv(10)

@@ -146,9 +146,9 @@ PIECES = [
 def test_surrogate_halves_distinguished_from_pairs_and_text(written: str) -> None:
     read = read_message('{"jsonrpc": "2.0", "id": 7, "result": {"a": "%s"}}' % written)
 
-    said = json.loads(f'"{written}"')
+    text = json.loads(f'"{written}"')
     assert isinstance(read, JSONRPCResponse)
-    assert read.result == {"a": said.encode(errors="replace").decode()}
+    assert read.result == {"a": text.encode(errors="replace").decode()}
 
 
 def test_stdio_unreadable_request_refused_next_answered(

@@ -16,7 +16,7 @@ mcp = FastMCP("unheard")
 
 
 @pytest.mark.parametrize(
-    ("streams", "status", "said"),
+    ("streams", "status", "message"),
     [
         pytest.param("</dev/null <&-", 5, "one of them is closed", id="no input"),
         pytest.param(">&-", 5, "one of them is closed", id="no output", marks=pytest.mark.release),
@@ -24,7 +24,7 @@ mcp = FastMCP("unheard")
     ],
 )
 def test_closed_standard_stream_reported_in_a_sentence(
-    tmp_path: Path, streams: str, status: int, said: str
+    tmp_path: Path, streams: str, status: int, message: str
 ) -> None:
     tmp_path.chmod(0o700)
     file = tmp_path / "tools.py"
@@ -48,7 +48,7 @@ def test_closed_standard_stream_reported_in_a_sentence(
         )
 
     assert ran.returncode == status, ran.stderr
-    assert said in ran.stderr
+    assert message in ran.stderr
     assert "fault of the runner itself" not in ran.stderr
 
 
@@ -81,10 +81,10 @@ def test_requests_of_a_file_are_answered_within_drain_s(
         "RUNNER_DRAIN_S": drain_s,
     }
 
-    with somebody() as user, requests.open() as given:
+    with somebody() as user, requests.open() as stdin:
         ran = subprocess.run(
             [sys.executable, "-m", "runner", "serve", str(file), "--user", user],
-            stdin=given,
+            stdin=stdin,
             capture_output=True,
             text=True,
             env=environment,

@@ -56,9 +56,11 @@ class Heard:
 
 
 @asynccontextmanager
-async def connected(toolset: Toolset, mode: str, heard: Heard | None = None) -> "AsyncIterator[Client[Any]]":
+async def connected(
+    toolset: Toolset, mode: str, listener: Heard | None = None
+) -> "AsyncIterator[Client[Any]]":
     app: FastMCP[Any] = make_host(toolset, transport="stdio", download_url=None)
-    options: dict[str, Any] = {"message_handler": heard} if heard else {}
+    options: dict[str, Any] = {"message_handler": listener} if listener else {}
     async with Client(app, mode=mode, **options) as client:
         yield client
 
@@ -82,36 +84,36 @@ async def test_both_eras_announce_subscription_support(toolset: Toolset, named: 
 
 
 async def test_subscribed_connection_notified_of_files_added_removed(toolset: Toolset, named: str) -> None:
-    heard = Heard()
+    listener = Heard()
 
-    async with connected(toolset, "legacy", heard) as client:
+    async with connected(toolset, "legacy", listener) as client:
         await client.session.subscribe_resource(FILES)
         await files(toolset, named).put(b"x", name="a.txt", origin=Origin.UPLOADED)
-        came = await heard.next()
+        came = await listener.next()
         await files(toolset, named).remove("a.txt")
-        went = await heard.next()
+        went = await listener.next()
 
     assert (came, went) == (FILES, FILES)
 
 
 async def test_connection_notified_of_its_subscriptions_only(toolset: Toolset, named: str) -> None:
-    heard = Heard()
+    listener = Heard()
     first = await files(toolset, named).put(b"1", name="a.txt", origin=Origin.UPLOADED)
 
-    async with connected(toolset, "legacy", heard) as client:
+    async with connected(toolset, "legacy", listener) as client:
         await client.session.subscribe_resource(f"artifact://{first.id}")
         await files(toolset, named).put(b"2", name="b.txt", origin=Origin.UPLOADED)
         await files(toolset, "t-another").put(b"1", name="a.txt", origin=Origin.UPLOADED)
         await files(toolset, named).remove("a.txt")
-        only = await heard.next()
+        only = await listener.next()
         await client.session.unsubscribe_resource(f"artifact://{first.id}")
         await client.session.subscribe_resource(FILES)
         await files(toolset, named).put(b"1", name="a.txt", origin=Origin.UPLOADED)
-        then = await heard.next()
+        then = await listener.next()
 
     assert only == f"artifact://{first.id}"
     assert then == FILES
-    assert heard.uris.empty()
+    assert listener.uris.empty()
 
 
 async def test_later_era_listener_notified_of_own_users_files_only(toolset: Toolset, named: str) -> None:
@@ -190,22 +192,22 @@ async def test_subscribed_connection_notified_of_files_own_resource(
     live: Toolset, named: str, uri: str
 ) -> None:
     """Source: S4-12."""
-    heard = Heard()
+    listener = Heard()
 
-    async with connected(live, "legacy", heard) as client:
+    async with connected(live, "legacy", listener) as client:
         await client.call_tool("tick", {"uri": uri})
         await client.session.subscribe_resource(uri)
         await client.session.subscribe_resource(FILES)
         await client.call_tool("tick", {"uri": "live://another"})
         await client.call_tool("tick", {"uri": uri})
-        first = await heard.next()
+        first = await listener.next()
         await client.session.unsubscribe_resource(uri)
         await client.call_tool("tick", {"uri": uri})
         await files(live, named).put(b"x", name="a.txt", origin=Origin.UPLOADED)
-        second = await heard.next()
+        second = await listener.next()
 
     assert (first, second) == (uri, FILES)
-    assert heard.uris.empty()
+    assert listener.uris.empty()
 
 
 async def test_later_era_listener_notified_of_files_own_resource(live: Toolset, named: str) -> None:

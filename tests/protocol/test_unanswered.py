@@ -12,7 +12,7 @@ pytestmark = pytest.mark.anyio
 LONG_S = 300
 
 
-def asked(number: int | str, method: str = "tools/call") -> JSONRPCRequest:
+def request(number: int | str, method: str = "tools/call") -> JSONRPCRequest:
     return JSONRPCRequest(jsonrpc="2.0", id=number, method=method, params={})
 
 
@@ -30,8 +30,8 @@ async def is_waiting(task: "asyncio.Task[None]") -> bool:
 )
 async def test_call_waited_for_until_answered(over: JSONRPCResponse | JSONRPCError) -> None:
     unanswered = Unanswered()
-    unanswered.received(asked(1))
-    unanswered.received(asked(2))
+    unanswered.received(request(1))
+    unanswered.received(request(2))
     waiting = asyncio.create_task(unanswered.none(LONG_S))
     unanswered.sent(JSONRPCResponse(jsonrpc="2.0", id=2, result={}))
     waited = await is_waiting(waiting)
@@ -44,7 +44,7 @@ async def test_call_waited_for_until_answered(over: JSONRPCResponse | JSONRPCErr
 
 async def test_cancelled_call_not_waited_for() -> None:
     unanswered = Unanswered()
-    unanswered.received(asked("a"))
+    unanswered.received(request("a"))
     waiting = asyncio.create_task(unanswered.none(LONG_S))
     waited = await is_waiting(waiting)
 
@@ -57,9 +57,9 @@ async def test_cancelled_call_not_waited_for() -> None:
 
 async def test_unanswered_wait_ignores_subscriptions_and_times_out() -> None:
     unanswered = Unanswered()
-    unanswered.received(asked(1, "subscriptions/listen"))
+    unanswered.received(request(1, "subscriptions/listen"))
 
     await asyncio.wait_for(unanswered.none(LONG_S), 60)
 
-    unanswered.received(asked(2))
+    unanswered.received(request(2))
     await asyncio.wait_for(unanswered.none(0.01), 60)

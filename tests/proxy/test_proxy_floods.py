@@ -158,7 +158,7 @@ async def test_server_of_invalid_messages_loses_its_connection(
         after = await behind.call_tool("add", {"a": 1, "b": 2})
 
     assert few.content[0].text == "5000"
-    assert "Connection closed: it said 10,000 lines that are no messages" in many.content[0].text
+    assert "Connection closed: it sent 10,000 lines that are not messages" in many.content[0].text
     assert caplog.messages.count("connection closed: invalid lines") == 1
     assert after.content[0].text == "3"
 
@@ -174,7 +174,7 @@ def test_command_survives_endless_server_output(folder: Path) -> None:
     blank, values, words = map(str, said)
     assert "2000000" in blank
     assert "made of more than 1,000,000 values" in values
-    assert "it said 10,000 lines that are no messages" in words
+    assert "it sent 10,000 lines that are not messages" in words
     assert after["result"]["content"][0]["text"] == "3"
 
 

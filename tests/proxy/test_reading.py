@@ -186,7 +186,7 @@ async def test_invalid_re2_pattern_is_explained(files: MyFiles) -> None:
     )
 
     assert result["isError"]
-    assert "is no RE2 expression" in result["content"][0]["text"]
+    assert "is not an RE2 expression" in result["content"][0]["text"]
 
 
 def test_reading_tools_are_marked_read_only() -> None:

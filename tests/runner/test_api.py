@@ -49,7 +49,7 @@ class Keeper:
     def __init__(self) -> None:
         self.held: dict[str, bytes] = {}
 
-    async def put_artifact(self, content: bytes, *, artifact_id: str, **said: Any) -> None:
+    async def put_artifact(self, content: bytes, *, artifact_id: str, **fields: Any) -> None:
         self.held[artifact_id] = content
 
     async def get_artifact(self, artifact_id: str) -> bytes | None:
@@ -137,7 +137,7 @@ def test_object_without_store_refused_by_name(tools: Path, tmp_path: Path, store
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        ({"store": "s3://b"}, "argument store of Runner: 's3://b' will not do for store: 'b' is no name of"),
+        ({"store": "s3://b"}, "argument store of Runner: 's3://b' will not do for store: 'b' is "),
         ({"identity": ""}, "argument identity of Runner: '' will not do for user: "),
         ({"settings": {"max_calls": 0}}, "settings['max_calls'] of Runner: 0 will not do for max_calls: "),
     ],
@@ -242,17 +242,17 @@ async def test_failed_start_leaves_no_process_or_descriptor(
     settings = {**own(tmp_path), "audit_dir": str(tmp_path / "audit")}
     # What is opened once in the life of a process is open from then on.
     with pytest.raises(CallError, match="it is away"):
-        await _begun(tools, settings)
+        await _enter(tools, settings)
     processes, descriptors = set(psutil.Process().children()), len(os.listdir("/proc/self/fd"))
     for _ in range(3):
         with pytest.raises(CallError):
-            await _begun(tools, settings)
+            await _enter(tools, settings)
 
     assert set(psutil.Process().children()) == processes
     assert len(os.listdir("/proc/self/fd")) == descriptors
 
 
-async def _begun(tools: Path, settings: dict[str, object]) -> None:
+async def _enter(tools: Path, settings: dict[str, object]) -> None:
     async with Runner(tools, settings=settings):
         pass
 

@@ -56,8 +56,8 @@ class Confined:
             os.setresuid(uid, uid, uid)
             # As after an exec: until then /proc belongs to who this process was.
             prctl(PR_SET_DUMPABLE, 1)
-        kept = {0, 1, 2, write}
-        layers = confine_zygote(policy, home_fd=home, keep=kept, parent=parent, without=without)
+        open_fds = {0, 1, 2, write}
+        layers = confine_zygote(policy, home_fd=home, keep=open_fds, parent=parent, without=without)
         if as_zygote:
             return function()
         zygote = os.getpid()

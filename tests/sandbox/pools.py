@@ -23,8 +23,8 @@ __all__ = [
     "Ears",
     "forkserver_of",
     "homeless_pool_of",
-    "kept_pool_of",
     "pool_of",
+    "reusing_pool_of",
 ]
 
 TESTS = Path(__file__).parents[1]
@@ -43,7 +43,7 @@ class Ears:
         waits: Whether its requests wait for a person.
         delay_s: How long an answer takes, in seconds; infinity for one that never comes.
         takes_s: How long it takes to hear what it is told, in seconds.
-        told: Set when it was told or asked something.
+        called: Set when it receives a notice or a question.
     """
 
     notes: list[Mapping[str, object]] = field(default_factory=list)
@@ -52,17 +52,17 @@ class Ears:
     waits: bool = False
     delay_s: float = 0
     takes_s: float = 0
-    told: asyncio.Event = field(default_factory=asyncio.Event)
+    called: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def notify(self, value: Mapping[str, object]) -> None:
         """Record a notification."""
-        self.told.set()
+        self.called.set()
         await asyncio.sleep(self.takes_s)
         self.notes.append(value)
 
     async def request(self, value: Mapping[str, object]) -> Mapping[str, object]:
         """Answer a request."""
-        self.told.set()
+        self.called.set()
         await asyncio.sleep(self.delay_s)
         return self.answer
 
@@ -154,7 +154,7 @@ async def pool_of(
             os.close(home_fd)
 
 
-kept_pool_of = partial(pool_of, reuse=STAYS)
+reusing_pool_of = partial(pool_of, reuse=STAYS)
 """A pool whose workers stay."""
 
 homeless_pool_of = partial(pool_of, with_home=False)

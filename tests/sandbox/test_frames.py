@@ -59,16 +59,16 @@ def test_nan_cannot_be_sent() -> None:
 
 def test_descriptors_travel_with_their_frame() -> None:
     ours, theirs = socket.socketpair()
-    carried, kept = socket.socketpair()
+    carried, own = socket.socketpair()
 
-    with ours, theirs, carried, kept:
+    with ours, theirs, carried, own:
         send(ours, FrameKind.ZYGOTE, {"a": 1}, [carried.fileno()])
         frame = receive(theirs, 1000)
         assert frame is not None
         kind, value, descriptors = frame
         with socket.socket(fileno=descriptors[0]) as arrived:
             arrived.send(b"x")
-        answer = kept.recv(1)
+        answer = own.recv(1)
 
     assert (kind, value, answer) == (FrameKind.ZYGOTE, {"a": 1}, b"x")
 

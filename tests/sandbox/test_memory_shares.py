@@ -26,15 +26,15 @@ def family(sizes: list[int]) -> Iterator[list[int]]:
     pids = []
     try:
         for size in sizes:
-            ready, told = os.pipe()
+            ready, signal_end = os.pipe()
             pid = os.fork()
             if pid == 0:
                 try:
-                    _serve(size, told)
+                    _serve(size, signal_end)
                 finally:
                     os._exit(1)
             pids.append(pid)
-            os.close(told)
+            os.close(signal_end)
             assert os.read(ready, 1) == b"r"
             os.close(ready)
         yield pids
@@ -45,10 +45,10 @@ def family(sizes: list[int]) -> Iterator[list[int]]:
             os.waitpid(pid, 0)
 
 
-def _serve(size: int, told: int) -> None:
+def _serve(size: int, signal_end: int) -> None:
     own = [_taken(size)]
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
-    os.write(told, b"r")
+    os.write(signal_end, b"r")
     while True:
         signal.sigwait({signal.SIGUSR1})
         own.append(_taken(size))

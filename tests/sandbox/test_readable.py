@@ -282,14 +282,14 @@ def test_link_beside_tool_opens_nothing_and_is_named(tmp_path: Path, name: str) 
 def test_nothing_of_never_is_granted_for_any_reason(tmp_path: Path) -> None:
     plant(tmp_path, "state/tool.py", "state/keys.json", "packages/keys/one", "packages/code.py")
     state, keys = tmp_path / "state", tmp_path / "packages/keys"
-    asked = {
+    wanted = {
         "beside": [state / "tool.py"],
         "files": [state / "keys.json", state],
         "extra": [tmp_path / "packages"],
     }
 
-    plain = default_read(deny=[state, keys], **asked)
-    found = default_read(deny=[], never=[state, keys], **asked)
+    plain = default_read(deny=[state, keys], **wanted)
+    found = default_read(deny=[], never=[state, keys], **wanted)
 
     assert covered(state / "keys.json", plain.read)
     assert covered(tmp_path / "packages/code.py", found.read)
@@ -464,12 +464,12 @@ for path in (kept, tools):
 
 
 @pytest.mark.needs_root
-@pytest.mark.parametrize("kept", ["ann/state", "ann/store", "up/users/ann/store", "up/supervisor"])
-def test_state_of_other_servers_is_never_readable(kept: str) -> None:
+@pytest.mark.parametrize("name", ["ann/state", "ann/store", "up/users/ann/store", "up/supervisor"])
+def test_state_of_other_servers_is_never_readable(name: str) -> None:
     """A tool that works as root would read the files of any user."""
     in_own_folder = ["unshare", "--mount", "sh", "-c", 'mount -t tmpfs none /var/lib && exec "$@"', "sh"]
-    command = [*in_own_folder, sys.executable, "-c", _OF_OTHER_SERVERS, kept]
+    command = [*in_own_folder, sys.executable, "-c", _OF_OTHER_SERVERS, name]
 
-    said = subprocess.run(command, capture_output=True, text=True, check=True)
+    completed = subprocess.run(command, capture_output=True, text=True, check=True)
 
-    assert said.stdout.splitlines() == ["True False", "False True"]
+    assert completed.stdout.splitlines() == ["True False", "False True"]

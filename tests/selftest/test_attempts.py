@@ -129,9 +129,9 @@ def test_stopping_layer_is_named_as_far_as_known() -> None:
     by_guard = trial(escaped=False, provable=True, seen=ActEvidence(error="EACCES", guarded=True))
     by_kernel = trial(escaped=False, provable=True, seen=ActEvidence(error="EPERM"))
 
-    told = [each.stopped_by for each in (by_guard, by_kernel, trial(escaped=False, provable=True))]
+    barriers = [each.stopped_by for each in (by_guard, by_kernel, trial(escaped=False, provable=True))]
 
-    assert told == ["guard", "EPERM", "no effect"]
+    assert barriers == ["guard", "EPERM", "no effect"]
 
 
 def test_a_place_survives_the_way_to_a_worker() -> None:

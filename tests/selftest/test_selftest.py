@@ -125,8 +125,8 @@ def may_do_all() -> bool:
     return int(line.split()[1], 16) & (1 << 21) != 0
 
 
-def named_by(said: dict[str, Any], verdict: str) -> set[str]:
-    return {each["id"] for each in said["attempts"] if each["verdict"] == verdict}
+def named_by(report: dict[str, Any], verdict: str) -> set[str]:
+    return {each["id"] for each in report["attempts"] if each["verdict"] == verdict}
 
 
 @pytest.mark.parametrize(
@@ -159,11 +159,11 @@ def test_nothing_gets_out_where_each_user_has_a_user_id() -> None:
     done = run_for_others(["selftest", "--json", "--without-guard", "--isolation", "user"], seconds=300)
 
     assert done.returncode == 0, done.stdout + done.stderr
-    said = json.loads(done.stdout)
-    open_by = {each["left_open_by"] for each in said["attempts"] if each["verdict"] == "left_open"}
-    assert (said["isolation"], said["verdicts"]["got_out"], len(said["kinds"])) == ("user", 0, 6)
-    assert said["worker_reuse"] == ["user", "call"]
-    assert named_by(said, "not_provable") <= ANYWAY | (set() if may_do_all() else PRIVILEGED)
+    report = json.loads(done.stdout)
+    open_by = {each["left_open_by"] for each in report["attempts"] if each["verdict"] == "left_open"}
+    assert (report["isolation"], report["verdicts"]["got_out"], len(report["kinds"])) == ("user", 0, 6)
+    assert report["worker_reuse"] == ["user", "call"]
+    assert named_by(report, "not_provable") <= ANYWAY | (set() if may_do_all() else PRIVILEGED)
     assert open_by <= {residue.value for residue in LEFT_OPEN[Tier.USER]}
 
 
@@ -173,12 +173,12 @@ def test_unprivileged_selftest_has_no_escapes(tier: str) -> None:
     done = run_unprivileged(["selftest", "--json", "--isolation", tier], seconds=300)
 
     assert done.returncode == 0, done.stdout + done.stderr
-    said = json.loads(done.stdout)
-    assert (said["isolation"], said["verdicts"]["got_out"], len(said["kinds"])) == (tier, 0, 6)
-    assert said["worker_reuse"] == ["user", "call"]
-    assert said["counted"] >= 240
-    assert named_by(said, "not_provable") <= PRIVILEGED | UNPRIVILEGED_TOO | ANYWAY
-    assert {each["stopped_by"] for each in said["attempts"]} >= {"guard", "EACCES", "EPERM", "SIGSYS"}
+    report = json.loads(done.stdout)
+    assert (report["isolation"], report["verdicts"]["got_out"], len(report["kinds"])) == (tier, 0, 6)
+    assert report["worker_reuse"] == ["user", "call"]
+    assert report["counted"] >= 240
+    assert named_by(report, "not_provable") <= PRIVILEGED | UNPRIVILEGED_TOO | ANYWAY
+    assert {each["stopped_by"] for each in report["attempts"]} >= {"guard", "EACCES", "EPERM", "SIGSYS"}
 
 
 def test_unavailable_tier_is_not_attacked() -> None:
@@ -258,10 +258,10 @@ def test_json_report_names_escapes(tmp_path: Path) -> None:
 
     done = run_here([*arguments, *only])
 
-    said = json.loads(done.stdout)
+    report = json.loads(done.stdout)
     suites = Xml.parse(junit).getroot()
     assert done.returncode == 1
-    assert {each["id"]: each["verdict"] for each in said["attempts"]} == {
+    assert {each["id"]: each["verdict"] for each in report["attempts"]} == {
         "write-openat2": "got_out",
         "write-open": "held",
         "other-stat": "left_open",
@@ -290,10 +290,10 @@ def test_worker_reuse_option_is_used_and_reported() -> None:
         ["selftest", "--isolation", "process", "--only", "tamper-kill", "--reuse", "user", "--json"]
     )
 
-    said = json.loads(done.stdout)
+    report = json.loads(done.stdout)
     assert done.returncode == 0
-    assert said["worker_reuse"] == ["user"]
-    assert [each["worker_reuse"] for each in said["attempts"]] == ["user"]
+    assert report["worker_reuse"] == ["user"]
+    assert [each["worker_reuse"] for each in report["attempts"]] == ["user"]
 
 
 @pytest.mark.parametrize(

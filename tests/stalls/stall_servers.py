@@ -45,6 +45,8 @@ _BEATS = "beats"
 _BEGIN, _END = "<!-- stalls: begin -->\n", "<!-- stalls: end -->\n"
 
 BOUND_S = 0.1
+# The document lists longer stalls only.
+_SHOWN_S = 0.06
 MOST_BYTES = 1 << 20
 
 
@@ -181,8 +183,8 @@ def measured(client: Any, probe: StallProbe, rows: Sequence[Row]) -> Iterator[Me
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Print all rows; write a table into a document where one is named; return the exit status."""
-    lines = ["| server | entry point | inputs | longest stall | with | bytes |", "|" + " --- |" * 6]
+    """Print all rows; write the longest into a document where one is named; return the exit status."""
+    table: list[tuple[float, str]] = []
     late: list[str] = []
     only = os.environ.get("STALL_SERVER", "")
     for server, (start, rows) in SERVERS.items():
@@ -203,14 +205,18 @@ def main(arguments: Sequence[str]) -> int:
         for entry, stalls in found.items():
             longest, name, size = max(stalls)
             shown = f"{longest * 1000:.0f} ms | `{name}` | {size:,}"
-            lines.append(f"| {server} | {entry} | {len(stalls)} | {shown} |")
+            table.append((longest, f"| {server} | {entry} | {len(stalls)} | {shown} |"))
     if arguments:
         document = Path(arguments[0])
         before, _, rest = document.read_text().partition(_BEGIN)
         today = datetime.now(UTC).date().isoformat()
         machine = f"{os.cpu_count()} processors, kernel {os.uname().release}"
         about = f"On {today}, {machine}, Python {sys.version.split()[0]}:"
-        text = "\n".join([about, "", *lines, ""])
+        head = ["| server | entry point | inputs | longest stall | with | bytes |", "|" + " --- |" * 6]
+        listed = [row for longest, row in sorted(table, reverse=True) if longest >= _SHOWN_S]
+        others = [longest for longest, _ in table if longest < _SHOWN_S]
+        rest_of = f"The other {len(others)} entry points: at most {max(others, default=0) * 1000:.0f} ms."
+        text = "\n".join([about, "", *head, *listed, "", rest_of, ""])
         document.write_text(before + _BEGIN + text + _END + rest.partition(_END)[2])
     if late:
         print(f"longer than {BOUND_S * 1000:.0f} ms with at most {MOST_BYTES:,} bytes:", *late, sep="\n")

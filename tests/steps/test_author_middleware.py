@@ -31,10 +31,10 @@ async def test_protocol_error_from_middleware_is_the_answer(tmp_path: Path, user
     file.write_text(FILE)
 
     async with open_toolset(file, tmp_path) as toolset:
-        with pytest.raises(WireError) as told:
+        with pytest.raises(WireError) as error:
             await call(toolset, user, "misses")
         denied = await call(toolset, user, "takes", path="/etc/shadow")
 
-    assert told.value.error["code"] == -32001
-    assert "no such plant" in told.value.error["message"]
+    assert error.value.error["code"] == -32001
+    assert "no such plant" in error.value.error["message"]
     assert error_code(denied) == "E_INVALID_PATH"

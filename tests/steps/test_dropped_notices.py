@@ -42,9 +42,9 @@ async def toolset(tmp_path: Path) -> AsyncIterator[Toolset]:
         yield toolset
 
 
-async def said(toolset: Toolset, client: Slow, *levels: str, count: int = MANY) -> bool:
-    asked = replace(request("ann", "says", {"count": count}, client), levels=frozenset(levels))
-    return not (await execute(toolset, asked)).processed.is_error
+async def dropped(toolset: Toolset, client: Slow, *levels: str, count: int = MANY) -> bool:
+    tool_call = replace(request("ann", "says", {"count": count}, client), levels=frozenset(levels))
+    return not (await execute(toolset, tool_call)).processed.is_error
 
 
 async def test_slow_client_receives_dropped_notification_count_last(
@@ -52,16 +52,18 @@ async def test_slow_client_receives_dropped_notification_count_last(
 ) -> None:
     client = Slow(takes_s=0.005)
 
-    fine = await said(toolset, client, "info", "warning")
+    fine = await dropped(toolset, client, "info", "warning")
 
     *passed, last = client.texts
-    told = re.match(r"(\d+) notifications of the tool were dropped", last)
+    match = re.match(r"(\d+) notifications of the tool were dropped", last)
     logged = [record for record in caplog.records if record.message == "notifications were dropped"]
     assert fine
-    assert told is not None
+    assert match is not None
     # One that was under way as the call ended may have arrived all the same.
-    assert len(passed) + int(told[1]) - MANY in (0, 1)
-    assert [(record.levelno, vars(record)["count"]) for record in logged] == [(logging.WARNING, int(told[1]))]
+    assert len(passed) + int(match[1]) - MANY in (0, 1)
+    assert [(record.levelno, vars(record)["count"]) for record in logged] == [
+        (logging.WARNING, int(match[1]))
+    ]
 
 
 # The second takes most of them after the answer, and on a busy machine far longer than it says.
@@ -73,7 +75,7 @@ async def test_fast_client_receives_everything_without_drop_notice(
 ) -> None:
     client = Slow(takes_s=takes_s)
 
-    fine = await said(toolset, client, "info", "warning", count=count)
+    fine = await dropped(toolset, client, "info", "warning", count=count)
 
     assert fine
     assert client.texts == [str(number) for number in range(count)]
@@ -85,7 +87,7 @@ async def test_non_reading_client_does_not_block_call_end(
 ) -> None:
     client = Slow(takes_s=3600)
 
-    fine = await said(toolset, client, "info", "warning", count=FEW)
+    fine = await dropped(toolset, client, "info", "warning", count=FEW)
 
     assert fine
     assert client.texts == []
@@ -97,7 +99,7 @@ async def test_client_refusing_warnings_gets_none_and_log_has_drop(
 ) -> None:
     client = Slow(takes_s=0.005)
 
-    fine = await said(toolset, client, "info")
+    fine = await dropped(toolset, client, "info")
 
     assert fine
     assert not [text for text in client.texts if "dropped" in text]

@@ -34,8 +34,8 @@ def test_content_stays_where_bytes_travel_inline() -> None:
 def test_text_occurring_by_chance_is_not_an_echo(origin: str) -> None:
     stand_ins = FileReferences.of([(origin, URI)])
 
-    said = {"said": f"I wrote {origin} for you"}
-    assert stand_ins.value(said, contents=True) == said
+    value = {"said": f"I wrote {origin} for you"}
+    assert stand_ins.value(value, contents=True) == value
 
 
 def test_many_contents_become_own_references() -> None:
@@ -64,7 +64,7 @@ PLACES = {
 
 
 @pytest.mark.parametrize(
-    ("said", "shown"),
+    ("message", "shown"),
     [
         ("/tmp/alice/out/report", "artifact://a_1"),
         ("/tmp/alice//out/./report.csv", "artifact://a_2"),
@@ -80,16 +80,16 @@ PLACES = {
         ('{"path": "/tmp/alice/out/report.csv"}', '{"path":"artifact://a_2"}'),
     ],
 )
-def test_paths_of_stored_files_become_references(said: str, shown: str) -> None:
+def test_paths_of_stored_files_become_references(message: str, shown: str) -> None:
     stand_ins = FileReferences.of([], PLACES)
 
-    assert stand_ins.text(said) == shown
-    if not said.startswith("{"):
-        assert stand_ins.value({"said": [said]}, contents=False) == {"said": [shown]}
+    assert stand_ins.text(message) == shown
+    if not message.startswith("{"):
+        assert stand_ins.value({"said": [message]}, contents=False) == {"said": [shown]}
 
 
 @pytest.mark.parametrize(
-    "said",
+    "message",
     [
         "/tmp/alice/out/report.csv.bak",
         "/tmp/alice/out/report_2.csv",
@@ -102,11 +102,11 @@ def test_paths_of_stored_files_become_references(said: str, shown: str) -> None:
         "file:///tmp/bob/out/report",
     ],
 )
-def test_paths_of_other_files_stay(said: str) -> None:
+def test_paths_of_other_files_stay(message: str) -> None:
     stand_ins = FileReferences.of([], PLACES)
 
-    assert stand_ins.text(said) == said
-    assert stand_ins.value(said, contents=False) == said
+    assert stand_ins.text(message) == message
+    assert stand_ins.value(message, contents=False) == message
 
 
 def test_paths_in_a_long_text_take_linear_time() -> None:

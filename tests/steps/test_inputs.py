@@ -18,12 +18,12 @@ pytestmark = pytest.mark.anyio
 
 async def test_files_of_one_name_staged_side_by_side(place: Path) -> None:
     files = Library(store=MemoryStore(), sessions=Sessions(place / "sessions")).of("alice")
-    kept = await files.put(b"kept", name="a.json", origin=Origin.UPLOADED)
+    file = await files.put(b"kept", name="a.json", origin=Origin.UPLOADED)
     about = Put(name="a.json", retention=Retention.OBSERVATIONS)
     taken = [
         await files.library.store.put_bytes(content, about, scope=files.scope) for content in (b"1", b"22")
     ]
-    names = ["a.json", *(f"artifact://{record.id}" for record in taken), kept.id, "new.json"]
+    names = ["a.json", *(f"artifact://{record.id}" for record in taken), file.id, "new.json"]
     properties = {"filenames": {"type": "array"}}
     spec = ToolSpec(name="t", parameters={"properties": properties}, output_schema=None)
 
@@ -44,4 +44,4 @@ async def test_files_of_one_name_staged_side_by_side(place: Path) -> None:
     assert contents == [b"kept", b"1", b"22", b"kept"]
     assert {Path(path).name for path in paths} == {"a.json"}
     assert (unknown, inputs.unknown) == ("new.json", ("new.json",))
-    assert [record.id for record in inputs.files] == [kept.id, *(r.id for r in taken), kept.id]
+    assert [record.id for record in inputs.files] == [file.id, *(r.id for r in taken), file.id]

@@ -28,15 +28,15 @@ def test_invalid_number_named_by_its_place(params: dict[str, Any], where: str) -
         check_json(params)
 
     assert refused.value.code is Code.E_INVALID_ARGUMENT
-    assert refused.value.message == f"{where}, which is no JSON value; send a finite number, null or text"
+    assert refused.value.message == f"{where}, which is not a JSON value; send a finite number, null or text"
     assert refused.value.details == {"argument": where.split(" ")[0]}
 
 
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (nested(50_000, math.nan), "… is NaN, which is no JSON value"),
-        ({"k" * 1_000_000: [*[0] * 100_000, math.nan]}, "… is NaN, which is no JSON value"),
+        (nested(50_000, math.nan), "… is NaN, which is not a JSON value"),
+        ({"k" * 1_000_000: [*[0] * 100_000, math.nan]}, "… is NaN, which is not a JSON value"),
         (nested(50_000, 1), "cannot be written as JSON"),
         (10**5000, "cannot be written as JSON"),
     ],

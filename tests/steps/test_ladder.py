@@ -43,7 +43,7 @@ def within(answer: Mapping[str, object], name: str) -> Mapping[str, Any]:
     return found
 
 
-def heard(call: CallListener) -> list[tuple[str, Mapping[str, Any]]]:
+def notices_of(call: CallListener) -> list[tuple[str, Mapping[str, Any]]]:
     assert isinstance(call.client, Heard)
     return call.client.notes
 
@@ -58,7 +58,7 @@ async def test_progress_sent_under_callers_own_token() -> None:
     await call.notify(progress(1, total=4, message="one", progressToken="forged"))
 
     sent = {"progressToken": "mine", "progress": 1, "total": 4, "message": "one"}
-    assert heard(call) == [("notifications/progress", sent)]
+    assert notices_of(call) == [("notifications/progress", sent)]
     assert call.last_progress == "one"
 
 
@@ -67,7 +67,7 @@ async def test_progress_without_token_counts_and_is_not_sent() -> None:
 
     await call.notify(progress(1, total=4))
 
-    assert heard(call) == []
+    assert notices_of(call) == []
     assert call.last_progress == "1/4"
 
 
@@ -90,7 +90,7 @@ async def test_log_message_relayed_in_protocol_form(
 
     await call.notify({"method": "notifications/message", "params": params})
 
-    assert heard(call) == ([] if passed is None else [("notifications/message", passed)])
+    assert notices_of(call) == ([] if passed is None else [("notifications/message", passed)])
 
 
 NESTED: Any = "inmost"
@@ -107,14 +107,14 @@ async def test_deeply_nested_message_dropped_question_refused() -> None:
 
     for data in (NESTED, DEEP, EMPTY):
         await call.notify({"method": "notifications/message", "params": {"level": "info", "data": data}})
-    asked = await call.request({"method": "elicitation/create", "params": {"message": "?", "more": DEEP}})
+    reply = await call.request({"method": "elicitation/create", "params": {"message": "?", "more": DEEP}})
     control = await call.request({"method": "elicitation/create", "params": {"message": "?"}})
 
-    assert [params["data"] for _, params in heard(call)] == [
+    assert [params["data"] for _, params in notices_of(call)] == [
         NESTED, *["left out: it nests deeper than 100 levels"] * 2
     ]  # fmt: skip
     words = "the params of elicitation/create nest deeper than 100 levels, which clients do not read"
-    assert asked == {"error": {"code": -32602, "message": words}}
+    assert reply == {"error": {"code": -32602, "message": words}}
     assert "result" in control
 
 
@@ -125,7 +125,7 @@ async def test_worker_cannot_send_forbidden_notifications(method: str | None) ->
     await call.notify({"method": method, "params": {"a": 1}})
     answer = await call.request({"method": method, "params": {"key": "k"}})
 
-    assert heard(call) == []
+    assert notices_of(call) == []
     assert "error" in answer
 
 
@@ -145,7 +145,7 @@ async def test_malformed_progress_dropped(params: object) -> None:
 
     await call.notify({"method": "notifications/progress", "params": params})
 
-    assert heard(call) == []
+    assert notices_of(call) == []
 
 
 async def test_message_sent_at_levels_wanted_by_client_only() -> None:
@@ -156,7 +156,7 @@ async def test_message_sent_at_levels_wanted_by_client_only() -> None:
         await call.notify({"method": "notifications/message", "params": {"level": level, "data": data}})
 
     sent = {"level": "warning", "data": {"msg": "a warning", "extra": None}}
-    assert heard(call) == [("notifications/message", sent)]
+    assert notices_of(call) == [("notifications/message", sent)]
     assert call.last_progress == "a warning"
 
 
@@ -168,9 +168,9 @@ async def test_notice_sent_as_increasing_progress() -> None:
     await call.rung(Rung.SECOND_NOTICE)
     await call.notify(progress(6, total=10))
 
-    values = [params["progress"] for _method, params in heard(call)]
+    values = [params["progress"] for _method, params in notices_of(call)]
     assert values == sorted(set(values))
-    assert heard(call)[1][1]["message"] == "The tool is taking longer than expected. Please wait..."
+    assert notices_of(call)[1][1]["message"] == "The tool is taking longer than expected. Please wait..."
     assert call.notices == [
         "The tool is taking longer than expected. Please wait...",
         "Still processing your request. This may take a few more moments.",
@@ -182,7 +182,7 @@ async def test_notice_sent_as_message_without_token() -> None:
 
     await call.rung(Rung.LAST_NOTICE)
 
-    ((method, params),) = heard(call)
+    ((method, params),) = notices_of(call)
     assert method == "notifications/message"
     assert params["data"]["msg"] == "Processing continues. The tool will timeout in 5 seconds if no progress."
 
@@ -192,7 +192,7 @@ async def test_client_without_notifications_gets_none_notice_kept() -> None:
 
     await call.rung(Rung.FIRST_NOTICE)
 
-    assert heard(call) == []
+    assert notices_of(call) == []
     assert len(call.notices) == 1
 
 
@@ -259,7 +259,7 @@ async def test_payload_reaches_interface_and_never_client_as_json() -> None:
     await call.notify(progress(1, total=4, message=message))
     await call.notify(progress(2, total=4, message=update(type="canvas_update", content="<h1>y</h1>")))
 
-    assert [params for _method, params in heard(call)] == [
+    assert [params for _method, params in notices_of(call)] == [
         {"progressToken": 1, "progress": 1, "total": 4, "message": "Step 1"},
         {"progressToken": 1, "progress": 2, "total": 4},
     ]
@@ -301,7 +301,7 @@ async def test_incalculable_number_dropped(value: float) -> None:
     await call.notify(progress(value, total=1))
     await call.notify(progress(1, total=value))
 
-    assert heard(call) == [("notifications/progress", {"progressToken": 1, "progress": 1})]
+    assert notices_of(call) == [("notifications/progress", {"progressToken": 1, "progress": 1})]
 
 
 @pytest.mark.parametrize(

@@ -99,11 +99,11 @@ def test_other_text_may_be_a_name(name: str) -> None:
     assert rewriting.by_path == (name,)
 
 
-@pytest.mark.parametrize("said", ["mallory", None, ["root"], {}])
-def test_identity_is_users_over_any_argument(said: object) -> None:
-    assert rewritten({"username": said}, "username").arguments == {"username": "ann"}
+@pytest.mark.parametrize("value", ["mallory", None, ["root"], {}])
+def test_identity_is_users_over_any_argument(value: object) -> None:
+    assert rewritten({"username": value}, "username").arguments == {"username": "ann"}
     assert rewritten({}, "username").arguments == {"username": "ann"}
-    assert rewritten({"username": said, "q": 1}, "q").arguments == {"q": 1}
+    assert rewritten({"username": value, "q": 1}, "q").arguments == {"q": 1}
 
 
 def test_helper_arguments_dropped_unless_declared() -> None:
@@ -231,11 +231,11 @@ def test_long_text_and_wide_schema_cost_little() -> None:
     spec = ToolSpec(name="t", parameters={"properties": {"wide": wide, "array": ARRAY}}, output_schema=None)
     long = f"[{'1,' * 10_000_000}1]"
 
-    given_texts = {"wide": "null", "array": long}
-    begun: list[Rewriting] = []
+    texts = {"wide": "null", "array": long}
+    rewritings: list[Rewriting] = []
 
     def begin() -> None:
-        begun.append(Rewriting.of(given_texts, spec=spec, username="ann", file_delivery="path"))
+        rewritings.append(Rewriting.of(texts, spec=spec, username="ann", file_delivery="path"))
 
     assert cpu_s(begin) < 0.1
-    assert begun[0].arguments == given_texts
+    assert rewritings[0].arguments == texts

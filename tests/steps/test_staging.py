@@ -94,8 +94,8 @@ async def test_tool_changes_to_copy_never_reach_stored_file(
     home: HomeLease, files: MyFiles, claims: Path, place: Path, start: Start
 ) -> None:
     file = await put(files, b"original")
-    [kept] = (place / "store/users/alice/objects").iterdir()
-    stored = kept.stat()
+    [object_file] = (place / "store/users/alice/objects").iterdir()
+    stored = object_file.stat()
 
     async with stage(home, files, [file], claims=claims) as staged:
         path = staged["data.csv"]

@@ -69,15 +69,15 @@ def make_version_3(root: Path) -> dict[str, bytes]:
     return {f"{number}.txt": b"content %d" % number for number in range(5)}
 
 
-def journal_line(said: dict[str, Any]) -> bytes:
+def journal_line(entry: dict[str, Any]) -> bytes:
     """Return a line of a journal."""
-    text = json.dumps(said).encode()
+    text = json.dumps(entry).encode()
     return b"%08x %s\n" % (zlib.crc32(text), text)
 
 
 def _row(area: Path, number: int, name: str, content: bytes) -> dict[str, Any]:
     digest = _place(area, content)
-    said = {"mime": None, "origin": "uploaded", "namespace": "art", "source": {}, "facts": {"rows": number}}
+    fields = {"mime": None, "origin": "uploaded", "namespace": "art", "source": {}, "facts": {"rows": number}}
     return {
         "session": "",
         "trace": None,
@@ -88,7 +88,7 @@ def _row(area: Path, number: int, name: str, content: bytes) -> dict[str, Any]:
         "size": len(content),
         "sha256": digest,
         "mime": "text/plain",
-        "said": json.dumps({**said, "reason": None, "expires": None}),
+        "said": json.dumps({**fields, "reason": None, "expires": None}),
         "created": 1.7e9 + number,
         "expires": None,
         "put": number + 1,

@@ -1,4 +1,4 @@
-"""What tests of stores share: a clock that stands still, and puts in few words."""
+"""Shared parts of store tests: a clock that stands still, and short forms of puts."""
 
 import os
 import subprocess
@@ -18,7 +18,7 @@ NOBODY = Scope()
 
 @dataclass
 class Clock:
-    """Says the time that it was told."""
+    """A clock that returns the time it was set to."""
 
     now: datetime = datetime(2024, 8, 27, 12, tzinfo=UTC)
 
@@ -29,15 +29,17 @@ class Clock:
         self.now += timedelta(seconds=seconds)
 
 
-async def keep(store: ArtifactStore, content: bytes, name: str, scope: Scope = ALICE, **said: Any) -> Record:
+async def keep(
+    store: ArtifactStore, content: bytes, name: str, scope: Scope = ALICE, **metadata: Any
+) -> Record:
     """Put a file."""
-    about = Put(**{"name": name, "origin": Origin.UPLOADED, **said})
+    about = Put(**{"name": name, "origin": Origin.UPLOADED, **metadata})
     return await store.put_bytes(content, about, scope=scope)
 
 
-async def observe(store: ArtifactStore, content: bytes, scope: Scope = NOBODY, **said: Any) -> Record:
+async def observe(store: ArtifactStore, content: bytes, scope: Scope = NOBODY, **metadata: Any) -> Record:
     """Put an observation."""
-    return await store.put_bytes(content, Put(retention=Retention.OBSERVATIONS, **said), scope=scope)
+    return await store.put_bytes(content, Put(retention=Retention.OBSERVATIONS, **metadata), scope=scope)
 
 
 async def content_of(store: ArtifactStore, record: Record, scope: Scope | None = None, **span: int) -> bytes:

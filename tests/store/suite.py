@@ -1,4 +1,4 @@
-"""What every store promises, as tests: derive from `StoreSuite` and give it a fixture `make_store`.
+"""Tests that every store must pass: derive from `StoreSuite` and add a fixture `make_store`.
 
 class TestMine(StoreSuite):
     @pytest.fixture
@@ -78,7 +78,7 @@ class StoreSuite:
             size=8,
             sha256=digest,
             scope=ALICE,
-            said=about,
+            metadata=about,
             created=clock(),
         )
         assert await store.find("Übersicht 東京.csv", scope=ALICE) == record
@@ -317,7 +317,7 @@ class StoreSuite:
         assert found is not None
         assert found.expires_at == until + timedelta(hours=1)
 
-    async def test_what_stays_for_good_does_so_although_it_is_deferred_later(
+    async def test_permanent_file_stays_permanent_when_deferred_later(
         self, store: ArtifactStore, clock: Clock
     ) -> None:
         await store.put_bytes(b"x", Put(name="a.txt"), scope=ALICE)
@@ -417,7 +417,7 @@ class StoreSuite:
         assert [record.name for record in await store.list(scope=ALICE)] == ["stays"]
         assert list(await store.sweep()) == []
 
-    async def test_where_files_have_an_age_limit_each_goes_that_long_after_it_was_last_put(
+    async def test_file_with_age_limit_ends_that_long_after_its_last_put(
         self, make_store: MakeStore, clock: Clock
     ) -> None:
         store = make_store(RetentionRules(files=Quota(max_age_s=3600)), clock)
@@ -448,7 +448,7 @@ class StoreSuite:
         found = await store.stat(file.id, scope=ALICE)
 
         assert found is not None
-        assert (found.name, found.said.retention) == ("a.txt", Retention.FILES)
+        assert (found.name, found.metadata.retention) == ("a.txt", Retention.FILES)
 
     async def test_many_at_once_get_names_of_their_own(self, store: ArtifactStore) -> None:
         records = await asyncio.gather(

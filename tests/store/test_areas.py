@@ -1,4 +1,4 @@
-"""Where a scope's artifacts lie says the same as `Scope.admits`: who may have what."""
+"""Consistency of a scope's area with `Scope.admits`."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,7 +12,7 @@ scopes = st.builds(Scope, tenant_id=names, user_id=users, session_id=names, trac
 
 
 @given(artifact=scopes, caller=scopes)
-def test_a_caller_reaches_the_places_of_what_it_may_have_and_no_other(artifact: Scope, caller: Scope) -> None:
+def test_caller_reaches_exactly_the_areas_it_may_access(artifact: Scope, caller: Scope) -> None:
     reached = place_of(artifact) in places_for(caller)
 
     allowed = artifact.admits(caller) or (artifact.is_nobodys and caller.is_nobodys)

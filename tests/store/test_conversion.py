@@ -27,7 +27,7 @@ async def test_version_1_is_converted_with_every_file(tmp_path: Path) -> None:
     records = await store.list(scope=ALICE)
 
     assert await contents(store) == expected
-    assert {record.said.origin for record in records} == {Origin.UPLOADED}
+    assert {record.metadata.origin for record in records} == {Origin.UPLOADED}
     assert {record.expires_at for record in records} == {None}
     newest = await store.find("40.csv", scope=ALICE)
     assert newest is not None
@@ -45,7 +45,7 @@ async def test_version_3_is_converted_by_journal_and_index(tmp_path: Path) -> No
 
     found = await store.find("3.txt", scope=ALICE)
     assert found is not None
-    assert (found.said.facts, found.created.timestamp()) == ({"rows": 3}, 1.7e9 + 3)
+    assert (found.metadata.facts, found.created.timestamp()) == ({"rows": 3}, 1.7e9 + 3)
     assert not is_old(store.root)
     assert sorted(path.name for path in store.root.iterdir()) == ["index.sqlite", "users"]
     assert not (store.root / "users/alice/journal").exists()
@@ -119,7 +119,7 @@ async def test_a_store_of_a_later_version_is_refused_and_left_alone(tmp_path: Pa
     assert before.items() <= {path: path.stat().st_size for path in found}.items()
 
 
-def test_processes_that_open_an_old_store_at_once_all_find_it_whole(tmp_path: Path) -> None:
+def test_concurrent_opens_of_an_old_store_all_find_every_file(tmp_path: Path) -> None:
     make_version_1(tmp_path / "store", 20)
 
     answers = run(

@@ -62,7 +62,7 @@ def store_and_flip(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Arti
 
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("where", ["first", "last"])
-async def test_a_flipped_byte_is_an_error_that_is_logged_and_the_file_never_comes_whole(
+async def test_flipped_byte_is_a_logged_error_and_never_a_whole_file(
     store_and_flip: tuple[ArtifactStore, Flip], size: int, where: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     store, flip = store_and_flip
@@ -119,7 +119,7 @@ async def copied(store: ArtifactStore, record: Record, fd: int) -> None:
         await content.copy_to(fd)
 
 
-async def test_a_file_that_was_copied_before_and_then_changed_is_looked_at_again(tmp_path: Path) -> None:
+async def test_file_changed_after_its_copy_is_verified_again(tmp_path: Path) -> None:
     store = LocalStore(tmp_path / "store")
     content = os.urandom(2_000_000)
     record = await store.put_bytes(content, Put(name="a.bin"), scope=ALICE)
@@ -133,7 +133,7 @@ async def test_a_file_that_was_copied_before_and_then_changed_is_looked_at_again
         await copied(store, record, copy.fileno())
 
 
-async def test_what_was_verified_is_taken_for_good_for_a_while_and_no_longer(tmp_path: Path) -> None:
+async def test_verified_file_is_trusted_for_a_limited_time(tmp_path: Path) -> None:
     path = tmp_path / "a"
     path.write_bytes(b"a")
     digest = hashlib.sha256(b"a").hexdigest()
@@ -175,14 +175,14 @@ class Away(LocalStore):
     put_file = put_bytes
 
 
-async def test_what_waits_for_a_store_and_was_damaged_is_neither_read_as_good_nor_sent(
+async def test_damaged_pending_file_is_neither_read_nor_sent(
     tmp_path: Path, clock: Clock, caplog: pytest.LogCaptureFixture
 ) -> None:
     spool = Spool(tmp_path / "spool")
     waiting = SpoolingStore(Away(tmp_path / "store"), spool, now=clock)
     record = await waiting.put_bytes(b"content", Put(name="a.txt"), scope=ALICE)
-    (kept,) = (tmp_path / "spool").rglob("objects/*")
-    flip_in(kept, 3)
+    (stored,) = (tmp_path / "spool").rglob("objects/*")
+    flip_in(stored, 3)
     there = LocalStore(tmp_path / "store")
     back = SpoolingStore(there, spool, now=clock)
 
@@ -191,9 +191,9 @@ async def test_what_waits_for_a_store_and_was_damaged_is_neither_read_as_good_no
     assert await back.send() == 0
 
     assert list(await there.list(scope=ALICE)) == []
-    assert kept.exists()
+    assert stored.exists()
     assert "stored file is damaged" in caplog.text
-    flip_in(kept, 3)
+    flip_in(stored, 3)
     clock.advance(3600)
     assert await back.send() == 1
     assert [found.name for found in await there.list(scope=ALICE)] == ["a.txt"]

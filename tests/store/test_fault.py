@@ -1,4 +1,4 @@
-"""What a store says when it is asked whether it can be used: the truth, soon, and without secrets."""
+"""Faults of a store: reported correctly, within seconds, and without secrets."""
 
 import asyncio
 import socket
@@ -40,16 +40,16 @@ async def test_a_store_that_works_has_no_fault(tmp_path: Path, rgw: BucketAddres
     assert [path.name for path in tmp_path.rglob(".trial*")] == []
 
 
-async def test_a_local_store_whose_disk_is_full_says_so_and_is_well_again_with_room(tmp_path: Path) -> None:
+async def test_full_disk_is_a_fault_until_there_is_room(tmp_path: Path) -> None:
     with small_disk(tmp_path / "disk") as disk:
         await LocalStore(disk / "store").put_bytes(b"x", Put(name="a.txt"), scope=ALICE)
         taken = fill(disk)
 
-        said = str(await LocalStore(disk / "store").fault())
+        message = str(await LocalStore(disk / "store").fault())
         taken.unlink()
 
-        assert "No space left" in said
-        assert str(tmp_path) not in said
+        assert "No space left" in message
+        assert str(tmp_path) not in message
         assert await LocalStore(disk / "store").fault() is None
 
 
@@ -61,48 +61,46 @@ async def test_a_local_store_that_is_read_only_says_so(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("wrong", ["secret_key", "bucket"])
-async def test_a_wrong_key_or_bucket_is_a_fault_with_its_cure_and_no_secret(
+async def test_wrong_key_or_bucket_is_a_fault_with_cure_and_no_secret(
     rgw: BucketAddress, wrong: str, tmp_path: Path
 ) -> None:
     changed = {wrong: SecretStr("wrong-secret") if wrong == "secret_key" else "no-such-bucket-here"}
     store = SpoolingStore(S3Store(replace(rgw, **changed)), Spool(tmp_path / "spool"))  # type: ignore[arg-type]
 
-    said = str(await store.fault())
+    message = str(await store.fault())
 
-    assert ("RUNNER_S3_SECRET_KEY" if wrong == "secret_key" else "make the bucket") in said
+    assert ("RUNNER_S3_SECRET_KEY" if wrong == "secret_key" else "make the bucket") in message
     assert rgw.access_key is not None
     for secret in (rgw.access_key.get_secret_value(), "wrong-secret", "no-such-bucket", "127.0.0.1"):
-        assert secret not in said
+        assert secret not in message
 
 
-async def test_a_silent_server_is_a_fault_after_some_seconds_and_at_once_when_asked_again(
-    rgw: BucketAddress, silent: str
-) -> None:
+async def test_silent_server_is_a_fault_and_the_fault_is_cached(rgw: BucketAddress, silent: str) -> None:
     store = S3Store(replace(rgw, endpoint=silent))
 
-    begun = time.monotonic()
+    start = time.monotonic()
     first = await asyncio.gather(*(store.fault() for _ in range(50)))
-    waited_s = time.monotonic() - begun
-    begun = time.monotonic()
+    waited_s = time.monotonic() - start
+    start = time.monotonic()
     again = await store.fault()
 
     assert set(first) == {first[0]}
     assert "has not answered" in str(first[0])
     assert again is not None
     assert waited_s < 30, f"{waited_s:.1f} s"
-    assert time.monotonic() - begun < waited_s / 2
+    assert time.monotonic() - start < waited_s / 2
 
 
 async def test_a_full_spool_is_a_fault(rgw: BucketAddress, tmp_path: Path) -> None:
     with small_disk(tmp_path / "disk") as disk:
         fill(disk)
 
-        said = str(await SpoolingStore(S3Store(rgw), Spool(disk / "spool")).fault())
+        message = str(await SpoolingStore(S3Store(rgw), Spool(disk / "spool")).fault())
 
-    assert "No space left" in said
+    assert "No space left" in message
 
 
-async def test_one_look_serves_all_who_ask_and_its_answer_is_kept_for_a_while() -> None:
+async def test_one_check_serves_all_callers_and_is_cached() -> None:
     looks: list[int] = []
     go_on = threading.Event()
 

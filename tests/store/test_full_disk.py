@@ -25,23 +25,23 @@ def disk(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
 
 
 async def filled(store: LocalStore) -> list[Record]:
-    kept = [await store.put_bytes(os.urandom(9000), Put(name=f"{n}.bin"), scope=ALICE) for n in range(20)]
-    kept.append(await store.put_bytes(b"seen", OBSERVED, scope=ALICE))
+    records = [await store.put_bytes(os.urandom(9000), Put(name=f"{n}.bin"), scope=ALICE) for n in range(20)]
+    records.append(await store.put_bytes(b"seen", OBSERVED, scope=ALICE))
     await store.put_bytes(b"bob's", Put(name="b.txt"), scope=BOB)
-    return kept
+    return records
 
 
 async def test_on_a_full_disk_files_are_listed_read_and_removed(disk: Path) -> None:
     store = LocalStore(disk / "store")
-    kept = await filled(store)
+    records = await filled(store)
     fill(disk)
 
     assert len(await store.list(scope=ALICE)) == 21
-    assert await store.find("3.bin", scope=ALICE) == kept[3]
-    assert await store.stat(kept[4].id, scope=ALICE) == kept[4]
-    assert len(await read(store, kept[5])) == 9000
-    assert await read(store, kept[-1]) == b"seen"
-    for record in kept:
+    assert await store.find("3.bin", scope=ALICE) == records[3]
+    assert await store.stat(records[4].id, scope=ALICE) == records[4]
+    assert len(await read(store, records[5])) == 9000
+    assert await read(store, records[-1]) == b"seen"
+    for record in records:
         assert await store.delete(record.id, scope=ALICE)
     assert list(await store.list(scope=ALICE)) == []
     assert [record.name for record in await store.list(scope=BOB)] == ["b.txt"]
@@ -50,9 +50,9 @@ async def test_on_a_full_disk_files_are_listed_read_and_removed(disk: Path) -> N
 
 async def test_on_a_disk_that_others_keep_full_every_file_is_removed(disk: Path) -> None:
     store = LocalStore(disk / "store")
-    kept = await filled(store)
+    records = await filled(store)
 
-    for record in kept:
+    for record in records:
         fill(disk)
         assert await LocalStore(disk / "store").delete(record.id, scope=ALICE)
 
@@ -71,9 +71,9 @@ async def test_what_ended_is_swept_from_a_full_disk(disk: Path, clock: Clock) ->
     assert list(disk.glob("store/*/*/objects/*")) == []
 
 
-async def test_a_put_on_a_full_disk_is_refused_in_words_and_leaves_nothing(disk: Path) -> None:
+async def test_put_on_full_disk_is_refused_and_leaves_nothing(disk: Path) -> None:
     store = LocalStore(disk / "store")
-    kept = await filled(store)
+    records = await filled(store)
     fill(disk)
 
     with pytest.raises(CallError) as refused:
@@ -83,16 +83,16 @@ async def test_a_put_on_a_full_disk_is_refused_in_words_and_leaves_nothing(disk:
     assert "full" in refused.value.message
     assert "remove files" in refused.value.message
     assert "/" not in refused.value.message
-    assert len(await store.list(scope=ALICE)) == len(kept)
+    assert len(await store.list(scope=ALICE)) == len(records)
     assert not list(disk.glob("store/*/*/incoming/*"))
-    assert len(list(disk.glob("store/users/alice/objects/*"))) == len(kept)
+    assert len(list(disk.glob("store/users/alice/objects/*"))) == len(records)
     assert (await measured(store)).failed_puts == 1
 
 
-async def test_a_put_of_which_only_the_record_does_not_fit_leaves_nothing(tmp_path: Path) -> None:
+async def test_put_whose_record_does_not_fit_leaves_nothing(tmp_path: Path) -> None:
     with small_disk(tmp_path / "disk", options="nr_inodes=150") as disk:
         store = LocalStore(disk / "store")
-        kept = await filled(store)
+        records = await filled(store)
         with pytest.raises(OSError, match="No space left"):
             take_inodes(disk)
         # One inode for the bytes, and none for their record.
@@ -101,37 +101,37 @@ async def test_a_put_of_which_only_the_record_does_not_fit_leaves_nothing(tmp_pa
         with pytest.raises(CallError, match="full"):
             await store.put_bytes(b"new", Put(name="new.bin"), scope=ALICE)
 
-        assert len(await store.list(scope=ALICE)) == len(kept)
+        assert len(await store.list(scope=ALICE)) == len(records)
         assert not list(disk.glob("store/*/*/incoming/*"))
-        assert len(list(disk.glob("store/users/alice/objects/*"))) == len(kept)
+        assert len(list(disk.glob("store/users/alice/objects/*"))) == len(records)
 
 
 async def test_a_disk_without_room_for_one_more_file_lets_files_go(tmp_path: Path) -> None:
     with small_disk(tmp_path / "disk", options="nr_inodes=150") as disk:
         store = LocalStore(disk / "store")
-        kept = await filled(store)
+        records = await filled(store)
         with pytest.raises(OSError, match="No space left"):
             take_inodes(disk)
 
         assert len(await store.list(scope=ALICE)) == 21
-        assert await store.delete(kept[0].id, scope=ALICE)
-        assert await read(store, kept[-1]) == b"seen"
+        assert await store.delete(records[0].id, scope=ALICE)
+        assert await read(store, records[-1]) == b"seen"
 
 
 async def test_on_a_disk_that_takes_nothing_files_are_listed_and_read(disk: Path) -> None:
     store = LocalStore(disk / "store")
-    kept = await filled(store)
+    records = await filled(store)
 
     with read_only(disk):
         assert len(await store.list(scope=ALICE)) == 21
-        assert await store.find("3.bin", scope=ALICE) == kept[3]
-        assert len(await read(store, kept[5])) == 9000
-        assert await read(store, kept[-1]) == b"seen"
+        assert await store.find("3.bin", scope=ALICE) == records[3]
+        assert len(await read(store, records[5])) == 9000
+        assert await read(store, records[-1]) == b"seen"
         with pytest.raises(CallError) as refused:
-            await store.delete(kept[0].id, scope=ALICE)
+            await store.delete(records[0].id, scope=ALICE)
         assert refused.value.code is Code.E_STORE
 
-    assert await store.delete(kept[0].id, scope=ALICE)
+    assert await store.delete(records[0].id, scope=ALICE)
 
 
 def take_inodes(disk: Path) -> None:

@@ -81,7 +81,7 @@ async def state(store):
     for scope in (ALICE, BOB):
         for record in await store.list(scope=scope):
             content = await content_of(store, record)
-            found[scope.user_id, record.name] = (content, bool(record.said.facts), bool(record.expires_at))
+            found[scope.user_id, record.name] = (content, bool(record.metadata.facts), bool(record.expires_at))
     return found
 
 async def look(root):

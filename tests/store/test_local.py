@@ -34,7 +34,7 @@ def objects(store: LocalStore) -> list[Path]:
     return sorted(store.root.glob("*/*/objects/*"))
 
 
-async def test_equal_content_is_stored_once_for_a_user_and_twice_for_two(store: LocalStore) -> None:
+async def test_equal_content_is_stored_once_for_each_user(store: LocalStore) -> None:
     await keep(store, b"same", "a.txt", ALICE)
     await keep(store, b"same", "b.txt", ALICE)
     await observe(store, b"same", ALICE)
@@ -53,14 +53,14 @@ async def test_what_is_kept_is_added_up_by_owner_and_once_a_minute(store: LocalS
     await observe(store, b"same", ALICE)
     await keep(store, b"same", "a.txt", BOB)
 
-    assert await measured(store) == StoreFacts(kept_bytes=8)
+    assert await measured(store) == StoreFacts(stored_bytes=8)
     await keep(store, b"more", "c.txt", BOB)
-    assert await measured(store) == StoreFacts(kept_bytes=8)
+    assert await measured(store) == StoreFacts(stored_bytes=8)
     # Another process has looked at nothing yet.
-    assert await measured(LocalStore(store.root)) == StoreFacts(kept_bytes=12)
+    assert await measured(LocalStore(store.root)) == StoreFacts(stored_bytes=12)
 
 
-async def test_a_removed_file_is_gone_with_its_bytes_and_an_open_one_outlives_it(store: LocalStore) -> None:
+async def test_removal_deletes_bytes_and_spares_an_open_file(store: LocalStore) -> None:
     record = await keep(store, b"x", "a.txt")
 
     async with store.open(record, scope=ALICE) as content:
@@ -98,7 +98,7 @@ def test_a_file_takes_no_more_of_the_disk_than_where_it_was_made(tmp_path: Path)
 @pytest.mark.parametrize(
     ("damage", "problem"), [("missing", "its bytes are missing"), ("cut", "3 of its 7 bytes are there")]
 )
-async def test_missing_and_damaged_bytes_are_a_clear_error_and_are_reported(
+async def test_missing_or_damaged_bytes_are_an_error_and_reported(
     store: LocalStore, damage: str, problem: str
 ) -> None:
     record = await keep(store, b"content", "a.txt")
@@ -115,7 +115,7 @@ async def test_missing_and_damaged_bytes_are_a_clear_error_and_are_reported(
     assert store.missing() == []
 
 
-async def test_a_store_that_cannot_be_used_is_an_error_that_can_be_retried(tmp_path: Path) -> None:
+async def test_unusable_store_is_a_retryable_error(tmp_path: Path) -> None:
     (tmp_path / "store").write_text("a file")
     store = LocalStore(tmp_path / "store")
 
@@ -164,7 +164,7 @@ async def test_a_sweep_removes_what_was_left_behind_and_nothing_else(store: Loca
     assert [blob.key for blob in store.orphans()] == ["users/alice/objects/of-a-lost-record"]
 
 
-async def test_a_sweep_finishes_a_removal_unless_the_content_was_put_again(store: LocalStore) -> None:
+async def test_sweep_finishes_a_removal_unless_content_was_put_again(store: LocalStore) -> None:
     await keep(store, b"content", "a.txt")
     stays = await keep(store, b"stays", "b.txt")
     records = store.root / "users/alice/records/all/files"
@@ -183,7 +183,7 @@ async def test_a_sweep_finishes_a_removal_unless_the_content_was_put_again(store
     assert store.orphans() == []
 
 
-async def test_a_record_that_cannot_be_read_costs_no_other_file_and_no_byte(store: LocalStore) -> None:
+async def test_unreadable_record_costs_no_other_file_and_no_byte(store: LocalStore) -> None:
     await keep(store, b"content", "a.txt")
     other = await keep(store, b"content", "b.txt")
     torn = store.root / "users/alice/records/all/files/a.txt"
@@ -205,7 +205,7 @@ async def test_a_record_that_cannot_be_read_costs_no_other_file_and_no_byte(stor
     assert await content_of(store, back) == b"content"
 
 
-async def test_examine_names_torn_records_and_unknown_bytes_and_changes_nothing(store: LocalStore) -> None:
+async def test_examine_names_torn_records_and_orphan_bytes_only(store: LocalStore) -> None:
     nothing = examine(store.root)
     await keep(store, b"content", "a.txt")
     sound = examine(store.root)
@@ -270,7 +270,7 @@ async def test_what_ended_takes_its_bytes_along(tmp_path: Path) -> None:
     assert await content_of(store, stays) == b"stays"
 
 
-def test_processes_that_put_and_remove_at_once_end_with_every_file_whole(store: LocalStore) -> None:
+def test_concurrent_puts_and_removals_leave_every_file_whole(store: LocalStore) -> None:
     answers = run(
         """
 import asyncio, os, sys
@@ -307,7 +307,7 @@ asyncio.run(look())
     assert answers.split() == ["good"] * 4
 
 
-async def test_writers_killed_at_any_moment_leave_every_acknowledged_file_whole(store: LocalStore) -> None:
+async def test_killed_writers_leave_every_acknowledged_file_whole(store: LocalStore) -> None:
     # One process forks the writers, since starting Python hundreds of times would take most of the time.
     output = run(
         """
@@ -345,9 +345,9 @@ for life in range(200):
         timeout=100,
     )
 
-    said = [line.split() for line in output.splitlines()]
-    removed = {name for act, name, _ in said if act == "away"}
-    promised = {name: digest for act, name, digest in said if act == "put" and name not in removed}
+    lines = [line.split() for line in output.splitlines()]
+    removed = {name for act, name, _ in lines if act == "away"}
+    promised = {name: digest for act, name, digest in lines if act == "put" and name not in removed}
     stored = {str(record.name): record for record in await store.list(scope=ALICE)}
     assert len(promised) > 100
     assert {name: stored[name].sha256 for name in promised} == promised

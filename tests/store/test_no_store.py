@@ -1,4 +1,4 @@
-"""Stores that are none, stores that an application brings along, and the failures that must be clear."""
+"""Servers without a store, stores of an application, and clear errors for both."""
 
 import asyncio
 import base64
@@ -31,8 +31,8 @@ class Keeper:
     def __init__(self) -> None:
         self.held: dict[str, tuple[bytes, dict[str, Any]]] = {}
 
-    async def put_artifact(self, content: bytes, *, artifact_id: str, **said: Any) -> None:
-        self.held[artifact_id] = (content, said)
+    async def put_artifact(self, content: bytes, *, artifact_id: str, **fields: Any) -> None:
+        self.held[artifact_id] = (content, fields)
 
     async def get_artifact(self, artifact_id: str) -> bytes | None:
         return self.held[artifact_id][0] if artifact_id in self.held else None
@@ -109,7 +109,7 @@ def test_methods_that_cannot_be_awaited_are_none() -> None:
     assert discover(type("Plain", (), plain)()) is None
 
 
-async def test_an_adapted_store_keeps_every_promise_but_holds_no_bytes_itself() -> None:
+async def test_adapted_store_passes_the_suite_and_holds_no_bytes() -> None:
     clock, keeper = Clock(), Keeper()
     store = discover(
         keeper, rules=RetentionRules(observations=Budgets(max_artifacts_per_session=2)), clock=clock
@@ -121,15 +121,19 @@ async def test_an_adapted_store_keeps_every_promise_but_holds_no_bytes_itself() 
     assert await content_of(store, file) == b"file"
     assert [await store.stat(record.id, scope=NOBODY) is None for record in seen] == [True, False, False]
     assert sorted(content for content, _ in keeper.held.values()) == [b"2", b"3", b"file"]
-    said = next(said for content, said in keeper.held.values() if content == b"file")
-    assert (said["filename"], said["mime_type"], said["scope"]["user_id"]) == ("a.txt", "text/plain", "alice")
+    options = next(fields for content, fields in keeper.held.values() if content == b"file")
+    assert (options["filename"], options["mime_type"], options["scope"]["user_id"]) == (
+        "a.txt",
+        "text/plain",
+        "alice",
+    )
     await keep(store, b"file", "a.txt", BOB)
     assert len(keeper.held) == 4
 
 
 async def test_a_keeper_that_fails_leaves_nothing_half_done(caplog: pytest.LogCaptureFixture) -> None:
     class Failing(Keeper):
-        async def put_artifact(self, content: bytes, *, artifact_id: str, **said: Any) -> None:
+        async def put_artifact(self, content: bytes, *, artifact_id: str, **fields: Any) -> None:
             raise ConnectionError("no route to postgres://app:hunter2@db")
 
     store = discover(Failing())
@@ -149,10 +153,10 @@ async def test_a_keeper_that_fails_leaves_nothing_half_done(caplog: pytest.LogCa
 
 async def test_a_keeper_that_does_not_answer_holds_up_nobody_for_ever() -> None:
     class Silent(Keeper):
-        async def put_artifact(self, content: bytes, *, artifact_id: str, **said: Any) -> None:
+        async def put_artifact(self, content: bytes, *, artifact_id: str, **fields: Any) -> None:
             if content == b"stuck":
                 await asyncio.Event().wait()
-            await super().put_artifact(content, artifact_id=artifact_id, **said)
+            await super().put_artifact(content, artifact_id=artifact_id, **fields)
 
     store = discover(Silent(), answer_s=0.05)
     assert store is not None
@@ -161,8 +165,8 @@ async def test_a_keeper_that_does_not_answer_holds_up_nobody_for_ever() -> None:
         await keep(store, b"stuck", "a.txt")
 
     assert raised.value.code is Code.E_STORE
-    kept = await keep(store, b"other", "b.txt")
-    assert await content_of(store, kept) == b"other"
+    record = await keep(store, b"other", "b.txt")
+    assert await content_of(store, record) == b"other"
 
 
 async def test_what_a_keeper_returns_in_place_of_bytes_is_named() -> None:
@@ -200,9 +204,9 @@ async def test_missing_store(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("no folder")
     gone = Library(store=LocalStore(tmp_path / "file"), sessions=Sessions(tmp_path)).of("alice")
 
-    kept, lost = await processed(good, payload), await processed(gone, payload)
+    stored, lost = await processed(good, payload), await processed(gone, payload)
 
-    assert [file.name for file in kept.files] == ["a.txt"]
+    assert [file.name for file in stored.files] == ["a.txt"]
     assert [(refusal.name, refusal.error.code) for refusal in lost.errors] == [("a.txt", Code.E_STORE)]
     assert lost.value["results"] == 1
 

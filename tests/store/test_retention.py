@@ -1,4 +1,4 @@
-"""Which observations go: a pure decision, by values."""
+"""Eviction of observations, as a pure decision."""
 
 from contextlib import nullcontext, suppress
 
@@ -29,7 +29,7 @@ budgets = st.builds(
 
 
 @given(size=sizes, trace=st.sampled_from([None, "t"]), held=helds, limits=budgets)
-def test_what_stays_is_within_every_budget_and_nobody_goes_in_vain(
+def test_eviction_meets_every_budget_and_removes_nothing_in_vain(
     size: int, trace: str | None, held: list[KeptObservation], limits: Budgets
 ) -> None:
     largest = min(limits.max_artifact_bytes, limits.max_session_bytes)

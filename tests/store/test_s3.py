@@ -1,4 +1,4 @@
-"""What is special about a store in S3: its keys, hosts that share it, damage, and what is left behind."""
+"""Properties of a store in S3: its keys, concurrent hosts, damage and leftovers."""
 
 import asyncio
 import os
@@ -27,7 +27,7 @@ def keys_in(address: BucketAddress) -> list[str]:
     return [item.key.removeprefix(address.prefix) for item in Bucket(address).list(address.prefix)]
 
 
-async def test_the_key_of_a_file_begins_with_user_artifacts_and_day_and_ends_with_its_name(
+async def test_key_of_a_file_has_user_artifacts_day_and_name(
     s3: BucketAddress,
 ) -> None:
     """Source: S1-10, S1-73 and S1-74."""
@@ -78,7 +78,7 @@ async def test_what_one_host_changes_another_sees_at_once(s3: BucketAddress) -> 
     assert await here.find("a.txt", scope=ALICE) is None
 
 
-async def test_hosts_that_put_the_same_name_at_once_get_names_of_their_own(s3: BucketAddress) -> None:
+async def test_concurrent_hosts_get_different_names_for_one_name(s3: BucketAddress) -> None:
     hosts = [S3Store(s3) for _ in range(6)]
 
     records = await asyncio.gather(
@@ -148,13 +148,13 @@ async def test_hosts_that_delete_one_file_at_once_delete_no_later_one(s3: Bucket
         new = await asyncio.gather(
             *(delete_and_put(h, b"new %d %d" % (number, n)) for n, h in enumerate(hosts))
         )
-        (kept,) = [each for each in new if each is not None]
-        assert await read(hosts[1], kept) == await read(hosts[2], kept)
-        assert [each.id for each in await hosts[3].list(scope=ALICE)] == [kept.id]
-        await hosts[0].delete(kept.id, scope=ALICE)
+        (survivor,) = [each for each in new if each is not None]
+        assert await read(hosts[1], survivor) == await read(hosts[2], survivor)
+        assert [each.id for each in await hosts[3].list(scope=ALICE)] == [survivor.id]
+        await hosts[0].delete(survivor.id, scope=ALICE)
 
 
-async def test_put_and_delete_of_one_content_at_once_leave_no_record_without_bytes(s3: BucketAddress) -> None:
+async def test_put_and_delete_at_once_leave_no_record_without_bytes(s3: BucketAddress) -> None:
     hosts = [S3Store(s3) for _ in range(4)]
 
     async def work(host: S3Store, number: int) -> None:
@@ -178,10 +178,10 @@ async def test_more_than_one_page_is_listed(rgw: BucketAddress) -> None:
     bucket = Bucket(rgw)
     for number in range(5):
         bucket.put(f"{rgw.prefix}pages/{number}", b"x")
-    asked: list[object] = []
+    requests: list[object] = []
 
     def two_a_page(params: dict[str, object], **_: object) -> dict[str, object]:
-        asked.append(params)
+        requests.append(params)
         return {**params, "MaxKeys": 2}
 
     with watching("provide-client-params.s3.ListObjectsV2", two_a_page):
@@ -190,7 +190,7 @@ async def test_more_than_one_page_is_listed(rgw: BucketAddress) -> None:
     keys = [item.key for item in paging.list(f"{rgw.prefix}pages/")]
 
     assert keys == [f"{rgw.prefix}pages/{number}" for number in range(5)]
-    assert len(asked) == 3
+    assert len(requests) == 3
 
 
 async def test_bytes_that_changed_in_the_bucket_never_look_complete(s3: BucketAddress) -> None:
@@ -215,7 +215,7 @@ async def _read_into(got: bytearray, store: S3Store, record: Record) -> None:
             got += chunk
 
 
-async def test_bytes_that_went_missing_are_said_to_be_and_putting_them_again_mends_it(
+async def test_missing_bytes_are_reported_and_repaired_by_a_new_put(
     s3: BucketAddress,
 ) -> None:
     store = S3Store(s3)
@@ -242,9 +242,9 @@ async def test_deleting_leaves_no_object_behind(s3: BucketAddress) -> None:
     assert [key for key in keys_in(s3) if "alice" in key] == []
 
 
-async def test_a_delete_that_was_cut_short_is_a_delete_and_a_sweep_finishes_it(s3: BucketAddress) -> None:
+async def test_interrupted_delete_is_final_and_a_sweep_finishes_it(s3: BucketAddress) -> None:
     store = S3Store(s3, stale_after=timedelta(seconds=-1))
-    kept = await store.put_bytes(b"kept", Put(name="kept.txt"), scope=ALICE)
+    file = await store.put_bytes(b"kept", Put(name="kept.txt"), scope=ALICE)
     record = await store.put_bytes(b"x", Put(name="a.txt"), scope=ALICE)
     found = Bucket(s3).get(record_key(s3, "a.txt"))
     assert found is not None
@@ -259,10 +259,10 @@ async def test_a_delete_that_was_cut_short_is_a_delete_and_a_sweep_finishes_it(s
     assert list(young) == []
     assert [(one.reason, one.size) for one in removed] == [(Reason.LEFT_BEHIND, 1)]
     assert [key for key in keys_in(s3) if "a.txt" in key] == []
-    assert await read(store, kept) == b"kept"
+    assert await read(store, file) == b"kept"
 
 
-async def test_a_lost_record_costs_no_byte_and_the_record_put_back_is_all_it_takes(s3: BucketAddress) -> None:
+async def test_lost_record_costs_no_byte_and_restores_its_file(s3: BucketAddress) -> None:
     store = S3Store(s3, stale_after=timedelta(seconds=-1))
     record = await store.put_bytes(b"x", Put(name="a.txt"), scope=ALICE)
     lost = Bucket(s3).get(record_key(s3, "a.txt"))
@@ -275,18 +275,18 @@ async def test_a_lost_record_costs_no_byte_and_the_record_put_back_is_all_it_tak
     assert await read(store, record) == b"x"
 
 
-async def test_a_damaged_record_keeps_nobody_from_the_other_files_and_costs_no_byte(
+async def test_damaged_record_costs_no_other_file_and_no_byte(
     s3: BucketAddress,
 ) -> None:
     store = S3Store(s3, stale_after=timedelta(seconds=-1))
     record = await store.put_bytes(b"x", Put(name="a.txt"), scope=ALICE)
-    kept = await store.put_bytes(b"kept", Put(name="kept.txt"), scope=ALICE)
+    file = await store.put_bytes(b"kept", Put(name="kept.txt"), scope=ALICE)
     whole = Bucket(s3).get(record_key(s3, "a.txt"))
     assert whole is not None
     Bucket(s3).put(record_key(s3, "a.txt"), whole[0][:-9])
 
     assert [each.name for each in await store.list(scope=ALICE)] == ["kept.txt"]
-    assert await read(store, kept) == b"kept"
+    assert await read(store, file) == b"kept"
     assert list(await store.sweep()) == []
     assert [found.problem for found in (await store.verify()).damaged] == ["its record is damaged"]
     Bucket(s3).put(record_key(s3, "a.txt"), whole[0])
@@ -307,7 +307,7 @@ async def test_parts_of_an_upload_that_nobody_finished_are_swept(s3: BucketAddre
     assert not list(bucket.uploads(s3.prefix))
 
 
-async def test_hosts_whose_clocks_differ_agree_on_the_time_of_the_server(rgw: BucketAddress) -> None:
+async def test_hosts_with_different_clocks_use_the_server_time(rgw: BucketAddress) -> None:
     with ThreadingHTTPServer(("127.0.0.1", 0), _Ahead) as server:
         threading.Thread(target=server.serve_forever).start()
         ahead = Bucket(replace(rgw, endpoint=f"http://127.0.0.1:{server.server_port}"))
@@ -348,7 +348,7 @@ async def test_scopes_of_tenants_and_of_nobody_are_apart(s3: BucketAddress, cloc
     assert await store.find("a.txt", scope=BOB) is None
 
 
-async def test_a_file_that_changes_while_it_is_stored_is_refused_and_leaves_nothing(
+async def test_file_changed_during_a_put_is_refused_and_leaves_nothing(
     rgw: BucketAddress, tmp_path: Path, clock: Clock
 ) -> None:
     path = tmp_path / "growing"

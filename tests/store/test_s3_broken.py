@@ -59,7 +59,7 @@ async def test_a_download_goes_on_where_the_connection_was_cut(rgw: BucketAddres
         assert proxy.cuts > 5
 
 
-async def test_a_server_that_is_gone_is_an_error_that_says_so_and_names_nothing(rgw: BucketAddress) -> None:
+async def test_unreachable_server_is_an_error_without_addresses(rgw: BucketAddress) -> None:
     with CuttingProxy(rgw, cut_after=0) as proxy:
         with pytest.raises(CallError) as refused:
             await S3Store(proxy.address).put_bytes(b"x", Put(name="a.txt"), scope=ALICE)
@@ -67,9 +67,9 @@ async def test_a_server_that_is_gone_is_an_error_that_says_so_and_names_nothing(
 
     assert refused.value.code is Code.E_STORE
     assert refused.value.retryable
-    said = f"{refused.value.message} {refused.value.details}"
+    message = f"{refused.value.message} {refused.value.details}"
     for secret in (rgw.bucket, "127.0.0.1", "alice", key_of(rgw)):
-        assert secret not in said
+        assert secret not in message
 
 
 def test_an_upload_that_fails_leaves_no_part_behind(rgw: BucketAddress) -> None:
@@ -101,9 +101,9 @@ def test_an_upload_whose_last_answer_was_lost_is_complete(rgw: BucketAddress) ->
     )
     complete = bucket.complete
 
-    def lose_the_answer(*given: object) -> None:
-        complete(*given)  # type: ignore[arg-type]
-        complete(*given)  # type: ignore[arg-type]
+    def lose_the_answer(*arguments: object) -> None:
+        complete(*arguments)  # type: ignore[arg-type]
+        complete(*arguments)  # type: ignore[arg-type]
 
     bucket.complete = lose_the_answer  # type: ignore[assignment,method-assign]
 
@@ -116,12 +116,12 @@ async def test_a_caller_who_gives_up_ends_the_upload(rgw: BucketAddress, tmp_pat
     path = tmp_path / "large.bin"
     with path.open("wb") as file:
         file.truncate(400 * MIB)
-    begun = asyncio.Event()
+    started = asyncio.Event()
     loop = asyncio.get_running_loop()
-    with watching("before-call.s3.UploadPart", lambda **_: loop.call_soon_threadsafe(begun.set)):
+    with watching("before-call.s3.UploadPart", lambda **_: loop.call_soon_threadsafe(started.set)):
         store = S3Store(rgw)
     putting = asyncio.create_task(store.put_file(path, Put(name="large.bin"), scope=ALICE))
-    await begun.wait()
+    await started.wait()
 
     putting.cancel()
 
@@ -145,13 +145,13 @@ async def test_a_wrong_key_or_bucket_is_an_error_that_tells_no_secret(
         await S3Store(replace(rgw, **changed)).find("a", scope=ALICE)
 
     assert refused.value.code is Code.E_STORE
-    said = f"{refused.value.message} {refused.value.details} {caplog.text}"
-    assert ("SignatureDoesNotMatch" if wrong == "secret_key" else "NoSuchBucket") in said
+    message = f"{refused.value.message} {refused.value.details} {caplog.text}"
+    assert ("SignatureDoesNotMatch" if wrong == "secret_key" else "NoSuchBucket") in message
     for secret in (key_of(rgw), "wrong-secret", "no-such-bucket", "Signature="):
-        assert secret not in said
+        assert secret not in message
 
 
-async def test_a_large_file_sent_as_to_aws_has_a_checksum_of_each_part_and_arrives(
+async def test_large_file_for_aws_has_a_checksum_for_each_part(
     rgw: BucketAddress, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL_S3", str(rgw.endpoint))
@@ -171,7 +171,7 @@ async def test_a_large_file_sent_as_to_aws_has_a_checksum_of_each_part_and_arriv
     assert await read(S3Store(rgw), record) == source.read_bytes()
 
 
-def test_a_body_that_a_checksum_follows_is_framed_as_a_file_would_be() -> None:
+def test_body_with_trailing_checksum_is_framed_like_a_file() -> None:
     content = os.urandom(3 * MIB + 7)
     wrap = partial(AwsChunkedWrapper, checksum_cls=Crc32Checksum)
 

@@ -41,9 +41,7 @@ def test_a_bucket_that_answers_is_well(rgw: BucketAddress, tmp_path: Path) -> No
     assert line.detail == f"s3://{rgw.bucket}/some/where: answers"
 
 
-def test_a_bucket_that_is_not_there_is_missing_and_comes_with_its_cure(
-    rgw: BucketAddress, tmp_path: Path
-) -> None:
+def test_absent_bucket_is_reported_missing_with_its_cure(rgw: BucketAddress, tmp_path: Path) -> None:
     line = line_for(settings_for(rgw, tmp_path, store="s3://no-such-bucket-here"))
 
     assert line is not None

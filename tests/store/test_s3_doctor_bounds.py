@@ -1,4 +1,4 @@
-"""How far `runner doctor` lists a bucket, and what it says where it stopped: a real S3."""
+"""Limits of a bucket listing by `runner doctor`, and its report, with a real S3 server."""
 
 from collections.abc import Iterator
 from datetime import timedelta

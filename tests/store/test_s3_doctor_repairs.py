@@ -52,7 +52,7 @@ def run(rgw: BucketAddress, tmp_path: Path) -> Run:
     return ran
 
 
-def test_doctor_names_lost_records_and_records_put_back_give_users_all_their_files(
+def test_doctor_counts_lost_records_and_restored_ones_work(
     rgw: BucketAddress, run: Run, tmp_path: Path
 ) -> None:
     names = {user: [f"{user}.csv", f"{user} 2.csv"] for user in ("ann", "bob")}

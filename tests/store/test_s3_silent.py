@@ -1,4 +1,4 @@
-"""Servers that say nothing: whoever waits for one waits for seconds, and holds up nobody."""
+"""Servers that never answer: a caller waits for seconds only, and blocks nobody else."""
 
 import asyncio
 import contextlib
@@ -71,7 +71,7 @@ async def test_whatever_people_wait_for_ends_within_seconds(rgw: BucketAddress, 
     record = await S3Store(rgw).put_bytes(b"x" * 1000, Put(name="a.txt"), scope=ALICE)
     with Deaf(rgw, b"HTTP/1.1") as silent:
         store = SpoolingStore(S3Store(silent.address), Spool(tmp_path / "spool"))
-        begun = time.monotonic()
+        start = time.monotonic()
 
         ended = await asyncio.gather(
             store.list(scope=ALICE),
@@ -82,7 +82,7 @@ async def test_whatever_people_wait_for_ends_within_seconds(rgw: BucketAddress, 
             read(store, record),
             return_exceptions=True,
         )
-        waited_s = time.monotonic() - begun
+        waited_s = time.monotonic() - start
 
     assert all(isinstance(error, CallError) and error.code is Code.E_STORE for error in ended), ended
     assert all("try again later" in str(error) for error in ended)
@@ -90,18 +90,18 @@ async def test_whatever_people_wait_for_ends_within_seconds(rgw: BucketAddress, 
     assert await read(S3Store(rgw), record) == b"x" * 1000
 
 
-async def test_ten_files_for_a_silent_server_wait_in_the_spool_after_one_wait(
+async def test_files_for_a_silent_server_are_spooled_after_one_wait(
     rgw: BucketAddress, tmp_path: Path
 ) -> None:
     with Deaf(rgw, b"HTTP/1.1") as silent:
         store = SpoolingStore(S3Store(silent.address), Spool(tmp_path / "spool"))
-        begun = time.monotonic()
+        start = time.monotonic()
 
         records = [
             await store.put_bytes(b"%d" % number, Put(name=f"{number}.txt"), scope=ALICE)
             for number in range(10)
         ]
-        waited_s = time.monotonic() - begun
+        waited_s = time.monotonic() - start
 
     assert all(record.pending for record in records)
     assert waited_s < 2 * SOON_S, f"{waited_s:.1f} s"

@@ -1,4 +1,4 @@
-"""What a user's files take up in S3, without asking for all of them each time; files that are read once."""
+"""Usage of a user in S3 without a full listing for each put; large files read only once."""
 
 import os
 import time
@@ -29,20 +29,18 @@ def counting_listings(
     address: BucketAddress, prefix: str, rules: RetentionRules
 ) -> tuple[S3Store, list[str]]:
     """Return a store, and where each of its listings of something that begins with `prefix` is noted."""
-    asked: list[str] = []
+    requests: list[str] = []
 
     def note(params: dict[str, str], **_: object) -> None:
         if params["Prefix"].startswith(prefix):
-            asked.append(params["Prefix"])
+            requests.append(params["Prefix"])
 
     with watching("provide-client-params.s3.ListObjectsV2", note):
-        return S3Store(address, rules=rules), asked
+        return S3Store(address, rules=rules), requests
 
 
 @pytest.mark.parametrize("size", [100, LARGE], ids=["small", "in parts"])
-async def test_equal_content_counts_once_whatever_its_names_and_sessions(
-    rgw: BucketAddress, size: int
-) -> None:
+async def test_equal_content_counts_once_across_names_and_sessions(rgw: BucketAddress, size: int) -> None:
     rules = RetentionRules(files=Quota(max_user_bytes=size + 50))
     content = os.urandom(size)
     await S3Store(rgw, rules=rules).put_bytes(content, Put(name="a.bin"), scope=ALICE)
@@ -58,7 +56,7 @@ async def test_equal_content_counts_once_whatever_its_names_and_sessions(
     assert refused.value.details["used_bytes"] == size + 50
 
 
-async def test_what_a_host_puts_is_counted_without_listing_everything_again(rgw: BucketAddress) -> None:
+async def test_own_puts_are_counted_without_another_listing(rgw: BucketAddress) -> None:
     rules = RetentionRules(files=Quota(max_user_bytes=10))
     store, listings = counting_listings(rgw, f"{rgw.prefix}alice/records/", rules)
 
@@ -109,7 +107,7 @@ async def test_what_another_host_put_is_counted_half_a_minute_later(
     assert refused.value.details["used_bytes"] == 12
 
 
-async def test_a_large_file_of_a_new_length_is_sent_before_it_is_digested(
+async def test_large_file_of_a_new_length_is_sent_before_its_digest(
     rgw: BucketAddress, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "large.bin"
@@ -132,7 +130,7 @@ async def test_a_large_file_of_a_new_length_is_sent_before_it_is_digested(
         await store.put_file(path, Put(name="a.bin"), scope=ALICE)
 
 
-async def test_a_large_file_that_another_host_put_just_now_is_the_same_artifact(
+async def test_large_file_just_put_by_another_host_is_one_artifact(
     rgw: BucketAddress, tmp_path: Path
 ) -> None:
     path = tmp_path / "large.bin"
@@ -148,9 +146,7 @@ async def test_a_large_file_that_another_host_put_just_now_is_the_same_artifact(
     assert sorted(bytes_in(rgw)) == [1, LARGE]
 
 
-async def test_a_large_file_that_another_host_put_just_now_needs_no_room(
-    rgw: BucketAddress, tmp_path: Path
-) -> None:
+async def test_large_file_just_put_by_another_host_needs_no_room(rgw: BucketAddress, tmp_path: Path) -> None:
     path = tmp_path / "large.bin"
     path.write_bytes(os.urandom(LARGE))
     rules = RetentionRules(files=Quota(max_user_bytes=LARGE + 10))
@@ -162,9 +158,7 @@ async def test_a_large_file_that_another_host_put_just_now_needs_no_room(
     assert (await there.put_file(path, Put(name="b.bin"), scope=ALICE)).name == "b.bin"
 
 
-async def test_a_large_file_that_changes_while_it_is_sent_is_refused_and_leaves_nothing(
-    rgw: BucketAddress, tmp_path: Path
-) -> None:
+async def test_large_file_changed_while_sent_leaves_nothing(rgw: BucketAddress, tmp_path: Path) -> None:
     path = tmp_path / "large.bin"
     path.write_bytes(bytes(3 * PART_BYTES))
 
@@ -183,9 +177,7 @@ async def test_a_large_file_that_changes_while_it_is_sent_is_refused_and_leaves_
     assert await store.find("a.bin", scope=ALICE) is None
 
 
-async def test_the_parts_of_a_large_file_are_put_together_in_their_order(
-    rgw: BucketAddress, tmp_path: Path
-) -> None:
+async def test_parts_of_a_large_file_are_joined_in_order(rgw: BucketAddress, tmp_path: Path) -> None:
     path = tmp_path / "large.bin"
     path.write_bytes(b"".join(bytes([number]) * PART_BYTES for number in range(9)) + b"end")
 

@@ -1,4 +1,4 @@
-"""What a store cannot take is kept on this machine and sent later: nothing is lost, nothing is sent twice."""
+"""The spool: files that a store cannot accept wait on this machine, and are sent later exactly once."""
 
 import asyncio
 import json
@@ -61,7 +61,7 @@ class Stuck(MemoryStore):
 
 
 def files_in(spool: Spool) -> int:
-    """How many files the spool has: a record and the bytes of each, and notes."""
+    """Count the files on disk in the spool: records, bytes and notes."""
     return sum(1 for path in spool.folder.rglob("*") if path.is_file())
 
 
@@ -93,9 +93,7 @@ async def test_a_file_that_has_to_wait_is_found_listed_by_id_and_read(
     assert (tmp_path / "copy").read_bytes() == b"0123456789"
 
 
-async def test_what_waits_and_every_put_that_the_store_did_not_take_is_counted_until_it_is_back(
-    rgw: BucketAddress, spool: Spool
-) -> None:
+async def test_pending_files_and_failed_puts_are_counted(rgw: BucketAddress, spool: Spool) -> None:
     with CuttingProxy(rgw, cut_after=0) as proxy:
         away = SpoolingStore(S3Store(proxy.address), spool)
         await away.put_bytes(b"0123456789", Put(name="a.txt"), scope=ALICE)
@@ -148,7 +146,7 @@ async def test_a_list_that_would_lack_files_is_an_error(gone: BucketAddress, spo
     assert refused.value.code is Code.E_STORE
 
 
-async def test_what_waited_is_sent_when_the_server_is_back_and_by_another_process_too(
+async def test_pending_files_are_sent_later_by_any_process(
     rgw: BucketAddress, gone: BucketAddress, spool: Spool
 ) -> None:
     content = os.urandom(9 * 1024 * 1024)
@@ -161,13 +159,13 @@ async def test_what_waited_is_sent_when_the_server_is_back_and_by_another_proces
     record = await after_restart.find("a.bin", scope=ALICE)
     assert record is not None
     assert not record.pending
-    assert (record.id, record.said) == (pending.id, pending.said)
+    assert (record.id, record.metadata) == (pending.id, pending.metadata)
     assert await read(after_restart, record) == content
     assert await read(after_restart, pending) == content
     assert files_in(spool) == 0
 
 
-async def test_a_name_that_was_given_away_meanwhile_gets_a_number_and_the_id_stays(
+async def test_pending_file_with_a_taken_name_gets_a_number(
     rgw: BucketAddress, gone: BucketAddress, spool: Spool
 ) -> None:
     pending = await SpoolingStore(S3Store(gone), spool).put_bytes(b"mine", Put(name="a.txt"), scope=ALICE)
@@ -182,7 +180,7 @@ async def test_a_name_that_was_given_away_meanwhile_gets_a_number_and_the_id_sta
     assert await read(store, record) == b"mine"
 
 
-async def test_where_the_setting_says_fail_the_caller_gets_an_error_and_the_file_is_sent_all_the_same(
+async def test_setting_fail_gives_an_error_and_still_sends_the_file(
     rgw: BucketAddress, gone: BucketAddress, spool: Spool
 ) -> None:
     with pytest.raises(CallError, match="kept on this machine") as refused:
@@ -196,15 +194,13 @@ async def test_where_the_setting_says_fail_the_caller_gets_an_error_and_the_file
 
 
 async def waiting(spool: Spool, *, files: int) -> None:
-    """Have files that wait, of two users."""
+    """Put files of two users into the spool."""
     store = SpoolingStore(NoServer(), spool)
     for number in range(files):
         await store.put_bytes(b"x%d" % number, Put(name=f"{number}.txt"), scope=(ALICE, BOB)[number % 2])
 
 
-async def test_once_the_store_takes_a_file_all_others_follow_that_were_to_wait_longer(
-    spool: Spool, clock: Clock
-) -> None:
+async def test_first_accepted_file_ends_the_back_off_of_all_others(spool: Spool, clock: Clock) -> None:
     remote = Away()
     remote.away = True
     store = SpoolingStore(remote, spool, now=clock)
@@ -222,13 +218,13 @@ async def test_once_the_store_takes_a_file_all_others_follow_that_were_to_wait_l
     assert spool.all() == []
 
 
-async def test_files_of_one_user_that_want_one_name_get_it_in_their_order(spool: Spool) -> None:
+async def test_pending_files_of_one_name_are_named_in_order(spool: Spool) -> None:
     await waiting(spool, files=1)
     names = ("b.txt", "a.txt")
     for number, name in enumerate(names * 6):
         about = Put(name=name, namespace=f"n{number}")
         await SpoolingStore(NoServer(), spool).put_bytes(b"%d" % number, about, scope=ALICE)
-    wanted = {kept.record.id: kept.record.name for kept in spool.all()}
+    wanted = {entry.record.id: entry.record.name for entry in spool.all()}
     there = MemoryStore()
 
     assert await SpoolingStore(there, spool).send() == 13
@@ -236,7 +232,7 @@ async def test_files_of_one_user_that_want_one_name_get_it_in_their_order(spool:
     assert {record.id: record.name for record in await there.list(scope=ALICE)} == wanted
 
 
-async def test_a_server_that_ends_sends_all_that_waits_and_says_how_many_still_do(spool: Spool) -> None:
+async def test_stopping_server_sends_and_counts_pending_files(spool: Spool) -> None:
     await waiting(spool, files=5)
     before = spool.all()
 
@@ -289,7 +285,7 @@ async def test_what_ends_while_it_waits_is_swept_and_said(
 
 
 @pytest.mark.parametrize("damage", ["torn", "lost"])
-async def test_a_file_whose_record_is_lost_or_damaged_is_kept_and_named(
+async def test_file_with_lost_or_damaged_record_is_kept_and_named(
     rgw: BucketAddress, gone: BucketAddress, spool: Spool, damage: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     await SpoolingStore(S3Store(gone), spool).put_bytes(b"x", Put(name="a.txt"), scope=ALICE)
@@ -302,7 +298,7 @@ async def test_a_file_whose_record_is_lost_or_damaged_is_kept_and_named(
     assert list(await back.sweep()) == []
     assert await back.send() == 0
     assert Spool(spool.folder).unsure() == [f"users/alice/objects/{content.name}"]
-    assert "waiting files without a readable record" in caplog.messages
+    assert "spool records unreadable" in caplog.messages
     # Put back, it is all that the file needs.
     record.write_bytes(whole)
     assert await SpoolingStore(S3Store(rgw), spool).send() == 1
@@ -334,7 +330,7 @@ async def test_what_an_earlier_version_left_in_the_spool_is_taken_over(spool: Sp
 
     found = await there.find("a.csv", scope=ALICE)
     assert taken == (deleted == "null")
-    assert (found is not None and found.said.facts == {"rows": 1}) == (deleted == "null")
+    assert (found is not None and found.metadata.facts == {"rows": 1}) == (deleted == "null")
     assert [path.name for path in spool.folder.rglob("*") if path.is_file()] == ["lost.bytes"]
     assert spool.unsure() == ["lost.bytes"]
 
@@ -361,9 +357,7 @@ async def test_a_spool_that_cannot_be_written_is_an_error_too(gone: BucketAddres
     assert "kept" not in refused.value.details
 
 
-async def test_after_a_failure_it_waits_longer_each_time_and_then_tries_again(
-    spool: Spool, clock: Clock
-) -> None:
+async def test_failed_sends_are_retried_with_growing_back_off(spool: Spool, clock: Clock) -> None:
     remote = Away()
     remote.away = True
     store = SpoolingStore(remote, spool, now=clock)
@@ -414,7 +408,7 @@ async def test_the_task_of_a_server_sends_what_an_earlier_run_left(
     assert await store.find("a.txt", scope=ALICE) is not None
 
 
-def test_what_was_acknowledged_survives_a_kill_and_nothing_is_half_there(spool: Spool) -> None:
+def test_acknowledged_files_survive_a_kill_whole(spool: Spool) -> None:
     code = (
         "import asyncio, sys\n"
         "from pathlib import Path\n"
@@ -439,9 +433,9 @@ def test_what_was_acknowledged_survives_a_kill_and_nothing_is_half_there(spool: 
             writer.kill()
             acknowledged.update(writer.stdout.read().split())
 
-    kept = {each.record.said.name: each for each in spool.all()}
-    assert acknowledged <= set(kept)
-    for name, each in kept.items():
+    records = {each.record.metadata.name: each for each in spool.all()}
+    assert acknowledged <= set(records)
+    for name, each in records.items():
         assert (spool.folder / each.blob).read_bytes() == str(name).encode() * 5000
 
 
@@ -462,7 +456,7 @@ async def test_touching_what_waits_moves_its_end(gone: BucketAddress, spool: Spo
     assert await store.touch(record.id, scope=ALICE, expires_at=ends)
 
     found = await store.find("a.txt", scope=ALICE)
-    assert found == replace(record, expires_at=ends, said=replace(record.said, expires_at=ends))
+    assert found == replace(record, expires_at=ends, metadata=replace(record.metadata, expires_at=ends))
 
 
 class Away(MemoryStore):
@@ -525,7 +519,7 @@ async def twice(spool: Spool) -> tuple[Away, SpoolingStore]:
     return remote, store
 
 
-async def test_a_file_that_is_stored_and_waits_is_listed_once_and_deleted_in_both(spool: Spool) -> None:
+async def test_stored_and_pending_file_is_listed_once_and_deleted(spool: Spool) -> None:
     remote, store = await twice(spool)
     (record,) = await store.list(scope=ALICE)
 
@@ -536,7 +530,7 @@ async def test_a_file_that_is_stored_and_waits_is_listed_once_and_deleted_in_bot
     assert files_in(spool) == 0
 
 
-async def test_a_file_that_got_another_name_in_the_store_is_one_file_too(spool: Spool) -> None:
+async def test_file_renamed_by_the_store_is_listed_once(spool: Spool) -> None:
     remote = Away()
     store = SpoolingStore(remote, spool)
     other = await store.put_bytes(b"other", Put(name="a.txt"), scope=ALICE)
@@ -553,7 +547,7 @@ async def test_a_file_that_got_another_name_in_the_store_is_one_file_too(spool: 
     assert files_in(spool) == 0
 
 
-async def test_what_the_store_could_not_delete_is_not_found_any_more_and_deleted_later(spool: Spool) -> None:
+async def test_failed_delete_hides_the_file_and_is_repeated_later(spool: Spool) -> None:
     remote, store = await twice(spool)
     (record,) = await store.list(scope=ALICE)
     remote.away = True
@@ -605,9 +599,7 @@ async def test_what_is_deleted_while_it_is_sent_does_not_come_back(spool: Spool,
     assert files_in(spool) == 0
 
 
-async def test_a_store_that_hangs_is_waited_for_no_longer_than_patience_says(
-    spool: Spool, tmp_path: Path
-) -> None:
+async def test_hanging_store_is_waited_for_within_patience(spool: Spool, tmp_path: Path) -> None:
     remote = Away()
     remote.hangs = True
     store = SpoolingStore(remote, spool, patience_s=0.05)

@@ -1,4 +1,4 @@
-"""What every store does: found by who may have it, whole, named, and let go by rule."""
+"""Rules of every store: access by scope, whole content, names, and removal."""
 
 import hashlib
 import os
@@ -66,7 +66,7 @@ async def test_a_file_is_found_with_all_that_was_said_of_it(store: ArtifactStore
         size=4,
         sha256=digest,
         scope=scope,
-        said=replace(about, name="data.csv"),
+        metadata=replace(about, name="data.csv"),
         created=clock.now,
         expires_at=clock.now + timedelta(hours=1),
     )
@@ -94,7 +94,7 @@ async def test_text_is_kept_as_utf8(store: ArtifactStore) -> None:
     assert await content_of(store, record) == "grün".encode()
 
 
-async def test_a_file_is_read_from_its_start_wherever_its_descriptor_stands(
+async def test_file_is_read_from_its_start_at_any_descriptor_offset(
     store: ArtifactStore, tmp_path: Path
 ) -> None:
     content = os.urandom(3_000_000)
@@ -265,7 +265,7 @@ async def test_a_session_gives_no_name_twice_to_what_it_sees(store: ArtifactStor
 # Observations.
 
 
-async def test_the_same_observation_is_one_entry_whose_lifetime_begins_anew(
+async def test_repeated_observation_is_one_entry_with_a_new_lifetime(
     store: ArtifactStore, clock: Clock
 ) -> None:
     first = await observe(store, b"x", name="a.png")
@@ -300,9 +300,7 @@ async def test_a_lifetime_of_zero_is_for_ever(make: Make, clock: Clock) -> None:
     assert await store.stat(record.id, scope=NOBODY) == record
 
 
-async def test_a_touched_observation_lives_anew_and_a_file_keeps_its_end(
-    store: ArtifactStore, clock: Clock
-) -> None:
+async def test_touch_renews_an_observation_and_not_a_file(store: ArtifactStore, clock: Clock) -> None:
     end = clock.now + timedelta(hours=2)
     seen, file = await observe(store, b"x", ALICE), await keep(store, b"y", "a.txt", expires_at=end)
     clock.advance(3000)
@@ -332,11 +330,11 @@ async def test_where_a_session_is_full_the_strategy_says_who_goes(
 
     await observe(store, b"4")
 
-    kept = [await content_of(store, record) for record in await store.list(scope=NOBODY)]
-    assert sorted(kept) == left
+    contents = [await content_of(store, record) for record in await store.list(scope=NOBODY)]
+    assert sorted(contents) == left
 
 
-async def test_where_nothing_may_go_the_new_one_is_refused_and_the_old_one_can_be_renewed(
+async def test_cleanup_none_refuses_new_and_renews_old_observations(
     make: Make,
 ) -> None:
     store = make(max_artifacts_per_session=1, cleanup=Cleanup.NONE)
@@ -375,8 +373,8 @@ async def test_a_full_trace_costs_only_its_own_entries(make: Make) -> None:
         await observe(store, b"%d" % number, one)
     await observe(store, b"x", two)
 
-    kept = [await content_of(store, record) for record in await store.list(scope=one)]
-    assert sorted(kept) == [b"2", b"x"]
+    contents = [await content_of(store, record) for record in await store.list(scope=one)]
+    assert sorted(contents) == [b"2", b"x"]
 
 
 async def test_a_full_session_costs_no_other_session_and_no_file(make: Make) -> None:
@@ -396,7 +394,7 @@ async def test_a_full_session_costs_no_other_session_and_no_file(make: Make) -> 
 # Files.
 
 
-async def test_files_are_refused_above_their_quota_and_never_removed_for_it(make: Make) -> None:
+async def test_files_above_quota_are_refused_and_none_is_removed(make: Make) -> None:
     store = make(files=Quota(max_file_bytes=10, max_user_bytes=15))
     first = await keep(store, b"a" * 10, "a.txt")
 
@@ -412,7 +410,7 @@ async def test_files_are_refused_above_their_quota_and_never_removed_for_it(make
     assert await store.list(scope=BOB) == []
 
 
-async def test_the_name_of_a_file_that_has_ended_is_free_and_its_space_too(make: Make, clock: Clock) -> None:
+async def test_name_and_space_of_an_expired_file_are_free(make: Make, clock: Clock) -> None:
     store = make(files=Quota(max_user_bytes=10))
     end = clock.now + timedelta(hours=1)
     await keep(store, b"a" * 10, "a.txt", expires_at=end)
@@ -429,13 +427,13 @@ async def test_what_was_once_put_for_good_stays_for_good(
     store: ArtifactStore, clock: Clock, first: str
 ) -> None:
     end = clock.now + timedelta(hours=1)
-    said: list[dict[str, Any]] = [{}, {"origin": Origin.DEFERRED, "expires_at": end, "reason": "draft"}]
-    for about in said if first == "upload" else reversed(said):
+    options: list[dict[str, Any]] = [{}, {"origin": Origin.DEFERRED, "expires_at": end, "reason": "draft"}]
+    for about in options if first == "upload" else reversed(options):
         record = await keep(store, b"x", "a.txt", **about)
     clock.advance(7200)
 
     assert await store.find("a.txt", scope=ALICE) == record
-    assert (record.said.origin, record.said.reason) == (Origin.UPLOADED, None)
+    assert (record.metadata.origin, record.metadata.reason) == (Origin.UPLOADED, None)
 
 
 async def test_deferred_again_a_file_stays_until_the_later_word(store: ArtifactStore, clock: Clock) -> None:
@@ -443,7 +441,7 @@ async def test_deferred_again_a_file_stays_until_the_later_word(store: ArtifactS
         end = clock.now + timedelta(hours=hours)
         record = await keep(store, b"x", "a.txt", origin=Origin.DEFERRED, expires_at=end, reason="draft")
 
-    assert record.expires_at == record.said.expires_at == clock.now + timedelta(hours=1)
+    assert record.expires_at == record.metadata.expires_at == clock.now + timedelta(hours=1)
 
 
 async def test_each_removal_is_logged_with_its_reason_and_no_name(
@@ -458,8 +456,10 @@ async def test_each_removal_is_logged_with_its_reason_and_no_name(
     clock.advance(4000)
     await store.sweep()
 
-    said = [vars(record)["reason"] for record in caplog.records if record.getMessage() == "artifact removed"]
-    assert said == ["trace budget", "session budget", "expired", "expired"]
+    reasons = [
+        vars(record)["reason"] for record in caplog.records if record.getMessage() == "artifact removed"
+    ]
+    assert reasons == ["trace budget", "session budget", "expired", "expired"]
     assert "secret-name" not in "".join(str(vars(record)) for record in caplog.records)
 
 
@@ -483,4 +483,4 @@ async def test_retention_is_a_class_of_its_own_even_for_the_same_bytes(
 
     assert file.id == seen.id
     assert await content_of(store, file) == b"x"
-    assert [record.said.retention for record in await store.list(scope=ALICE)] == [Retention.FILES]
+    assert [record.metadata.retention for record in await store.list(scope=ALICE)] == [Retention.FILES]

@@ -45,9 +45,9 @@ def tools(tmp_path: Path) -> Path:
 
 
 def environment(folder: Path, store: str, user: str, **more: str) -> dict[str, str]:
-    kept = {key: value for key, value in os.environ.items() if not key.startswith("RUNNER_")}
+    variables = {key: value for key, value in os.environ.items() if not key.startswith("RUNNER_")}
     own = {"RUNNER_STATE_DIR": str(folder / "state"), "RUNNER_STORE": store, "RUNNER_USER": user}
-    return {**kept, **own, **more, "PYTHONPATH": str(ROOT)}
+    return {**variables, **own, **more, "PYTHONPATH": str(ROOT)}
 
 
 def runner(
@@ -95,7 +95,7 @@ async def test_a_server_keeps_files_in_memory_and_nothing_on_disk(tools: Path, t
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("delivery", ["auto", "reference"])
-async def test_a_server_without_a_store_sends_files_in_the_message_and_keeps_none(
+async def test_server_without_store_sends_files_inline_and_keeps_none(
     delivery: str, tools: Path, tmp_path: Path
 ) -> None:
     with somebody() as user:
@@ -107,15 +107,13 @@ async def test_a_server_without_a_store_sends_files_in_the_message_and_keeps_non
 
 
 @pytest.mark.anyio
-async def test_a_file_too_large_for_any_message_is_told_as_lost_and_not_referred_to(
-    tools: Path, tmp_path: Path
-) -> None:
+async def test_file_too_large_for_a_message_is_lost_and_not_referenced(tools: Path, tmp_path: Path) -> None:
     """As base64 it takes more than the 900,000 bytes of a message, and less than the limit for one file."""
     with somebody() as user:
-        kept = await served(tmp_path, "memory:", user, size=700_000)
+        result = await served(tmp_path, "memory:", user, size=700_000)
         content, value, _ = await served(tmp_path, "none:", user, size=700_000)
 
-    assert kept[1]["artifacts"][0]["uri"].startswith("artifact://")
+    assert result[1]["artifacts"][0]["uri"].startswith("artifact://")
     (refused,) = value["meta_data"]["artifact_errors"]
     assert (refused["name"], refused["reason"]) == ("made.bin", "store_unavailable")
     assert "return a smaller file, or set store to memory:" in json.dumps(refused)
@@ -124,25 +122,21 @@ async def test_a_file_too_large_for_any_message_is_told_as_lost_and_not_referred
     assert "artifact://" not in json.dumps([value, [block.model_dump_json() for block in content]])
 
 
-def test_what_does_not_fit_in_the_message_of_a_server_without_a_store_is_refused(
-    tools: Path, tmp_path: Path
-) -> None:
+def test_oversized_file_is_refused_on_a_server_without_store(tools: Path, tmp_path: Path) -> None:
     size = 3 * 1024 * 1024
     with somebody() as user:
         words = ("call", "kept.py", "make", f"size:={size}", "--json")
-        kept = runner(tmp_path, "memory:", user, *words, RUNNER_BASE64_SIZE_LIMIT_MB="1")
+        result = runner(tmp_path, "memory:", user, *words, RUNNER_BASE64_SIZE_LIMIT_MB="1")
         lost = runner(tmp_path, "none:", user, *words, RUNNER_BASE64_SIZE_LIMIT_MB="1")
 
-    assert kept.returncode == 0, kept.stderr
-    assert "s3_ref" in json.loads(kept.stdout)["artifacts"][0]
+    assert result.returncode == 0, result.stderr
+    assert "s3_ref" in json.loads(result.stdout)["artifacts"][0]
     (refused,) = json.loads(lost.stdout)["meta_data"]["artifact_errors"]
     assert (refused["name"], refused["reason"]) == ("made.bin", "store_unavailable")
     assert lost.returncode != 0
 
 
-def test_a_file_put_for_a_call_is_there_in_memory_and_refused_without_a_store(
-    tools: Path, tmp_path: Path
-) -> None:
+def test_put_for_a_call_works_in_memory_and_fails_without_store(tools: Path, tmp_path: Path) -> None:
     (tmp_path / "in.txt").write_text("four")
     with somebody() as user:
         words = ("call", "kept.py", "read", "filename=@in.txt")

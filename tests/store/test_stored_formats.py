@@ -30,7 +30,7 @@ def record() -> Record:
         size=3,
         sha256="0123456789ab" + 52 * "0",
         scope=Scope(user_id="ada", trace_id="t"),
-        said=Put(name="a.csv", facts={"rows": 1}),
+        metadata=Put(name="a.csv", facts={"rows": 1}),
         created=datetime(2026, 11, 28, 12, tzinfo=UTC),
         key="k/a",
     )
@@ -56,8 +56,8 @@ ended = st.none() | st.datetimes(timezones=st.just(UTC))
 def test_record_survives_writing_and_reading(
     name: str, facts: dict[str, int | str], end: datetime | None
 ) -> None:
-    said = Put(name=name, facts=facts, expires_at=end)
-    entry = Entry(record=replace(record(), name=name, said=said, expires_at=end), blob="k", put=7)
+    metadata = Put(name=name, facts=facts, expires_at=end)
+    entry = Entry(record=replace(record(), name=name, metadata=metadata, expires_at=end), blob="k", put=7)
 
     assert Entry.read(entry.written()) == entry
 

@@ -1,4 +1,4 @@
-"""When stores are swept."""
+"""The schedule of sweeps."""
 
 import itertools
 import random
@@ -6,11 +6,11 @@ import random
 from runner.store.sweeper import pauses
 
 
-def test_a_store_of_this_machine_is_swept_at_once_and_every_five_minutes() -> None:
+def test_local_store_is_swept_at_once_and_every_five_minutes() -> None:
     assert list(itertools.islice(pauses(shared=False), 3)) == [0, 300, 300]
 
 
-def test_a_shared_store_is_swept_about_once_an_hour_at_a_time_of_each_hosts_own() -> None:
+def test_shared_store_is_swept_hourly_at_a_time_of_each_host() -> None:
     chance = random.Random(7).random
 
     first, *later = itertools.islice(pauses(shared=True, chance=chance), 200)

@@ -68,8 +68,8 @@ def busy(how: str, folder: Path) -> dict[str, int]:
         timeout=100,
         check=True,
     )
-    said: dict[str, int] = json.loads(done.stdout)
-    return said
+    report: dict[str, int] = json.loads(done.stdout)
+    return report
 
 
 def test_server_has_few_arenas_and_returns_freed_memory(tmp_path: Path) -> None:

@@ -76,8 +76,8 @@ def test_irregular_file_is_refused_at_once_and_named(odd: dict[str, Path], kind:
     with pytest.raises(UsageError) as refused:
         read_private("a.key", odd[kind], most_bytes=8)
 
-    said = kind.removesuffix(" by a link")
-    assert str(refused.value).endswith(f"cannot be read: it is {said}, and has to be a regular file")
+    name = kind.removesuffix(" by a link")
+    assert str(refused.value).endswith(f"cannot be read: it is {name}, and has to be a regular file")
 
 
 def test_kubernetes_secret_link_chain_is_read(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ PROGRAM = Path(__file__).parents[1] / "programs" / "state_access.py"
 
 
 @pytest.fixture(scope="module")
-def told() -> Iterator[dict[str, Any]]:
+def report() -> Iterator[dict[str, Any]]:
     """Outcome for each file, in one world of the user nobody: see the program."""
     folder = Path(tempfile.mkdtemp(prefix="state-access-"))
     try:
@@ -60,18 +60,18 @@ EXPECTED = {
 }
 
 
-def test_every_file_of_state_and_store_is_tried_here(told: dict[str, Any]) -> None:
-    assert {entry["kind"] for entry in told["entries"]} >= EXPECTED
+def test_every_file_of_state_and_store_is_tried_here(report: dict[str, Any]) -> None:
+    assert {entry["kind"] for entry in report["entries"]} >= EXPECTED
 
 
-def test_all_commands_work_before_and_after(told: dict[str, Any]) -> None:
-    assert told["before"] == told["after"] == {"doctor": 0, "call": 0}
+def test_all_commands_work_before_and_after(report: dict[str, Any]) -> None:
+    assert report["before"] == report["after"] == {"doctor": 0, "call": 0}
 
 
-def test_start_error_names_file_fault_and_remedy(told: dict[str, Any]) -> None:
+def test_start_error_names_file_fault_and_remedy(report: dict[str, Any]) -> None:
     wrong = {
         entry["path"]: entry["call"]
-        for entry in told["entries"]
+        for entry in report["entries"]
         if not (
             entry["call"]["status"] == 5
             and f"{entry['path']} may not be read" in entry["call"]["said"]
@@ -83,10 +83,10 @@ def test_start_error_names_file_fault_and_remedy(told: dict[str, Any]) -> None:
     assert wrong == {}
 
 
-def test_doctor_names_the_file_and_repairs_nothing(told: dict[str, Any]) -> None:
+def test_doctor_names_the_file_and_repairs_nothing(report: dict[str, Any]) -> None:
     wrong = {
         entry["path"]: entry["doctor"]
-        for entry in told["entries"]
+        for entry in report["entries"]
         if not (
             entry["doctor"]["status"] == 1
             and "missing  access" in entry["doctor"]["said"]
@@ -99,26 +99,26 @@ def test_doctor_names_the_file_and_repairs_nothing(told: dict[str, Any]) -> None
     assert wrong == {}
 
 
-def test_denied_state_is_neither_overwritten_nor_set_apart(told: dict[str, Any]) -> None:
-    assert [entry["path"] for entry in told["entries"] if entry["changed"]] == []
+def test_denied_state_is_neither_overwritten_nor_set_apart(report: dict[str, Any]) -> None:
+    assert [entry["path"] for entry in report["entries"] if entry["changed"]] == []
 
 
-def test_damaged_keys_stay_until_their_copy_is_readable(told: dict[str, Any]) -> None:
-    refused, stayed, holds = told["running"]["keys"]
+def test_damaged_keys_stay_until_their_copy_is_readable(report: dict[str, Any]) -> None:
+    refused, stayed, holds = report["running"]["keys"]
 
     assert "tokens.json in the folder of the setting state_dir) cannot be used: Permission denied" in refused
     assert (stayed, holds) == (True, True)
 
 
-def test_spooled_file_with_unreadable_note_is_named_and_stays(told: dict[str, Any]) -> None:
-    assert told["running"]["spool"] == [0, 1, 0, 1]
+def test_spooled_file_with_unreadable_note_is_named_and_stays(report: dict[str, Any]) -> None:
+    assert report["running"]["spool"] == [0, 1, 0, 1]
 
 
-def test_home_with_unreadable_note_is_not_treated_as_foreign(told: dict[str, Any]) -> None:
-    said, is_read_afterwards = told["running"]["home"]
+def test_home_with_unreadable_note_is_not_treated_as_foreign(report: dict[str, Any]) -> None:
+    output, is_read_afterwards = report["running"]["home"]
 
-    assert "home note unreadable" in said
-    assert "state_dir" in said
+    assert "home note unreadable" in output
+    assert "state_dir" in output
     assert is_read_afterwards
 
 

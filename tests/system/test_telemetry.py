@@ -140,10 +140,10 @@ def test_a_record_has_a_bounded_length_whatever_its_facts_are(form: Literal["tex
     log.info("tool %s", long, extra={"tool": long, "count": 3})
     log.error("failed", exc_info=ValueError(long))
 
-    said, failed = stream.getvalue().split("\n", 1)
-    assert len(said) < 10_000
-    assert said.count("(1000000 characters)") == 1
-    assert "(1000005 characters)" in said
+    line, failed = stream.getvalue().split("\n", 1)
+    assert len(line) < 10_000
+    assert line.count("(1000000 characters)") == 1
+    assert "(1000005 characters)" in line
     assert len(failed) < 100_000
 
 
@@ -156,8 +156,8 @@ def test_web_server_log_lines_caused_by_clients_are_rate_limited() -> None:
         web.warning("No supported WebSocket library detected. Please use \"pip install 'uvicorn[standard]'\"")
         web.warning("Invalid HTTP request received.")
 
-    said = stream.getvalue().splitlines()
-    assert [line.partition(": ")[2] for line in said] == [
+    lines = stream.getvalue().splitlines()
+    assert [line.partition(": ")[2] for line in lines] == [
         "Unsupported upgrade request. times=1",
         "Invalid HTTP request received. times=1",
     ]
@@ -172,8 +172,8 @@ def test_library_log_lines_caused_by_servers_are_rate_limited(name: str) -> None
         remote.warning(f"Unknown SSE event: {number}")
     remote.warning("something else")
 
-    said = [line.partition(": ")[2] for line in stream.getvalue().splitlines()]
-    assert said == ["Unknown SSE event: 0", "something else"]
+    lines = [line.partition(": ")[2] for line in stream.getvalue().splitlines()]
+    assert lines == ["Unknown SSE event: 0", "something else"]
 
 
 def test_requests_cut_at_shutdown_log_one_line_without_traceback() -> None:
@@ -234,9 +234,9 @@ def test_remote_server_error_logs_one_line_and_ours_a_traceback(
 
     logging.getLogger(name).error("Error parsing SSE message", exc_info=ValueError("no message\nat all"))
 
-    said = stream.getvalue()
-    assert ("ValueError: no message\n  at all" in said) == is_shown
-    assert is_shown or said.endswith(
+    output = stream.getvalue()
+    assert ("ValueError: no message\n  at all" in output) == is_shown
+    assert is_shown or output.endswith(
         f'error   {name}: Error parsing SSE message problem="ValueError: no message"\n'
     )
 

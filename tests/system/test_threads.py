@@ -14,10 +14,10 @@ pytestmark = pytest.mark.anyio
 
 
 async def test_cancelled_caller_waits_for_its_thread() -> None:
-    begun, go, events = threading.Event(), threading.Event(), []
+    started, go, events = threading.Event(), threading.Event(), []
 
     def work() -> None:
-        begun.set()
+        started.set()
         go.wait(20)
         events.append("finished")
 
@@ -28,7 +28,7 @@ async def test_cancelled_caller_waits_for_its_thread() -> None:
             events.append("closed")
 
     task = asyncio.create_task(caller())
-    await asyncio.to_thread(begun.wait, 20)
+    await asyncio.to_thread(started.wait, 20)
     for _ in range(3):
         task.cancel()
         await asyncio.sleep(0)
@@ -48,11 +48,11 @@ async def test_result_and_error_are_returned() -> None:
 
 
 async def test_context_entered_by_cancelled_caller_is_exited() -> None:
-    begun, go, events = threading.Event(), threading.Event(), []
+    started, go, events = threading.Event(), threading.Event(), []
 
     @contextmanager
     def slow() -> Iterator[int]:
-        begun.set()
+        started.set()
         go.wait(20)
         fd = os.open("/dev/null", os.O_RDONLY)
         try:
@@ -66,7 +66,7 @@ async def test_context_entered_by_cancelled_caller_is_exited() -> None:
             events.append("entered")
 
     task = asyncio.create_task(caller())
-    await asyncio.to_thread(begun.wait, 20)
+    await asyncio.to_thread(started.wait, 20)
     task.cancel()
     await asyncio.sleep(0)
     go.set()

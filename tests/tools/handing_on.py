@@ -9,7 +9,7 @@ from fastmcp.tools import ToolResult
 from mcp.types import ResourceLink, TextContent
 
 mcp = FastMCP("handing on")
-kept: dict[str, sqlite3.Connection] = {}
+connections: dict[str, sqlite3.Connection] = {}
 
 
 @mcp.tool
@@ -51,13 +51,13 @@ def latest(username: str) -> dict[str, Any]:
 
 def notes(username: str) -> sqlite3.Connection:
     """Return a connection that stays open between calls."""
-    if username not in kept:
-        kept[username] = sqlite3.connect(
+    if username not in connections:
+        connections[username] = sqlite3.connect(
             f"/tmp/{username}/notes.db", check_same_thread=False, isolation_level=None
         )
-        kept[username].execute("PRAGMA journal_mode = WAL")
-        kept[username].execute("CREATE TABLE IF NOT EXISTS notes(body)")
-    return kept[username]
+        connections[username].execute("PRAGMA journal_mode = WAL")
+        connections[username].execute("CREATE TABLE IF NOT EXISTS notes(body)")
+    return connections[username]
 
 
 @mcp.tool

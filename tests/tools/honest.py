@@ -130,8 +130,8 @@ async def parallel() -> dict[str, Any]:
         squares = list(pool.map(lambda n: n * n, range(5)))
     tasks = await asyncio.gather(*(asyncio.to_thread(pow, n, 2) for n in range(3)))
     process = await asyncio.create_subprocess_exec("echo", "hi", stdout=asyncio.subprocess.PIPE)
-    said, _ = await process.communicate()
-    return {"threads": sorted(seen), "pool": squares, "tasks": tasks, "process": said.decode().strip()}
+    output, _ = await process.communicate()
+    return {"threads": sorted(seen), "pool": squares, "tasks": tasks, "process": output.decode().strip()}
 
 
 @mcp.tool

@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse
 
 mcp = FastMCP("kept_apart")
-kept = {"word": "nothing"}
+state = {"word": "nothing"}
 # As a program it would need FastMCP's own engine for tasks.
 TASK = None if __name__ == "__main__" else TaskConfig(poll_interval=timedelta(milliseconds=50))
 
@@ -20,14 +20,14 @@ TASK = None if __name__ == "__main__" else TaskConfig(poll_interval=timedelta(mi
 @mcp.tool
 def keep(word: str) -> str:
     """Keep a word in memory, for the tools, resources, prompts and routes that have no home."""
-    kept["word"] = word
+    state["word"] = word
     return word
 
 
 @mcp.tool
 def recall() -> str:
     """Return that word."""
-    return kept["word"]
+    return state["word"]
 
 
 @mcp.tool
@@ -72,25 +72,25 @@ async def later(word: str, seconds: float, ctx: Context) -> str:
 @mcp.resource("memo://kept")
 def memo() -> str:
     """The word of the memory."""
-    return kept["word"]
+    return state["word"]
 
 
 @mcp.resource("memo://kept/{name}")
 def named_memo(name: str) -> str:
     """The word of the memory, with a name."""
-    return f"{name}: {kept['word']}"
+    return f"{name}: {state['word']}"
 
 
 @mcp.prompt
 def ask_for_it() -> str:
     """The word of the memory, in a sentence."""
-    return f"Say {kept['word']}"
+    return f"Say {state['word']}"
 
 
 @mcp.custom_route("/kept", methods=["GET"])
 async def route(_: Request) -> PlainTextResponse:
     """The word of the memory, over HTTP."""
-    return PlainTextResponse(kept["word"])
+    return PlainTextResponse(state["word"])
 
 
 if __name__ == "__main__":

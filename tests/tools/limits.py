@@ -64,9 +64,9 @@ def eats_and_goes_on(mib: int) -> str:
 @mcp.tool
 def eat_together(mib: int, children: int, seconds: float) -> str:
     """Take memory in several processes."""
-    kept = []
+    blocks = []
     for _ in range(children):
-        child(lambda: kept.append(bytearray(b"x") * (mib * MIB)))
+        child(lambda: blocks.append(bytearray(b"x") * (mib * MIB)))
     hold(seconds)
     return "ate"
 
@@ -205,9 +205,9 @@ def without_first_thread(act: Callable[[], object]) -> None:
     """Do something in a second thread, and end the first one."""
 
     def stay() -> None:
-        kept = act()
+        value = act()
         time.sleep(3600)
-        del kept
+        del value
 
     threading.Thread(target=stay).start()
     ctypes.CDLL(None).syscall({"x86_64": 60, "aarch64": 93}[os.uname().machine], 0)
@@ -239,9 +239,9 @@ def hides_well(username: str, mib: int, seconds: float, way: str) -> str:
         "a socket in a socket": lambda: in_a_socket(*(each.detach() for each in in_a_socket(unnamed(4)))),
         "part of a map": lambda: map_one_page(unnamed(4)),
     }[way]
-    kept = [hide() for _ in range(mib // 4)]
+    blocks = [hide() for _ in range(mib // 4)]
     hold(seconds)
-    return f"{len(kept)} files hidden"
+    return f"{len(blocks)} files hidden"
 
 
 def map_one_page(descriptor: int) -> None:
@@ -310,15 +310,15 @@ def limits() -> dict[str, int]:
 @mcp.tool
 def sends_descriptors(seconds: float) -> str:
     """Put as many descriptors in flight to itself as the kernel allows; return the error."""
-    held, said = [], ""
+    held, message = [], ""
     try:
         while True:
             held.append(socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET))
             socket.send_fds(held[-1][0], [b"x"], [0] * 253)
     except OSError as error:
-        said = errno.errorcode[error.errno or 0]
+        message = errno.errorcode[error.errno or 0]
     hold(seconds)
-    return said
+    return message
 
 
 @mcp.tool

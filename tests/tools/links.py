@@ -40,8 +40,10 @@ def fetch_in_a_program(file_names: list[str], username: str) -> dict:
     program = (
         "import sys, urllib.request; sys.stdout.buffer.write(urllib.request.urlopen(sys.argv[1]).read())"
     )
-    said = subprocess.run([sys.executable, "-c", program, file_names[0]], capture_output=True, check=False)
-    return {"results": {"texts": [said.stdout.decode()], "fault": said.stderr.decode()[-300:]}}
+    completed = subprocess.run(
+        [sys.executable, "-c", program, file_names[0]], capture_output=True, check=False
+    )
+    return {"results": {"texts": [completed.stdout.decode()], "fault": completed.stderr.decode()[-300:]}}
 
 
 @mcp.tool

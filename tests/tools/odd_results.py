@@ -157,16 +157,16 @@ FILES = {"made.csv": b"a,b\n1,2\n", "made.png": PNG, "empty": b"", "deep/made.js
 NAMES = ["plain", *SCHEMAS]
 
 
-def made(said: str, username: str) -> dict[str, Any]:
-    """Return the result that `said` is; it may name the home, in which there are files then."""
-    if "@HOME@" in said:
+def made(text: str, username: str) -> dict[str, Any]:
+    """Return the result that a text is; it may name the home, in which there are files then."""
+    if "@HOME@" in text:
         home = Path("/tmp", username)
         for name, content in FILES.items():
             with contextlib.suppress(OSError):
                 (home / name).parent.mkdir(exist_ok=True)
                 (home / name).write_bytes(content)
-        said = said.replace("@HOME@", str(home))
-    result: dict[str, Any] = json.loads(said)
+        text = text.replace("@HOME@", str(home))
+    result: dict[str, Any] = json.loads(text)
     return result
 
 
@@ -190,8 +190,8 @@ def serve() -> None:
             case "tools/list":
                 answer = {"tools": tools}
             case "tools/call":
-                given = params["arguments"]
-                answer = made(given["said"], given.get("username", "nobody"))
+                arguments = params["arguments"]
+                answer = made(arguments["said"], arguments.get("username", "nobody"))
         if "id" in message:
             print(json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": answer}), flush=True)
 
@@ -206,6 +206,7 @@ else:
 
     mcp = FastMCP("odd")
 
+    # The names of its parameters are those of the tools.
     def give(said: str, username: str) -> ToolResult:
         """Return a result as given; what is not a result, as FastMCP makes one of any value."""
         result = made(said, username)

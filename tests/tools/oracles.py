@@ -120,7 +120,7 @@ def sees(username: str, word: str) -> list[str]:
             places += [f"/proc/{name}/{link}" for link in ("cwd", "root", "exe", "fd/3", "fd/4", "fd/5")]
     for place in places:
         with contextlib.suppress(OSError, ValueError):
-            said = os.readlink(place) if Path(place).is_symlink() else Path(place).read_text(errors="replace")
-            if word in said:
+            text = os.readlink(place) if Path(place).is_symlink() else Path(place).read_text(errors="replace")
+            if word in text:
                 found.append(place)
     return found

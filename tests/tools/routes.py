@@ -5,20 +5,20 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
 
 mcp = FastMCP("routes")
-asked: list[str] = []
+calls: list[str] = []
 FORBIDDEN = {"clear-site-data": '"*"', "x-accel-redirect": "/internal", "access-control-allow-origin": "*"}
 
 
 @mcp.tool
 def count() -> int:
     """Return the number of requests."""
-    return len(asked)
+    return len(calls)
 
 
 @mcp.custom_route("/health", methods=["GET"])
 async def health(request: Request) -> Response:
     """Report success."""
-    asked.append("health")
+    calls.append("health")
     return JSONResponse({"status": "ok", "query": dict(request.query_params)})
 
 

@@ -61,12 +61,12 @@ async def asks_again(ctx: Context) -> str | mcp_types.InputRequiredResult:
     if "first" in answers and "second" not in answers:
         return f"{ctx.request_state} and {answers['first'].content['dish']}"
     if answers:
-        kept = " and ".join(answers[name].content["dish"] for name in ("first", "second"))
+        dishes = " and ".join(answers[name].content["dish"] for name in ("first", "second"))
         return mcp_types.InputRequiredResult(
-            result_type="input_required", input_requests={"first": question("third?")}, request_state=kept
+            result_type="input_required", input_requests={"first": question("third?")}, request_state=dishes
         )
-    asked = {"first": question("first?"), "second": question("second?")}
-    return mcp_types.InputRequiredResult(result_type="input_required", input_requests=asked)
+    questions = {"first": question("first?"), "second": question("second?")}
+    return mcp_types.InputRequiredResult(result_type="input_required", input_requests=questions)
 
 
 @mcp.tool(task=TaskConfig(poll_interval=OFTEN))

@@ -64,11 +64,11 @@ async def asks(ctx: Context) -> Any:
 async def wonders(ctx: Context) -> str:
     """Elicit two answers from the person, with a step before, between and after."""
     await ctx.report_progress(1, 3)
-    said = await ctx.elicit("How many?", str)
+    reply = await ctx.elicit("How many?", str)
     await ctx.report_progress(2, 3)
     more = await ctx.elicit("Is that much?", str)
     await ctx.info("asked")
-    return f"{getattr(said, 'data', None)} {getattr(more, 'data', None)}"
+    return f"{getattr(reply, 'data', None)} {getattr(more, 'data', None)}"
 
 
 @mcp.tool
@@ -76,15 +76,15 @@ async def draws(ctx: Context) -> dict[str, Any]:
     """Sample the client's model twice, with an elicitation between; count the calls of this process."""
     CALLS.append(None)
     drawn = [await _drawn(ctx, "one")]
-    said = await ctx.elicit("More?", str)
-    drawn.append(await _drawn(ctx, str(getattr(said, "data", None))))
+    reply = await ctx.elicit("More?", str)
+    drawn.append(await _drawn(ctx, str(getattr(reply, "data", None))))
     return {"calls": len(CALLS), "drawn": drawn}
 
 
 async def _drawn(ctx: Context, text: str) -> str:
-    asked = SamplingMessage(role="user", content=TextContent(type="text", text=text))
-    told = await ctx.session.create_message(messages=[asked], max_tokens=10)
-    return str(getattr(told.content, "text", None))
+    message = SamplingMessage(role="user", content=TextContent(type="text", text=text))
+    reply = await ctx.session.create_message(messages=[message], max_tokens=10)
+    return str(getattr(reply.content, "text", None))
 
 
 @mcp.tool

@@ -60,14 +60,14 @@ async def test_full_queue_is_busy_with_retry_time() -> None:
             await calls.run("bob-2")
         group.cancel_scope.cancel()
 
-    said = refused.value
-    assert said.code is Code.E_BUSY
-    assert (said.details["limit"], said.details["setting"], said.details["value"]) == (
+    error = refused.value
+    assert error.code is Code.E_BUSY
+    assert (error.details["limit"], error.details["setting"], error.details["value"]) == (
         "waiting calls",
         "max_calls",
         1,
     )
-    assert said.details["retry_after_seconds"] == 5
+    assert error.details["retry_after_seconds"] == 5
 
 
 async def test_user_filling_shared_queue_yields_to_another() -> None:

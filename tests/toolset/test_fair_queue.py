@@ -124,14 +124,14 @@ class Told:
 
 @given(st.lists(st.tuples(users, st.sampled_from(["come", "come", "leave", "withdraw"])), max_size=60))
 def test_limits_hold_and_no_place_stays_empty_at_random(acts: list[tuple[str, str]]) -> None:
-    told = Told()
+    log = Told()
     for user, act in acts:
-        getattr(told, act)(user)
+        getattr(log, act)(user)
 
-        of = {name: sum(call.startswith(name) for call in told.running) for name in ("ann", "bob", "eve")}
-        assert len(told.running) <= 3
+        of = {name: sum(call.startswith(name) for call in log.running) for name in ("ann", "bob", "eve")}
+        assert len(log.running) <= 3
         assert max(of.values()) <= 2
-        assert len(told.waiting) <= 5
-        assert {name: told.calls.running(name) for name in of} == of
-        could_run = [call for call in told.waiting if of[call.split("-")[0]] < 2]
-        assert len(told.running) == 3 or not could_run
+        assert len(log.waiting) <= 5
+        assert {name: log.calls.running(name) for name in of} == of
+        could_run = [call for call in log.waiting if of[call.split("-")[0]] < 2]
+        assert len(log.running) == 3 or not could_run

@@ -76,24 +76,24 @@ def test_no_grants_change_nothing(folder: Path) -> None:
 
 @pytest.mark.parametrize("option", ["allow_read", "allow_write"])
 def test_missing_grant_named_with_option(folder: Path, option: str) -> None:
-    said = why(folder, **{option: (folder / "not-there",)})
+    reason = why(folder, **{option: (folder / "not-there",)})
 
-    assert f"--{option.replace('_', '-')}: there is no file or folder {folder}/not-there" in said
+    assert f"--{option.replace('_', '-')}: there is no file or folder {folder}/not-there" in reason
 
 
 def test_tool_of_missing_folder_is_named(folder: Path) -> None:
-    said = why(folder, tools={"one": ToolSettings(allow_read=(folder / "not-there",))})
+    reason = why(folder, tools={"one": ToolSettings(allow_read=(folder / "not-there",))})
 
-    assert said.startswith("[tools.one] allow_read: there is no file or folder")
+    assert reason.startswith("[tools.one] allow_read: there is no file or folder")
 
 
 @pytest.mark.parametrize("option", ["allow_read", "allow_write"])
 @pytest.mark.parametrize(
     ("place", "reason"),
     [
-        ("/", "as a whole is nobody's to lend"),
-        ("/home", "as a whole is nobody's to lend"),
-        ("/tmp", "as a whole is nobody's to lend"),
+        ("/", "as a whole cannot be granted"),
+        ("/home", "as a whole cannot be granted"),
+        ("/tmp", "as a whole cannot be granted"),
         ("/proc", "holds processes, devices or sockets"),
         ("/proc/self/fd", "holds processes, devices or sockets"),
         ("/sys/kernel", "holds processes, devices or sockets"),
@@ -108,27 +108,27 @@ def test_tool_of_missing_folder_is_named(folder: Path) -> None:
     ],
 )
 def test_overbroad_grant_refused(folder: Path, option: str, place: str, reason: str) -> None:
-    said = why(folder, **{option: (folder / place,)})
+    message = why(folder, **{option: (folder / place,)})
 
-    assert said.startswith(f"--{option.replace('_', '-')}: ")
-    assert any(part in said for part in reason.split("|")), said
+    assert message.startswith(f"--{option.replace('_', '-')}: ")
+    assert any(part in message for part in reason.split("|")), message
 
 
 @pytest.mark.parametrize("place", ["/usr/local", "program", "program/beside.py"])
 def test_folders_others_run_from_granted_read_only(folder: Path, place: str) -> None:
     assert lent(folder, allow_read=(folder / place,)).rights().read == (folder / place,)
 
-    assert "is not lent to write" in (said := why(folder, allow_write=(folder / place,))) or (
-        "which tools run from" in said
+    assert "is not lent to write" in (reason := why(folder, allow_write=(folder / place,))) or (
+        "which tools run from" in reason
     )
 
 
 def test_runner_folder_never_writable(folder: Path) -> None:
     import runner
 
-    said = why(folder, allow_write=(Path(runner.__file__).parents[1],))
+    reason = why(folder, allow_write=(Path(runner.__file__).parents[1],))
 
-    assert "the runner itself is loaded, unconfined" in said
+    assert "the runner itself is loaded, unconfined" in reason
 
 
 def test_keys_in_home_folder_never_granted(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -171,9 +171,9 @@ def test_root_works_as_owner_and_refuses_several_owners(folder: Path) -> None:
     assert lent(folder, allow_write=(folder / "data",)).rights().lent.owner == (other, other)
     # Of what anybody may read, nobody needs to be the owner.
     assert lent(folder, allow_read=(Path("/usr/share"),)).lender is None
-    said = why(folder, allow_write=(folder / "data", folder / "more"))
-    assert "belongs to several users" in said
-    assert f"{folder}/data of nobody" in said
+    reason = why(folder, allow_write=(folder / "data", folder / "more"))
+    assert "belongs to several users" in reason
+    assert f"{folder}/data of nobody" in reason
 
 
 @pytest.mark.parametrize(

@@ -99,14 +99,14 @@ def test_rate_limit_error_names_limit_and_retry_time() -> None:
     with pytest.raises(CallError) as refused:
         rates.admit(mine, now=20)
 
-    said = refused.value
-    assert (said.code, said.retryable) == (Code.E_BUSY, True)
-    assert said.message == (
+    error = refused.value
+    assert (error.code, error.retryable) == (Code.E_BUSY, True)
+    assert error.message == (
         "2 calls a minute are what this user may have (call_limits.each.calls_per_minute); "
         "try again in 40 seconds"
     )
-    assert said.details["retry_after_seconds"] == 40
-    assert said.details["setting"] == "call_limits.each.calls_per_minute"
+    assert error.details["retry_after_seconds"] == 40
+    assert error.details["setting"] == "call_limits.each.calls_per_minute"
     rates.admit(mine, now=60)
 
 

@@ -40,14 +40,14 @@ async def test_failed_listener_reopened_by_next_caller() -> None:
 
     once = Once(lambda: Loopback.open([Route("/", answer)]))
     with no_descriptors():
-        told = await asyncio.gather(once.get(), once.get(), return_exceptions=True)
+        results = await asyncio.gather(once.get(), once.get(), return_exceptions=True)
 
     opened, same = await once.get(), await once.get()
     reader, writer = await asyncio.open_connection(*opened.address)
     writer.close()
     await once.end(Loopback.close)
 
-    assert [type(error) for error in told] == [OSError, OSError]
+    assert [type(error) for error in results] == [OSError, OSError]
     assert opened is same
     with pytest.raises(ConnectionRefusedError):
         await asyncio.open_connection(*opened.address)

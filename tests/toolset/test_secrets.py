@@ -118,8 +118,8 @@ async def test_secret_in_use_unreachable_from_other_tool_processes(tmp_path: Pat
             assert await becomes(lambda: bool(client.heard))
             pids = list(map(int, str(client.heard[0][1]["message"]).split()))
 
-            asked = {"pids": pids, "backwards": KEY[::-1]}
-            beside = [results(await call(toolset, who, "pries", **asked)) for who in (user, stranger)]
+            arguments = {"pids": pids, "backwards": KEY[::-1]}
+            beside = [results(await call(toolset, who, "pries", **arguments)) for who in (user, stranger)]
             having = {pid for pid in descendants(server) if has_it(pid)}
             using.cancel()
             await asyncio.gather(using, return_exceptions=True)
@@ -159,16 +159,16 @@ async def test_tool_output_has_no_secret(tmp_path: Path, caplog: pytest.LogCaptu
     client = Listening()
     with somebody() as user:
         async with serving(tmp_path) as toolset:
-            said = await execute(toolset, request(user, "says", {}, client))
+            completed = await execute(toolset, request(user, "says", {}, client))
             remembered = await call(toolset, user, "remembered")
             failures = [await call(toolset, user, tool) for tool in ("raises", "dies")]
 
-    whole = [said.processed.value, said.wire, client.heard, remembered.processed.value]
+    whole = [completed.processed.value, completed.wire, client.heard, remembered.processed.value]
     whole += [part for failure in failures for part in (failure.processed.value, failure.wire)]
     text = json.dumps(whole, default=str) + "".join(map(str, (vars(record) for record in caplog.records)))
     assert KEY not in text
     assert json.dumps(KEY)[1:-1] not in text
-    assert results(said) == {
+    assert results(completed) == {
         "text": "<[secret API_KEY]>",
         "list": ["[secret API_KEY]"],
         "[secret API_KEY]": 1,
@@ -234,7 +234,7 @@ async def test_missing_secrets_all_named_and_server_not_started(tmp_path: Path) 
 
 
 @pytest.mark.parametrize(
-    ("content", "mode", "said"),
+    ("content", "mode", "sentence"),
     [
         (KEY, 0o644, "open to other users; chmod 600"),
         ("short", 0o600, "has 5 characters"),
@@ -243,14 +243,14 @@ async def test_missing_secrets_all_named_and_server_not_started(tmp_path: Path) 
     ],
 )
 def test_invalid_secret_refused_without_showing_it(
-    tmp_path: Path, content: str, mode: int, said: str
+    tmp_path: Path, content: str, mode: int, sentence: str
 ) -> None:
     secret = SecretSettings(file=secret_file(tmp_path, content, mode=mode), tools=["t"])
 
     fault = secret_fault("API_KEY", secret)
 
     assert fault is not None
-    assert said in fault
+    assert sentence in fault
     assert content not in fault
 
 
@@ -271,30 +271,30 @@ def test_value_absent_from_repr_of_secrets(tmp_path: Path) -> None:
 
 
 def test_secret_masked_in_all_forms_also_if_nested() -> None:
-    given = CallSecrets({"LONG": "abcdefgh+ijkl", "SHORT": "abcdefgh"})
+    secrets = CallSecrets({"LONG": "abcdefgh+ijkl", "SHORT": "abcdefgh"})
 
-    masked = given.masked({"a": ["abcdefgh+ijkl", {"abcdefgh": "q=abcdefgh%2Bijkl"}], "n": 1, "z": None})
+    masked = secrets.masked({"a": ["abcdefgh+ijkl", {"abcdefgh": "q=abcdefgh%2Bijkl"}], "n": 1, "z": None})
 
     assert masked == {"a": ["[secret LONG]", {"[secret SHORT]": "q=[secret LONG]"}], "n": 1, "z": None}
 
 
 def test_value_masked_in_form_encoding() -> None:
-    given = CallSecrets({"PASSWORD": "correct horse/battery"})
+    secrets = CallSecrets({"PASSWORD": "correct horse/battery"})
 
-    assert given.masked_text(urlencode({"p": "correct horse/battery"})) == "p=[secret PASSWORD]"
+    assert secrets.masked_text(urlencode({"p": "correct horse/battery"})) == "p=[secret PASSWORD]"
 
 
 def test_truncated_secret_masked_at_any_cut() -> None:
-    given = CallSecrets({"KEY": "käse/4&brot", "OTHER": "brotzeit-"})
+    secrets = CallSecrets({"KEY": "käse/4&brot", "OTHER": "brotzeit-"})
 
     for form in ("käse/4&brot", json.dumps("käse/4&brot")[1:-1], quote("käse/4&brot")):
         whole = form.encode() + " and käse/4&brot".encode()
         for cut in range(1, len(form.encode())):
-            said = given.masked_end(whole[cut:].decode(errors="replace"))
-            assert said == "[secret KEY] and [secret KEY]", (form, cut)
-    assert given.masked_end("zzz brotzeit-") == "zzz [secret OTHER]"
-    assert given.masked_end("brotzeit-") == "[secret OTHER]"
-    assert given.masked_end("") == ""
+            text = secrets.masked_end(whole[cut:].decode(errors="replace"))
+            assert text == "[secret KEY] and [secret KEY]", (form, cut)
+    assert secrets.masked_end("zzz brotzeit-") == "zzz [secret OTHER]"
+    assert secrets.masked_end("brotzeit-") == "[secret OTHER]"
+    assert secrets.masked_end("") == ""
 
 
 @pytest.mark.kernel
@@ -303,7 +303,7 @@ async def test_shortened_output_starts_with_no_partial_secret(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     limit = Limits().output_bytes
-    afters = [limit - len(KEY) - 50, *(limit - kept for kept in (1, len(KEY) // 2, len(KEY) - 1))]
+    afters = [limit - len(KEY) - 50, *(limit - length for length in (1, len(KEY) // 2, len(KEY) - 1))]
     with somebody() as user:
         async with serving(tmp_path) as toolset:
             with caplog.at_level(logging.INFO):
@@ -323,9 +323,9 @@ async def test_exit_text_of_tool_shows_no_partial_secret(tmp_path: Path) -> None
         async with serving(tmp_path) as toolset:
             left = [await call(toolset, user, "leaves", before=before) for before in (0, 199 - len(KEY) // 2)]
 
-    said = [json.dumps(one.processed.value) for one in left]
-    assert ["k3y+" in text for text in said] == [False, False]
-    assert all("[secret API_KEY]" in text for text in said)
+    texts = [json.dumps(one.processed.value) for one in left]
+    assert ["k3y+" in text for text in texts] == [False, False]
+    assert all("[secret API_KEY]" in text for text in texts)
 
 
 def test_error_text_never_cut_inside_shown_secret() -> None:
@@ -333,9 +333,9 @@ def test_error_text_never_cut_inside_shown_secret() -> None:
 
     with pytest.raises(ValueError, match="kkk") as raised:
         raise ValueError(before + value)
-    said = str(_describe(raised.value, Path())["message"])
+    message = str(_describe(raised.value, Path())["message"])
 
-    assert "k" not in CallSecrets({"KEY": value}).masked_text(said)
+    assert "k" not in CallSecrets({"KEY": value}).masked_text(message)
 
 
 def test_changed_secrets_known_by_value_and_rule(tmp_path: Path) -> None:

@@ -30,8 +30,8 @@ def test_keys_of_a_user_go_before_the_defaults(tmp_path: Path) -> None:
 
     servers = plan(tmp_path, text)
 
-    assert [one.given.memory_mb for one in servers.values()] == [256, 512]
-    assert servers["ann"].given.environment == {"A": "1", "B": "2"}
+    assert [one.options.memory_mb for one in servers.values()] == [256, 512]
+    assert servers["ann"].options.environment == {"A": "1", "B": "2"}
     assert servers["ann"].words == (str(tmp_path / "tool.py"),)
     assert (servers["bob"].command, servers["bob"].words) == ("proxy", ("https://example.com/mcp",))
 
@@ -69,7 +69,7 @@ def test_unit_of_odd_name_is_a_digest(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         (f"{USUAL}[users.a]\n[users.b]\n[users.c]", "there is no port for 'c'"),
         ("[users.ann]\nport = 1\n", "neither `tools` nor `proxy`"),
@@ -90,8 +90,8 @@ def test_unit_of_odd_name_is_a_digest(name: str) -> None:
         ("", "users: "),
     ],
 )
-def test_wrong_file_is_refused_with_its_place(tmp_path: Path, text: str, said: str) -> None:
-    assert said in problem(tmp_path, text)
+def test_wrong_file_is_refused_with_its_place(tmp_path: Path, text: str, message: str) -> None:
+    assert message in problem(tmp_path, text)
 
 
 def test_half_of_a_character_is_refused(tmp_path: Path) -> None:
@@ -103,10 +103,10 @@ def test_half_of_a_character_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "mode", "said"), [("a.env", 0o644, "is open to other users"), ("a*.env", 0o600, "rename it")]
+    ("name", "mode", "message"), [("a.env", 0o644, "is open to other users"), ("a*.env", 0o600, "rename it")]
 )
 def test_environment_file_is_private_with_a_plain_name(
-    tmp_path: Path, name: str, mode: int, said: str
+    tmp_path: Path, name: str, mode: int, message: str
 ) -> None:
     for file, bits in (("good.env", 0o600), (name, mode)):
         (tmp_path / file).write_text("TOKEN=hunter2\n")
@@ -114,4 +114,4 @@ def test_environment_file_is_private_with_a_plain_name(
     good = plan(tmp_path, f"{USUAL}[users.ann]\nenvironment_file = 'good.env'")["ann"]
 
     assert good.environment_file == tmp_path / "good.env"
-    assert said in problem(tmp_path, f"{USUAL}[users.ann]\nenvironment_file = '{name}'")
+    assert message in problem(tmp_path, f"{USUAL}[users.ann]\nenvironment_file = '{name}'")

@@ -13,7 +13,7 @@ def event(number: int, **more: object) -> dict[str, Any]:
     return {"type": "tool_progress", "number": number, **more}
 
 
-async def heard(subscription: Subscription) -> list[int]:
+async def numbers_of(subscription: Subscription) -> list[int]:
     subscription.close()
     return [each["number"] async for each in subscription]
 
@@ -25,7 +25,7 @@ async def test_listener_receives_its_users_events_in_order() -> None:
         for number in range(3):
             events.publish(event(number), user="ann", session=f"s{number}")
 
-        assert await heard(listening) == [0, 1, 2]
+        assert await numbers_of(listening) == [0, 1, 2]
 
 
 async def test_events_of_other_user_or_session_not_received() -> None:
@@ -37,8 +37,8 @@ async def test_events_of_other_user_or_session_not_received() -> None:
         events.publish(event(3), user="bob", session="one")
         events.publish(event(4), user="ann")
 
-        assert await heard(mine) == [1, 4]
-        assert await heard(all_mine) == [1, 2, 4]
+        assert await numbers_of(mine) == [1, 4]
+        assert await numbers_of(all_mine) == [1, 2, 4]
 
 
 async def test_slow_listener_loses_oldest_and_receives_count() -> None:
@@ -49,7 +49,7 @@ async def test_slow_listener_loses_oldest_and_receives_count() -> None:
             events.publish(event(number), user="ann")
 
         assert listening.missed == 3
-        assert await heard(listening) == [3, 4]
+        assert await numbers_of(listening) == [3, 4]
 
 
 async def test_large_events_held_up_to_byte_limit() -> None:
@@ -59,10 +59,10 @@ async def test_large_events_held_up_to_byte_limit() -> None:
         for number in range(40):
             events.publish(event(number, content="x" * 1_000_000), user="ann")
 
-        kept = await heard(listening)
+        numbers = await numbers_of(listening)
 
-    assert kept == list(range(40 - len(kept), 40))
-    assert 10 <= len(kept) <= 17
+    assert numbers == list(range(40 - len(numbers), 40))
+    assert 10 <= len(numbers) <= 17
 
 
 async def test_waiting_listener_wakes_for_event_and_end() -> None:
@@ -84,9 +84,9 @@ async def test_waiting_listener_wakes_for_event_and_end() -> None:
 async def test_events_without_listener_are_gone() -> None:
     events = Events()
     with events.subscribe(user="ann"):
-        assert events.heard(user="ann", session="any")
+        assert events.has_listener(user="ann", session="any")
     events.publish(event(1), user="ann")
 
     with events.subscribe(user="ann", session="one") as listening:
-        assert not events.heard(user="bob")
-        assert await heard(listening) == []
+        assert not events.has_listener(user="bob")
+        assert await numbers_of(listening) == []

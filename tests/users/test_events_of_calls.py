@@ -109,19 +109,21 @@ async def test_filename_is_link_by_setting(user: str, tmp_path: Path) -> None:
 
 
 async def test_truncated_argument_text_is_repaired(toolset: Toolset, user: str) -> None:
-    asked = request(user, "echoes", {})
+    tool_call = request(user, "echoes", {})
     text = '{"filename": "new.txt", "file_names": ["other.txt", "o'
 
-    completed = await execute(toolset, replace(asked, params={**asked.params, "arguments": text}))
+    completed = await execute(toolset, replace(tool_call, params={**tool_call.params, "arguments": text}))
 
     assert results(completed) == ["new.txt", ["other.txt", "o"], ""]
 
 
 @pytest.mark.parametrize("arguments", ["no json", '["a"]', ["a"], 5])
 async def test_non_object_arguments_refused(toolset: Toolset, user: str, arguments: object) -> None:
-    asked = request(user, "echoes", {})
+    tool_call = request(user, "echoes", {})
 
-    completed = await execute(toolset, replace(asked, params={**asked.params, "arguments": arguments}))
+    completed = await execute(
+        toolset, replace(tool_call, params={**tool_call.params, "arguments": arguments})
+    )
 
     assert error_code(completed) == "E_INVALID_ARGUMENT"
 
@@ -146,8 +148,8 @@ async def read(toolset: Toolset, user: str, uri: str) -> bytes:
 
 async def test_events_hold_references_in_place_of_bytes(toolset: Toolset, user: str, tmp_path: Path) -> None:
     with toolset.events.subscribe(user=user) as listening:
-        asked = request(user, "everywhere", {"encoded": ENCODED})
-        await execute(toolset, asked)
+        tool_call = request(user, "everywhere", {"encoded": ENCODED})
+        await execute(toolset, tool_call)
         listening.close()
         events: list[Any] = [event async for event in listening]
 
@@ -159,8 +161,8 @@ async def test_events_hold_references_in_place_of_bytes(toolset: Toolset, user: 
     assert ENCODED[:1000] not in json.dumps(events)
     assert by_type["tool_start"]["arguments"]["encoded"] == f"[{len(ENCODED)} characters of base64]"
     (file,) = by_type["progress_artifacts"]["artifacts"]
-    told = {key: file[key] for key in file if key not in ("uri", "sha256")}
-    assert told == {"name": "so-far.png", "mime": "image/png", "size": len(BYTES)}
+    fields = {key: file[key] for key in file if key not in ("uri", "sha256")}
+    assert fields == {"name": "so-far.png", "mime": "image/png", "size": len(BYTES)}
     assert await read(toolset, user, file["uri"]) == BYTES
     assert (await read(toolset, user, by_type["canvas_content"]["content"]["uri"])).decode() == PAGE
 

@@ -205,9 +205,15 @@ def test_users_by_another_claim_own_separate_sessions(
     assert provider is not None
 
     def owner(email: str) -> object:
-        told = {**claims, "email": email, "iss": "https://issuer", "aud": "toolcell", "exp": time.time() + 60}
+        payload = {
+            **claims,
+            "email": email,
+            "iss": "https://issuer",
+            "aud": "toolcell",
+            "exp": time.time() + 60,
+        }
         key = RSAKey.import_key(keys.private_key.get_secret_value())
-        token = asyncio.run(provider.verify_token(jwt.encode({"alg": "RS256"}, told, key)))
+        token = asyncio.run(provider.verify_token(jwt.encode({"alg": "RS256"}, payload, key)))
         assert token is not None
         assert http(settings, token.claims) == User(email)
         return authorization_context(AuthenticatedUser(token))
@@ -233,8 +239,8 @@ def test_jwt_needs_current_time_and_expiry(times: dict[str, int | None], counts:
     provider = auth_provider(jwt_settings(keys.public_key))
     assert isinstance(provider, JWTVerifier)
     now = int(time.time())
-    said = {name: None if after is None else now + after for name, after in times.items()}
-    claims = {"sub": "alice", "iss": "https://issuer", "aud": "toolcell", **said}
+    times_sent = {name: None if after is None else now + after for name, after in times.items()}
+    claims = {"sub": "alice", "iss": "https://issuer", "aud": "toolcell", **times_sent}
     token = jwt.encode({"alg": "RS256"}, claims, RSAKey.import_key(keys.private_key.get_secret_value()))
 
     assert (asyncio.run(provider.verify_token(token)) is not None) == counts

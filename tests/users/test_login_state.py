@@ -20,11 +20,11 @@ def test_login_entry_kept_until_expiry_across_processes(tmp_path: Path) -> None:
     now = [NOW]
     state = LoginState(tmp_path, clock=lambda: now[0])
 
-    async def kept() -> None:
+    async def keep_entry() -> None:
         await state.put("code-1", {"a": [1]}, collection="codes", ttl=60)
         await state.put("client-1", {"b": 2}, collection="clients")
 
-    asyncio.run(kept())
+    asyncio.run(keep_entry())
     other = LoginState(tmp_path, clock=lambda: now[0])
 
     async def found() -> list[object]:

@@ -76,10 +76,10 @@ def test_path_like_name_accepted_with_single_folder_home() -> None:
 @pytest.mark.anyio
 @pytest.mark.parametrize("name", ODD, ids=ascii)
 async def test_odd_name_in_gateway_header_is_no_user(name: str) -> None:
-    given: list[str] = []
+    names: list[str] = []
 
     def give(user: str) -> str:
-        given.append(user)
+        names.append(user)
         return "a-pass"
 
     async def app(_scope: Scope, _receive: Receive, _send: Send) -> None:
@@ -90,7 +90,7 @@ async def test_odd_name_in_gateway_header_is_no_user(name: str) -> None:
     await gateway(_scope_of(auth, name.encode()), _nothing, _unsent)
     await gateway(_scope_of(auth, b"ann"), _nothing, _unsent)
 
-    *odd, control = given
+    *odd, control = names
     assert control == "ann"
     for user in odd:
         # Spaces at its ends belong to the header, and are gone.

@@ -55,7 +55,7 @@ CALLS: Sequence[tuple[str, Mapping[str, Any], str]] = (
 class Show(Protocol):
     """Show in a page what a tool gives for these arguments."""
 
-    def __call__(self, page: Page, tool: str, given: Mapping[str, Any]) -> None: ...
+    def __call__(self, page: Page, tool: str, arguments: Mapping[str, Any]) -> None: ...
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -68,9 +68,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with serving() as server, launched() as browser:
         for name, host in (("inspector", in_inspector), ("mcp-use", in_mcp_use), ("renderer", in_renderer)):
             with host(server) as show:
-                for tool, given, word in CALLS:
+                for tool, call_arguments, word in CALLS:
                     seen = look(
-                        browser, partial(show, tool=tool, given=given), word, folder / f"{name}-{tool}.png"
+                        browser,
+                        partial(show, tool=tool, arguments=call_arguments),
+                        word,
+                        folder / f"{name}-{tool}.png",
                     )
                     missing += seen != "shown"
                     print(f"{name:10} {tool:24} {seen}", flush=True)
@@ -109,11 +112,11 @@ def in_inspector(server: WidgetServer) -> Iterator[Show]:
     """The MCP Inspector of the MCP project."""
     with inspector() as found:
 
-        def show(page: Page, tool: str, given: Mapping[str, Any]) -> None:
-            encoded = base64.urlsafe_b64encode(json.dumps(given).encode()).decode().rstrip("=")
-            asked = {"serverUrl": server.url, "transport": "http", "openApp": tool, "appArgs": encoded}
+        def show(page: Page, tool: str, arguments: Mapping[str, Any]) -> None:
+            encoded = base64.urlsafe_b64encode(json.dumps(arguments).encode()).decode().rstrip("=")
+            query = {"serverUrl": server.url, "transport": "http", "openApp": tool, "appArgs": encoded}
             page.goto(
-                f"{found.url}/?{urlencode({**asked, 'autoConnect': found.token, 'autoOpen': found.token})}"
+                f"{found.url}/?{urlencode({**query, 'autoConnect': found.token, 'autoOpen': found.token})}"
             )
 
         yield show
@@ -134,12 +137,12 @@ def in_mcp_use(server: WidgetServer) -> Iterator[Show]:
         assert process.stdout is not None
         address = next(line.split()[-1] for line in process.stdout if "started at http" in line)
 
-        def show(page: Page, tool: str, given: Mapping[str, Any]) -> None:
+        def show(page: Page, tool: str, arguments: Mapping[str, Any]) -> None:
             page.goto(f"{address}?autoConnect={quote(server.url, safe='')}")
             page.get_by_test_id(f"tool-item-{tool}").click(timeout=WAIT_MS)
-            for name, value in given.items():
-                said = value if isinstance(value, str) else json.dumps(value)
-                page.get_by_test_id(f"tool-param-{name}").fill(said)
+            for name, value in arguments.items():
+                text = value if isinstance(value, str) else json.dumps(value)
+                page.get_by_test_id(f"tool-param-{name}").fill(text)
             page.get_by_test_id("tool-execution-execute-button").click()
 
         try:
@@ -171,7 +174,7 @@ def in_renderer(server: WidgetServer) -> Iterator[Show]:
         host, proxy = (stack.enter_context(served(one)) for one in (folder, WIDGETS))
         tools = server.tools()
 
-        def show(page: Page, tool: str, given: Mapping[str, Any]) -> None:
+        def show(page: Page, tool: str, arguments: Mapping[str, Any]) -> None:
             uri = tools[tool]["_meta"]["ui"]["resourceUri"]
             page.goto(host)
             page.evaluate(
@@ -180,8 +183,8 @@ def in_renderer(server: WidgetServer) -> Iterator[Show]:
                     "tool": tool,
                     "uri": uri,
                     "read": server.read(uri),
-                    "input": dict(given),
-                    "result": server.call(tool, given),
+                    "input": dict(arguments),
+                    "result": server.call(tool, arguments),
                     "theme": "dark",
                     "proxy": f"{proxy}/proxy.html",
                 },

@@ -83,8 +83,8 @@ class Inspector:
 
     def _address(self, server: str, tool: str, arguments: Mapping[str, Any]) -> str:
         encoded = base64.urlsafe_b64encode(json.dumps(arguments).encode()).decode().rstrip("=")
-        asked = {"serverUrl": server, "transport": "http", "openApp": tool, "appArgs": encoded}
-        return f"{self.url}/?{urlencode({**asked, 'autoConnect': self.token, 'autoOpen': self.token})}"
+        query = {"serverUrl": server, "transport": "http", "openApp": tool, "appArgs": encoded}
+        return f"{self.url}/?{urlencode({**query, 'autoConnect': self.token, 'autoOpen': self.token})}"
 
 
 @contextmanager
@@ -136,12 +136,12 @@ def _texts(value: Any) -> list[str]:
 
 def _until_served(process: "subprocess.Popen[str]") -> str:
     assert process.stdout is not None
-    said = []
+    lines = []
     for line in process.stdout:
-        said.append(line)
+        lines.append(line)
         if found := re.search(r"(http://127\.0\.0\.1:\d+)/?\?", line):
             return found[1]
-    raise AssertionError(f"the Inspector ended with {process.wait()}:\n{''.join(said)}")
+    raise AssertionError(f"the Inspector ended with {process.wait()}:\n{''.join(lines)}")
 
 
 def _program() -> list[str]:

@@ -147,7 +147,7 @@ class Shown:
     def posted(self) -> list[dict[str, Any]]:
         return list(self.page.evaluate("window.posted"))
 
-    def heard(self, method: str) -> dict[str, Any]:
+    def wait_for_message(self, method: str) -> dict[str, Any]:
         """Wait until the host has heard a method, and return the last such message."""
         self.page.wait_for_function(
             "method => window.posted.some(one => one.method === method)", arg=method, timeout=15_000
@@ -250,7 +250,7 @@ class Showing:
         page = self._context.new_page()
         shown = Shown(page, page)
         page.on("pageerror", lambda error: shown.errors.append(str(error)))
-        page.on("console", lambda said: shown.errors.append(said.text) if said.type == "error" else None)
+        page.on("console", lambda entry: shown.errors.append(entry.text) if entry.type == "error" else None)
         return page, shown
 
     def _serve(self, page: Page, shown: Shown, served: Mapping[str, str]) -> None:

@@ -19,7 +19,7 @@ def show() -> Iterator[Showing]:
 @pytest.fixture
 def bridged(show: Showing) -> Iterator[Shown]:
     shown = show.mcp("", html=BRIDGED)
-    shown.heard("ui/notifications/initialized")
+    shown.wait_for_message("ui/notifications/initialized")
     yield shown
     shown.page.close()
 
@@ -28,7 +28,7 @@ def bridged(show: Showing) -> Iterator[Shown]:
 def steady(show: Showing) -> Iterator[Shown]:
     """One page for all tests that only ask it something."""
     shown = show.mcp("", html=BRIDGED)
-    shown.heard("ui/notifications/initialized")
+    shown.wait_for_message("ui/notifications/initialized")
     yield shown
     shown.page.close()
 
@@ -100,17 +100,17 @@ def test_a_method_of_the_document_becomes_its_twin(
 ) -> None:
     steady.frame.evaluate(f"window.openai.{call}")
 
-    assert steady.heard(method)["params"] == params
+    assert steady.wait_for_message(method)["params"] == params
 
 
 @pytest.mark.parametrize(
     "call", ["uploadFile(new File([], 'x'))", "getFileDownloadUrl({fileId: 'x'})", "requestModal({})"]
 )
 def test_a_method_without_a_twin_is_rejected_as_unavailable(steady: Shown, call: str) -> None:
-    said = rejected(steady, f"window.openai.{call}")
+    message = rejected(steady, f"window.openai.{call}")
 
-    assert "unavailable" in said
-    assert said.startswith(call.partition("(")[0])
+    assert "unavailable" in message
+    assert message.startswith(call.partition("(")[0])
 
 
 @pytest.mark.parametrize(
@@ -130,10 +130,10 @@ def test_a_method_without_a_twin_is_rejected_as_unavailable(steady: Shown, call:
 def test_invalid_request_is_refused_before_reaching_host(steady: Shown, call: str, names: str) -> None:
     before = len(steady.posted)
 
-    said = rejected(steady, f"window.openai.{call}")
+    message = rejected(steady, f"window.openai.{call}")
 
-    assert names in said
-    assert "resolved" not in said
+    assert names in message
+    assert "resolved" not in message
     assert len(steady.posted) == before
 
 
@@ -226,7 +226,7 @@ def test_output_is_structured_content_or_json_text(
 def test_result_requesting_close_closes_the_widget(bridged: Shown, place: str) -> None:
     tell(bridged, RESULT, {"content": [], place: {"openai/closeWidget": True}})
 
-    assert bridged.heard("ui/notifications/request-teardown")
+    assert bridged.wait_for_message("ui/notifications/request-teardown")
 
 
 def test_result_without_close_request_leaves_the_widget_open(bridged: Shown) -> None:
@@ -246,7 +246,7 @@ def test_the_result_of_a_called_tool_can_close_the_widget_too(show: Showing) -> 
 
     shown.frame.evaluate("window.openai.callTool('t', {})")
 
-    assert shown.heard("ui/notifications/request-teardown")
+    assert shown.wait_for_message("ui/notifications/request-teardown")
     shown.page.close()
 
 
@@ -330,12 +330,12 @@ def test_granted_mode_applies(show: Showing) -> None:
 def test_unresponsive_parent_is_not_a_host_and_nothing_hangs(show: Showing) -> None:
     shown = show.mcp("", html=BRIDGED, answers=False)
 
-    said = [
+    outcomes = [
         rejected(shown, f"openai.{call}")
         for call in ("callTool('t')", "requestClose()", "sendFollowUpMessage({prompt: 'x'})")
     ]
 
-    assert [text.partition(":")[0] for text in said] == [
+    assert [text.partition(":")[0] for text in outcomes] == [
         "callTool is unavailable",
         "requestClose is unavailable",
         "sendFollowUpMessage is unavailable",
@@ -354,7 +354,7 @@ def test_state_survives_remount_and_private_part_is_not_posted(show: Showing) ->
     """Source: S3-136 and S3-137."""
     state = {"modelContent": "2 pizzas", "privateContent": {"secret": 1}, "imageIds": ["f1"]}
     shown = show.mcp("", html=BRIDGED, opaque=False)
-    shown.heard("ui/notifications/initialized")
+    shown.wait_for_message("ui/notifications/initialized")
 
     shown.frame.evaluate("state => openai.setWidgetState(state)", state)
     posted = shown.posted
@@ -398,7 +398,7 @@ def test_text_only_host_gets_state_as_text(show: Showing) -> None:
 
     shown.frame.evaluate("openai.setWidgetState({n: 1})")
 
-    assert shown.heard("ui/update-model-context")["params"] == {
+    assert shown.wait_for_message("ui/update-model-context")["params"] == {
         "content": [{"type": "text", "text": '{"n":1}'}]
     }
     shown.page.close()
@@ -414,7 +414,7 @@ def test_only_host_colours_enter_the_style(show: Showing) -> None:
         "color": "red",
     }
     shown = show.mcp("pizzaz-table", context={"styles": {"variables": variables}})
-    shown.heard("ui/notifications/initialized")
+    shown.wait_for_message("ui/notifications/initialized")
 
     style = shown.frame.evaluate("document.documentElement.style.cssText")
 
@@ -440,10 +440,10 @@ def test_page_shows_result_then_failure_then_cancellation(show: Showing) -> None
 def test_a_page_waits_for_its_result_and_tells_its_height(show: Showing) -> None:
     """Source: S3-103."""
     shown = show.mcp("search-results")
-    shown.heard("ui/notifications/initialized")
+    shown.wait_for_message("ui/notifications/initialized")
     waiting = shown.frame.locator("main").get_attribute("aria-busy")
-    shown.heard("ui/notifications/size-changed")
-    before = shown.heard("ui/notifications/size-changed")["params"]["height"]
+    shown.wait_for_message("ui/notifications/size-changed")
+    before = shown.wait_for_message("ui/notifications/size-changed")["params"]["height"]
 
     results = [{"id": n, "title": f"Result {n}"} for n in range(5)]
     tell(shown, RESULT, {"content": [], "structuredContent": {"query": "x", "results": results}})
@@ -460,9 +460,9 @@ def test_a_widget_in_picture_closes_when_its_session_ends(show: Showing) -> None
     shown = show.mcp(
         "solar-system", context={"displayMode": "pip", "availableDisplayModes": ["pip", "inline"]}
     )
-    shown.heard("ui/notifications/initialized")
+    shown.wait_for_message("ui/notifications/initialized")
 
     tell(shown, "ui/notifications/tool-cancelled", {"reason": "over"})
 
-    assert shown.heard("ui/notifications/request-teardown")
+    assert shown.wait_for_message("ui/notifications/request-teardown")
     shown.page.close()

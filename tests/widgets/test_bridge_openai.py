@@ -94,9 +94,9 @@ def test_file_reaches_the_host_unchanged(show: Showing) -> None:
 def test_a_method_the_host_lacks_is_unavailable(show: Showing) -> None:
     shown = show.openai("kitchen-sink-lite", {"toolOutput": {}}, methods=())
 
-    said = [outcome(shown, f"{name}({CALLS.get(name, ('new File([], `x`)',))[0]})") for name in METHODS]
+    outcomes = [outcome(shown, f"{name}({CALLS.get(name, ('new File([], `x`)',))[0]})") for name in METHODS]
 
-    assert said == [f"{name} is unavailable: this host does not offer it" for name in METHODS]
+    assert outcomes == [f"{name} is unavailable: this host does not offer it" for name in METHODS]
     shown.page.close()
 
 
@@ -150,9 +150,9 @@ def test_late_host_is_adopted(show: Showing) -> None:
 def test_without_a_host_every_method_is_rejected(show: Showing) -> None:
     shown = show.alone("", html=BRIDGED)
 
-    said = [outcome(shown, f"{name}({CALLS.get(name, ('null',))[0]})") for name in METHODS]
+    outcomes = [outcome(shown, f"{name}({CALLS.get(name, ('null',))[0]})") for name in METHODS]
 
-    assert said == [f"{name} is unavailable: no host" for name in METHODS]
+    assert outcomes == [f"{name} is unavailable: no host" for name in METHODS]
     assert shown.page.evaluate("widgetRuntime.kind") == "none"
     shown.page.close()
 

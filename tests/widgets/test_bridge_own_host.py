@@ -78,8 +78,8 @@ def hosted(
     proxy: str = f"{PROXY}/proxy.html",
     **options: Any,
 ) -> Shown:
-    given = {"html": html, "context": {"availableDisplayModes": ["inline", "fullscreen"]}, **options}
-    config = {"actions": actions, "tools": TOOLS, "proxyUrl": proxy, "options": given}
+    options_sent = {"html": html, "context": {"availableDisplayModes": ["inline", "fullscreen"]}, **options}
+    config = {"actions": actions, "tools": TOOLS, "proxyUrl": proxy, "options": options_sent}
     shown = show.hosted(MODULE.replace("CONFIG", json.dumps(config).replace("<", "\\u003c")))
     if proxy.startswith(PROXY):
         shown.page.frame_locator("iframe").frame_locator("iframe").locator("body").wait_for(state="attached")

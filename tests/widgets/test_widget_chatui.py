@@ -149,13 +149,13 @@ def test_open_the_chat_ui(server: WidgetServer) -> None:
 
 def test_show_a_chat_interface_with_the_message_hello(server: WidgetServer) -> None:
     """Source: S3-6 to S3-11 and S3-145."""
-    asked = {
+    message = {
         "openai/locale": "fr-FR",
         "openai/userAgent": "ChatGPT/1",
         "openai/userLocation": {"city": "Paris"},
     }
 
-    result = server.call("display_chat", {"seedMessage": "Hello"}, **asked)
+    result = server.call("display_chat", {"seedMessage": "Hello"}, **message)
 
     assert '"Hello"' in text(result)
     assert result["structuredContent"] == {"seedMessage": "Hello", "locale": "fr-FR"}

@@ -11,8 +11,8 @@ PAGE = "<!doctype html><p>A chart</p>"
 
 
 def chart(**more: Any) -> Widget:
-    given: dict[str, Any] = {"name": "chart", "html": PAGE, "description": "A chart of prices", **more}
-    return Widget(**given)
+    fields: dict[str, Any] = {"name": "chart", "html": PAGE, "description": "A chart of prices", **more}
+    return Widget(**fields)
 
 
 def test_one_declaration_gives_a_tool_the_keys_of_both_dialects() -> None:
@@ -85,11 +85,11 @@ def test_tool_visibility_is_always_declared(
     accessible: bool, visibility: Literal["public", "private"], audience: list[str]
 ) -> None:
     declared = chart(accessible=accessible, visibility=visibility)
-    told = chart().tool_meta(invoking="a", invoked="b", accessible=accessible, visibility=visibility)
+    metadata = chart().tool_meta(invoking="a", invoked="b", accessible=accessible, visibility=visibility)
 
     meta = declared.tool_meta(invoking="a", invoked="b")
 
-    assert meta == told
+    assert meta == metadata
     assert meta["ui"]["visibility"] == audience
     assert (meta["openai/widgetAccessible"], meta["openai/visibility"]) == (accessible, visibility)
 
@@ -115,22 +115,22 @@ def test_text_limit_is_64_characters() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "says"),
+    ("values", "says"),
     [
         ({"name": "my chart"}, "made of letters, digits, .*, not 'my chart'"),
         ({"name": "../chart"}, "made of letters, digits"),
         ({"name": ""}, "made of letters, digits"),
-        ({"html": "chart.html"}, "is no page; for a file, give a Path"),
+        ({"html": "chart.html"}, "is not a page; for a file, give a Path"),
         ({"description": " "}, "has no description"),
         ({"permissions": ("usb",)}, "asks for 'usb'; known permissions are camera"),
         ({"visibility": "private"}, "nobody could call"),
     ],
 )
-def test_unusable_declaration_is_refused_with_the_correction(given: dict[str, object], says: str) -> None:
+def test_unusable_declaration_is_refused_with_the_correction(values: dict[str, object], says: str) -> None:
     assert chart().page() == PAGE
 
     with pytest.raises(ValueError, match=says):
-        chart(**given)
+        chart(**values)
 
 
 @pytest.mark.parametrize(
@@ -140,7 +140,7 @@ def test_invalid_domain_is_refused(domain: str) -> None:
     domains = ("cdn.example.com", "localhost:8000", "*.example.com")
     assert Csp(resources=domains).hosts()["resource_domains"] == list(domains)
 
-    with pytest.raises(ValueError, match="is no domain for a widget"):
+    with pytest.raises(ValueError, match="is not a domain for a widget"):
         Csp(resources=(domain,))
 
 

@@ -88,7 +88,7 @@ def test_ids_stay_numbers_or_texts_as_they_were_given() -> None:
 
 
 @pytest.mark.parametrize(
-    ("form", "given"),
+    ("form", "values"),
     [
         (Chat, {"seedMessage": "x", "locale": "en", "more": 1}),
         (SearchResults, {"query": "x", "locale": "en"}),
@@ -97,11 +97,13 @@ def test_ids_stay_numbers_or_texts_as_they_were_given() -> None:
         (Dashboard, {"dashboard": True, "stats": [{"label": "L"}]}),
     ],
 )
-def test_another_form_is_refused_and_does_not_fit_the_schema(form: type[Form], given: dict[str, Any]) -> None:
+def test_another_form_is_refused_and_does_not_fit_the_schema(
+    form: type[Form], values: dict[str, Any]
+) -> None:
     with pytest.raises(ValidationError):
-        form.model_validate(given)
+        form.model_validate(values)
 
-    assert not Draft202012Validator(form.output_schema()).is_valid(given)
+    assert not Draft202012Validator(form.output_schema()).is_valid(values)
 
 
 HELLO: dict[str, Any] = {

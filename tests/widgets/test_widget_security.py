@@ -96,9 +96,9 @@ def test_stdio_user_of_operating_system_may_call_everything() -> None:
 
 
 def test_a_challenge_cannot_be_broken_out_of() -> None:
-    said = challenge('say "hi"\r\nSet-Cookie: x\\', scopes=("a", "b"), resource_metadata="https://e.org/m")
+    message = challenge('say "hi"\r\nSet-Cookie: x\\', scopes=("a", "b"), resource_metadata="https://e.org/m")
 
-    assert said == (
+    assert message == (
         'Bearer resource_metadata="https://e.org/m", error="invalid_token", '
         r'error_description="say \"hi\"  Set-Cookie: x\\", scope="a b"'
     )
@@ -160,20 +160,20 @@ def test_a_call_without_a_token_is_answered_with_a_challenge(server: WidgetServe
 
     assert refused["isError"] is True
     assert '"E_UNAUTHORIZED"' in refused["content"][0]["text"]
-    [asked] = refused["_meta"]["mcp/www_authenticate"]
-    assert asked.startswith('Bearer error="invalid_token"')
-    assert asked.endswith('scope="prices.read"')
+    [challenge_text] = refused["_meta"]["mcp/www_authenticate"]
+    assert challenge_text.startswith('Bearer error="invalid_token"')
+    assert challenge_text.endswith('scope="prices.read"')
     assert not allowed.get("isError")
     assert "mcp/www_authenticate" not in allowed["_meta"]
 
 
 @pytest.mark.kernel
 def test_the_challenge_of_a_tool_reaches_the_client(server: WidgetServer) -> None:
-    asked = server.call("asks", {})
+    answer = server.call("asks", {})
 
-    assert asked["isError"] is True
-    assert "Log in to the shop" in json.dumps(asked["content"])
-    assert asked["_meta"]["mcp/www_authenticate"] == [
+    assert answer["isError"] is True
+    assert "Log in to the shop" in json.dumps(answer["content"])
+    assert answer["_meta"]["mcp/www_authenticate"] == [
         'Bearer resource_metadata="https://shop.example.com/meta", error="invalid_token", '
         'error_description="Log in to the shop", scope="shop"'
     ]

@@ -29,8 +29,8 @@ class Page:
 
 
 async def answered(endpoint: Any) -> tuple[Any, Any, bytes]:
-    asked = {"method": "GET", "path": "/", "query": "", "headers": [], "body": ""}
-    answer: Mapping[str, Any] = await answer_route([Route("/", endpoint)], asked, None)
+    request = {"method": "GET", "path": "/", "query": "", "headers": [], "body": ""}
+    answer: Mapping[str, Any] = await answer_route([Route("/", endpoint)], request, None)
     return answer["status"], answer["headers"], pybase64.b64decode(answer["body"])
 
 

@@ -69,33 +69,33 @@ async def toolset(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Too
 
 
 @pytest.mark.parametrize(
-    ("tool", "said", "frames"),
+    ("tool", "message", "frames"),
     [
         ("exits", "the tool called exit(3), which ends a program", ["in exits", "in deeper: sys.exit(code)"]),
         ("exits_with_words", "the tool called exit('no more')", ["in exits_with_words", "in deeper"]),
-        ("stops", "the tool raised Stop, which is no Exception: here", ["in stops: raise Stop"]),
+        ("stops", "the tool raised Stop, which is not an Exception: here", ["in stops: raise Stop"]),
         (
             "interrupts",
-            "the tool raised KeyboardInterrupt, which is no Exception",
+            "the tool raised KeyboardInterrupt, which is not an Exception",
             ["in interrupts: raise KeyboardInterrupt"],
         ),
         (
             "awaits_what_it_cancelled",
-            "the tool raised CancelledError, which is no Exception",
+            "the tool raised CancelledError, which is not an Exception",
             ["in awaits_what_it_cancelled: await task"],
         ),
     ],
 )
 async def test_exit_reported_in_a_sentence_with_author_lines(
-    tool: str, said: str, frames: list[str], toolset: Toolset, user: str
+    tool: str, message: str, frames: list[str], toolset: Toolset, user: str
 ) -> None:
     completed = await call(toolset, user, tool)
-    told = details(completed)
+    facts = details(completed)
 
     assert error_code(completed) == "E_TOOL"
-    assert said in told["message"]
-    assert len(told["frames"]) == len(frames)
-    assert all(part in frame for part, frame in zip(frames, told["frames"], strict=True))
+    assert message in facts["message"]
+    assert len(facts["frames"]) == len(frames)
+    assert all(part in frame for part, frame in zip(frames, facts["frames"], strict=True))
     assert "fastmcp" not in str(completed.processed.value)
 
 

@@ -14,7 +14,7 @@ from sandbox.policy import Policy
 pytestmark = pytest.mark.anyio
 
 
-def asked_of(host: socket.socket) -> dict[str, object]:
+def request_of(host: socket.socket) -> dict[str, object]:
     """Return what a worker asks."""
     frame = receive(host, 1000)
     assert frame is not None
@@ -30,11 +30,11 @@ async def test_abandoned_request_takes_no_reply_of_next_call() -> None:
     with worker, host:
         left = asyncio.create_task(HostLine(channel, loop, waiting).request("one", None))
         await asyncio.sleep(0)
-        asked = asyncio.create_task(HostLine(channel.renewed(), loop, waiting).request("two", None))
+        pending = asyncio.create_task(HostLine(channel.renewed(), loop, waiting).request("two", None))
         await asyncio.sleep(0)
         left.cancel()
         await asyncio.wait({left})
-        requests = [asked_of(host) for _ in range(2)]
+        requests = [request_of(host) for _ in range(2)]
         send(host, FrameKind.REPLY, {"id": requests[1]["id"], "result": {"is": "heard"}})
 
-        assert await asyncio.wait_for(asked, 10) == {"is": "heard"}
+        assert await asyncio.wait_for(pending, 10) == {"is": "heard"}

@@ -63,13 +63,13 @@ def file(tmp_path: Path) -> str:
 
 
 async def called(file: str, tool: str, messages: list[str] | None = None) -> Any:
-    async def heard(message: Any) -> None:
+    async def receive(message: Any) -> None:
         if messages is not None:
             messages.append(str(message.data))
 
     server = load_tool_files([file])
     assert isinstance(server, FastMCP)
-    async with Client(server, log_handler=heard) as client:
+    async with Client(server, log_handler=receive) as client:
         return await client.call_tool_mcp(tool, {})
 
 
@@ -108,10 +108,10 @@ async def test_transformer_runs_in_worker_and_keeps_user_files(file: str, tmp_pa
 
     async with open_toolset(Path(file), tmp_path, user) as toolset:
         completed = await call(toolset, user, "export")
-        kept = await toolset.files(User(user)).all()
+        files = await toolset.files(User(user)).all()
 
     results = completed.processed.value["results"]
     assert (results["summary"], results["artifact"]["mime_type"]) == ("w", "application/pdf")
     assert results["pid"] != os.getpid()
-    assert [record.name for record in kept] == ["w.pdf"]
+    assert [record.name for record in files] == ["w.pdf"]
     assert "JVBERi0" not in json.dumps(results)

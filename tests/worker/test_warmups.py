@@ -25,7 +25,7 @@ async def toolset(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Too
         yield it
 
 
-async def told(toolset: Toolset) -> dict[str, Any]:
+async def reports(toolset: Toolset) -> dict[str, Any]:
     with somebody() as user:
         results: dict[str, Any] = (await call(toolset, user, "told")).processed.value["results"]
     return results
@@ -41,7 +41,7 @@ async def test_warmup_called_once_before_first_worker(toolset: Toolset) -> None:
 
 
 async def test_warmup_starting_thread_skipped_workers_still_forked(toolset: Toolset) -> None:
-    results = await told(toolset)
+    results = await reports(toolset)
 
     # Else each worker would be an interpreter of its own, which has loaded the file itself.
     assert results["seen"] == [["usual", results["parent"]]]
@@ -53,7 +53,7 @@ async def test_skipped_warmups_reported_to_author_with_reason(
     caplog.set_level(logging.INFO)
 
     async with open_toolset(FILE, tmp_path) as toolset:
-        await told(toolset)
+        await reports(toolset)
 
     lines = [str(getattr(record, "line", "")) for record in caplog.records]
     assert "warm-up broken was left out: ValueError: no model here" in lines
@@ -64,7 +64,7 @@ async def test_skipped_warmups_reported_to_author_with_reason(
 
 
 async def test_warmup_may_write_no_more_than_import(toolset: Toolset) -> None:
-    await told(toolset)
+    await reports(toolset)
 
     assert not Path("/tmp/toolcell-burglar").exists()
 

@@ -211,27 +211,27 @@ async def _found(files: MyFiles, name: str) -> Record:
 def _described(record: Record) -> dict[str, Any]:
     """Return what a program may know of a file."""
     more = {
-        "reason": record.said.reason,
+        "reason": record.metadata.reason,
         "expires_at": record.expires_at.isoformat(timespec="seconds") if record.expires_at else None,
     }
     return {
         "name": record.name,
         "size": record.size,
         "mime": record.mime,
-        "source": record.said.origin.value,
+        "source": record.metadata.origin.value,
         "date": record.created.date().isoformat(),
-        "facts": dict(record.said.facts),
+        "facts": dict(record.metadata.facts),
         **{key: value for key, value in more.items() if value is not None},
     }
 
 
 def _row(record: Record) -> tuple[str, ...]:
-    said = list(human_facts(record.said.facts))
-    if record.said.origin is Origin.DEFERRED and record.said.reason:
-        said.append(record.said.reason.replace("_", " "))
+    said = list(human_facts(record.metadata.facts))
+    if record.metadata.origin is Origin.DEFERRED and record.metadata.reason:
+        said.append(record.metadata.reason.replace("_", " "))
     if record.expires_at is not None:
         said.append(f"until {record.expires_at:%Y-%m-%d %H:%M %Z}")
-    source = f"{record.said.origin.value} {record.created:%Y-%m-%d}"
+    source = f"{record.metadata.origin.value} {record.created:%Y-%m-%d}"
     return (str(record.name), human_size(record.size), source, ", ".join(said))
 
 

@@ -1,7 +1,7 @@
-"""Token verifiers of a server, changed after it was made.
+"""Replacement of a server's token verifiers after its creation.
 
-FastMCP takes it as an argument of the server, and a list of tokens as an argument of what checks them; that
-either may be replaced is not documented.
+FastMCP accepts a verifier as an argument of the server, and tokens as an argument of the verifier; replacing
+either is not documented.
 """
 
 from collections.abc import Callable
@@ -15,7 +15,7 @@ __all__ = ["replace_auth", "replace_tokens"]
 
 
 def replace_auth(app: FastMCP, change: Callable[[AuthProvider], AuthProvider]) -> None:
-    """Replace what checks the tokens of a server, if it has such a thing.
+    """Replace the token verifier of a server, if it has one.
 
     Args:
         app: The server, before its application is made.

@@ -1,4 +1,4 @@
-"""FastMCP's MCP endpoint over HTTP: where it is in an application, and what stands in front of it.
+"""FastMCP's MCP endpoint over HTTP: its place in an application, and its middleware.
 
 Neither FastMCP nor the SDK documents these modules; the application that they make is public. Its list of
 middleware and its lifespan can be read and added to, but not replaced, by what Starlette documents.
@@ -31,7 +31,7 @@ __all__ = [
 def change_middleware(
     app: Starlette, change: Callable[[Middleware], Middleware], outer: Sequence[Middleware] = ()
 ) -> None:
-    """Change what FastMCP has put in front of an application that has not started, and put more before it.
+    """Change the middleware of an application that has not started, and prepend more.
 
     Args:
         app: The application.

@@ -1,4 +1,4 @@
-"""Answers to calls that have not passed the SDK, as it would have given them."""
+"""Answers to calls that bypassed the SDK, equal to its own."""
 
 import logging
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""A client's connection to the host: its era, its session, what it wants to hear, how it is spoken with."""
+"""A client's connection to the host: its era, its session, its log level, and messages to it."""
 
 import uuid
 from collections.abc import Collection, Mapping

@@ -22,7 +22,7 @@ _KEPT = "toolcell_client"
 
 
 def facts_of(ctx: ServerRequestContext[Any, Any], token: AccessToken | None) -> RequestFacts:
-    """Gather what a worker needs to know of a request that reached the host."""
+    """Collect the facts of a received request for a worker."""
     session, scope = ctx.session, None if ctx.request is None else ctx.request.scope
     return connection_facts(
         connection_of(ctx), scope, ctx.request_id, token, can_ask=session.can_send_request
@@ -37,7 +37,7 @@ def connection_facts(
     *,
     can_ask: bool,
 ) -> RequestFacts:
-    """Gather what a worker needs to know of a request on a connection that says who the client is.
+    """Collect the facts of a request on a connection with known client info.
 
     Args:
         connection: The connection.
@@ -68,7 +68,7 @@ def connection_facts(
 def direct_facts(
     scope: Scope | None, request_id: str | int, params: Mapping[str, Any], token: AccessToken | None
 ) -> RequestFacts:
-    """Gather what a worker needs to know of a request of the modern era that the SDK has not looked at."""
+    """Collect the facts of a request of the modern era that bypassed the SDK."""
     meta = params["_meta"]
     info, able = _identity(json.dumps([meta.get(CLIENT_INFO_META_KEY), meta[CLIENT_CAPABILITIES_META_KEY]]))
     return RequestFacts(
@@ -85,7 +85,7 @@ def direct_facts(
 
 @lru_cache(maxsize=64)
 def _identity(envelope: str) -> tuple[Mapping[str, Any] | None, Mapping[str, Any] | None]:
-    """Return what a client says of itself as the SDK understands it; a client says the same each time."""
+    """Return a client's info as the SDK parses it; a client sends equal info each time."""
     return _announced(Connection.from_envelope(LATEST_MODERN_VERSION, *json.loads(envelope)))
 
 

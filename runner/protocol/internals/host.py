@@ -1,7 +1,7 @@
-"""The server in front: how its client is served, and who answers.
+"""Handlers and middleware of the server in front.
 
-What is relayed is relayed innermost in the SDK's middleware, so that authentication and the sealing of
-request state stay where the SDK puts them.
+Requests are relayed at the innermost position of the SDK's middleware, so that authentication and the sealing
+of request state stay where the SDK puts them.
 """
 
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
@@ -72,7 +72,7 @@ def come_first(app: FastMCP, relay: Relay) -> None:
 
 
 def say_version(app: FastMCP, version: str | None) -> None:
-    """Let the application say the version of the server that it stands for, also where that is empty.
+    """Set the application's version to that of its server, even if empty.
 
     FastMCP would say its own in place of an empty one; a server of the SDK says the empty one.
     """
@@ -81,7 +81,7 @@ def say_version(app: FastMCP, version: str | None) -> None:
 
 
 def hide_bodies_in_errors() -> None:
-    """Let the SDK refuse a body that is not a message without writing out what it is; that takes a second."""
+    """Keep the SDK from printing an invalid body in its error, which takes a second."""
     adapter = TypeAdapter[JSONRPCMessage](JSONRPCMessage, config=ConfigDict(hide_input_in_errors=True))
     vars(streamable_http)["jsonrpc_message_adapter"] = adapter
 
@@ -98,7 +98,7 @@ def serve_subscriptions(
     unsubscribe: Callable[[ServerRequestContext[Any, Any], UnsubscribeRequestParams], Awaitable[Any]],
     listen: Callable[[ServerRequestContext[Any, Any], SubscriptionsListenRequestParams], Awaitable[Any]],
 ) -> None:
-    """Answer subscriptions, which FastMCP does not, in both eras; the capability follows by itself."""
+    """Answer subscriptions, which FastMCP does not, in both eras; this sets the capability too."""
     low = low_level(app)
     low.add_request_handler("resources/subscribe", SubscribeRequestParams, subscribe)
     low.add_request_handler("resources/unsubscribe", UnsubscribeRequestParams, unsubscribe)

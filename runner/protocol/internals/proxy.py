@@ -1,6 +1,6 @@
 """The client's half of a connection to a remote server.
 
-The proxy speaks to it as its client does: raw requests, the client's own capabilities.
+The proxy forwards raw requests, with the capabilities of its own client.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -110,7 +110,7 @@ def _of_pydantic(error: Unreadable) -> ValidationError:
 
 
 def mend_messages_over_http() -> None:
-    """Let connections over HTTP read what servers say as those over lines do.
+    """Parse messages of servers over HTTP as those over lines.
 
     Half of a surrogate pair spoils a string only, and what cannot be read ends the request in words. An event
     may be as long as the HTTP client of the connection lets it be, where the SDK ends the stream at 1 MiB:
@@ -127,7 +127,7 @@ def relaying_session(
     on_request: Callable[[str, Mapping[str, Any] | None], Awaitable[dict[str, Any]]],
     on_notify: Callable[[str, Mapping[str, Any] | None], Awaitable[None]],
 ) -> type[ClientSession]:
-    """Return a kind of session that leaves it to others what it can do and what it answers.
+    """Return a session class with capabilities and handlers of others.
 
     The SDK's own derives capabilities from its callbacks, and knows no requests but those of its tables.
 

@@ -1,6 +1,6 @@
-"""Types of the SDK that stand in signatures of what it documents, and in modules that it does not document.
+"""Types of the SDK that documented signatures use and that live in undocumented modules.
 
-Modules import them from here, so that a move of theirs is one line.
+Modules import them from here, so that a move changes one line.
 """
 
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser, authorization_context

@@ -293,7 +293,7 @@ def _blob(key: str, found: os.stat_result) -> Blob:
 
 
 def _changed(folder: Path, *, durable: bool = True) -> None:
-    """Have a change of a folder on disk, and its time unlike any before, which the kernel's need not be."""
+    """Sync a changed folder to disk and give it a modification time that it never had before."""
     fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         now = time.time_ns()

@@ -157,7 +157,7 @@ def _is_row(row: _Row) -> bool:
     if not all(isinstance(row.get(name), kind) for name, kind in _KINDS.items()):
         return False
     try:
-        is_file = _said(row).retention is Retention.FILES
+        is_file = _metadata(row).retention is Retention.FILES
     except (TypeError, ValueError, LookupError, OverflowError, RecursionError, AttributeError):
         return False
     return row["name"] is not None or not is_file
@@ -170,16 +170,16 @@ def _merged(path: Path, area: str, index: _Indexed) -> dict[_Key, _Row]:
         return indexed
     if index.is_damaged:
         indexed = {}
-    told: dict[_Key, _Row | None] = {}
+    latest: dict[_Key, _Row | None] = {}
     last: dict[_Key, int] = {}
     unread = 0
     for line in _lines(path):
         match line:
             case {"row": dict(row)} if _is_row(row):
                 key = _key(row)
-                told[key], last[key] = {"area": area, **row}, row["put"]
+                latest[key], last[key] = {"area": area, **row}, row["put"]
             case {"gone": [str(session), str(retention), str(shown)]}:
-                told[session, retention, shown] = None
+                latest[session, retention, shown] = None
             case {"coming": _} | {"journal": 1}:
                 pass
             case {"journal": version}:
@@ -191,7 +191,7 @@ def _merged(path: Path, area: str, index: _Indexed) -> dict[_Key, _Row]:
     if unread:
         _log.warning("journal lines cannot be read", extra={"area": area, "lines": unread})
         shutil.copyfile(path, path.with_name("journal.damaged"))
-    merged = {key: row for key, row in told.items() if row is not None}
+    merged = {key: row for key, row in latest.items() if row is not None}
     later = {key: row for key, row in indexed.items() if key not in last or row["put"] > last[key]}
     return merged | later
 
@@ -200,11 +200,11 @@ def _lines(path: Path) -> Iterator[dict[str, Any] | None]:
     with path.open("rb") as file:
         for raw in file:
             sum_, _, text = raw.removesuffix(b"\n").partition(b" ")
-            said = None
+            entry = None
             if sum_ == b"%08x" % zlib.crc32(text):
                 with contextlib.suppress(ValueError, RecursionError):
-                    said = json.loads(text)
-            yield said if isinstance(said, dict) else None
+                    entry = json.loads(text)
+            yield entry if isinstance(entry, dict) else None
 
 
 def _write(blobs: LocalBlobs, area: str, row: _Row) -> None:
@@ -223,7 +223,7 @@ def _write(blobs: LocalBlobs, area: str, row: _Row) -> None:
             session_id=row["session"][1:] if row["session"] else None,
             trace_id=row["trace"],
         ),
-        said=_said(row),
+        metadata=_metadata(row),
         created=datetime.fromtimestamp(row["created"], UTC),
         expires_at=_moment(row["expires"]),
     )
@@ -233,18 +233,18 @@ def _write(blobs: LocalBlobs, area: str, row: _Row) -> None:
     blobs.put(key, entry.written(), durable=False)
 
 
-def _said(row: _Row) -> Put:
-    said = json.loads(row["said"])
+def _metadata(row: _Row) -> Put:
+    fields = json.loads(row["said"])
     return Put(
         name=row["wanted"],
-        mime=said["mime"],
-        origin=Origin(said["origin"]),
+        mime=fields["mime"],
+        origin=Origin(fields["origin"]),
         retention=Retention(row["retention"]),
-        namespace=said["namespace"],
-        source=said["source"],
-        facts=said["facts"],
-        reason=said["reason"],
-        expires_at=_moment(said["expires"]),
+        namespace=fields["namespace"],
+        source=fields["source"],
+        facts=fields["facts"],
+        reason=fields["reason"],
+        expires_at=_moment(fields["expires"]),
     )
 
 

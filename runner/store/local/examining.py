@@ -10,7 +10,7 @@ from runner.store.store import BlobStore
 
 __all__ = ["StoreFinding", "examine"]
 
-_APART = "docs/store.md describes what they are, how to get files back and how to remove them"
+_APART = "docs/operating.md describes what they are, how to get files back and how to remove them"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,6 +1,6 @@
 """The local store: artifacts in a folder of this machine. The default.
 
-Source: requirements S1-9, S1-20, S1-27, S1-74; `docs/store.md`.
+Source: requirements S1-9, S1-20, S1-27, S1-74; `docs/operating.md`.
 """
 
 import asyncio
@@ -46,8 +46,8 @@ class LocalStore(BlobStore):
 
     async def measure(self) -> StoreFacts:
         """Return how much is kept, and how often a file was not taken."""
-        kept = await asyncio.to_thread(self._meter.kept, self._kept_bytes)
-        return StoreFacts(kept_bytes=kept, failed_puts=self._meter.failed_puts)
+        size = await asyncio.to_thread(self._meter.stored_bytes, self._stored_bytes)
+        return StoreFacts(stored_bytes=size, failed_puts=self._meter.failed_puts)
 
     async def users(self) -> Sequence[str]:
         """Return the areas of users who have anything here, as the segments of their names."""
@@ -79,5 +79,5 @@ class LocalStore(BlobStore):
                     convert(self.root)
                 self._is_converted = True
 
-    def _kept_bytes(self) -> int:
+    def _stored_bytes(self) -> int:
         return sum(blob.size for area in self.blobs.areas() for blob in self.blobs.scan(f"{area}objects/"))

@@ -172,7 +172,7 @@ class S3Blobs:
         """Open the bytes of a record, or a range of them; a broken connection is taken up where it broke."""
         stream: Stream | None = None
         try:
-            # To a server an empty range is none, but the object must be there all the same.
+            # A server rejects an empty range, but the object must exist nevertheless.
             if end > start:
                 stream = self.bucket.stream(entry.blob, offset=start, length=end - start)
         except NoSuchObject:

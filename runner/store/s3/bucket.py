@@ -52,7 +52,7 @@ class NoSuchObject(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BucketAddress:
-    """Where a bucket is, and how to get in.
+    """The address of a bucket, with credentials.
 
     Attributes:
         bucket: Its name.
@@ -137,7 +137,7 @@ class Bucket:
 
     def ask(self, prefix: str) -> None:
         """Find out whether the bucket is there and may be listed; what is in it does not matter."""
-        with _asked("list"):
+        with _translated_errors("list"):
             self._quick.list_objects_v2(Bucket=self._name, Prefix=prefix, MaxKeys=1)
 
     def put(
@@ -149,7 +149,7 @@ class Bucket:
         metadata: Mapping[str, str] | None = None,
     ) -> None:
         """Put an object, whatever was there."""
-        with _asked("put"):
+        with _translated_errors("put"):
             self._client.put_object(
                 Bucket=self._name, Key=key, Body=body, ContentType=mime, Metadata=dict(metadata or {})
             )
@@ -167,18 +167,18 @@ class Bucket:
         Returns:
             Its etag; None: the condition did not hold.
         """
-        asked: dict[str, str] = {"IfNoneMatch": "*"} if absent else {}
+        condition: dict[str, str] = {"IfNoneMatch": "*"} if absent else {}
         if match is not None:
-            asked["IfMatch"] = self._match_form(probe).format(match)
+            condition["IfMatch"] = self._match_form(probe).format(match)
         elif absent:
             self._match_form(probe)
-        return self._put_if(key, body, asked)
+        return self._put_if(key, body, condition)
 
-    def _put_if(self, key: str, body: bytes, asked: Mapping[str, str]) -> str | None:
+    def _put_if(self, key: str, body: bytes, condition: Mapping[str, str]) -> str | None:
         try:
-            with _asked("put"):
+            with _translated_errors("put"):
                 answer = self._client.put_object(
-                    Bucket=self._name, Key=key, Body=body, ContentType="application/json", **asked
+                    Bucket=self._name, Key=key, Body=body, ContentType="application/json", **condition
                 )
         except (_Taken, NoSuchObject):
             return None
@@ -208,7 +208,7 @@ class Bucket:
                 raise CallError(
                     Code.E_STORE,
                     "the object store takes no notice of If-None-Match and If-Match, without which two hosts "
-                    "could give one name to two files; docs/s3.md lists servers that do",
+                    "could give one name to two files; docs/operating.md lists servers that do",
                     details={"operation": "put", "reason": "NoConditionalWrites"},
                     retryable=False,
                 )
@@ -218,7 +218,7 @@ class Bucket:
         """Return the bytes of a small object and its etag, or None where there is none."""
         try:
             stream = self.stream(key)
-            with contextlib.closing(stream.body), _asked("get"):
+            with contextlib.closing(stream.body), _translated_errors("get"):
                 return bytes(stream.body.read()), stream.etag
         except NoSuchObject:
             return None
@@ -231,13 +231,13 @@ class Bucket:
         Raises:
             NoSuchObject: There is no such object, or it is no longer the one of `etag`.
         """
-        asked: dict[str, str] = {} if etag is None else {"IfMatch": f'"{etag}"'}
+        condition: dict[str, str] = {} if etag is None else {"IfMatch": f'"{etag}"'}
         if offset or length is not None:
             end = "" if length is None else str(offset + length - 1)
-            asked["Range"] = f"bytes={offset}-{end}"
+            condition["Range"] = f"bytes={offset}-{end}"
         try:
-            with _asked("get"):
-                answer = self._quick.get_object(Bucket=self._name, Key=key, **asked)
+            with _translated_errors("get"):
+                answer = self._quick.get_object(Bucket=self._name, Key=key, **condition)
         except _Taken:
             raise NoSuchObject from None
         return Stream(body=answer["Body"], size=answer["ContentLength"], etag=_plain(answer["ETag"]))
@@ -245,21 +245,21 @@ class Bucket:
     def size(self, key: str) -> int | None:
         """Return the length of an object in bytes, or None where there is none."""
         try:
-            with _asked("head"):
+            with _translated_errors("head"):
                 return int(self._quick.head_object(Bucket=self._name, Key=key)["ContentLength"])
         except NoSuchObject:
             return None
 
     def delete(self, key: str) -> None:
         """Delete an object, if there is one."""
-        with contextlib.suppress(NoSuchObject), _asked("delete"):
+        with contextlib.suppress(NoSuchObject), _translated_errors("delete"):
             self._quick.delete_object(Bucket=self._name, Key=key)
 
     def list(self, prefix: str) -> Iterator[Blob]:
         """Yield the objects whose keys begin with `prefix`, by key, page by page."""
         more: dict[str, str] = {}
         while True:
-            with _asked("list"):
+            with _translated_errors("list"):
                 page = self._quick.list_objects_v2(Bucket=self._name, Prefix=prefix, **more)
             for item in page.get("Contents", ()):
                 yield Blob(
@@ -276,7 +276,7 @@ class Bucket:
         """Yield what keys below a prefix begin with, up to their next slash."""
         more: dict[str, str] = {}
         while True:
-            with _asked("list"):
+            with _translated_errors("list"):
                 page = self._quick.list_objects_v2(Bucket=self._name, Prefix=prefix, Delimiter="/", **more)
             yield from (item["Prefix"] for item in page.get("CommonPrefixes", ()))
             if not page.get("IsTruncated"):
@@ -285,7 +285,7 @@ class Bucket:
 
     def begin(self, key: str, *, mime: str, metadata: Mapping[str, str]) -> str:
         """Begin an upload in parts; return its id."""
-        with _asked("create upload"):
+        with _translated_errors("create upload"):
             answer = self._client.create_multipart_upload(
                 Bucket=self._name, Key=key, ContentType=mime, Metadata=dict(metadata)
             )
@@ -295,7 +295,7 @@ class Bucket:
         """Put one part, counted from 1; return what `complete` wants to know of it."""
         # A body is sent in one piece, but where a checksum is to follow it the library would copy it.
         sent = Reading(body) if self._is_aws else body
-        with _asked("put part"):
+        with _translated_errors("put part"):
             answer = self._client.upload_part(
                 Bucket=self._name, Key=key, UploadId=upload, PartNumber=number, Body=sent
             )
@@ -309,21 +309,21 @@ class Bucket:
         Raises:
             NoSuchObject: There is no such upload any more.
         """
-        with _asked("complete upload"):
+        with _translated_errors("complete upload"):
             self._client.complete_multipart_upload(
                 Bucket=self._name, Key=key, UploadId=upload, MultipartUpload={"Parts": list(parts)}
             )
 
     def abort(self, key: str, upload: str) -> None:
         """Throw the parts of an upload away."""
-        with contextlib.suppress(NoSuchObject), _asked("abort upload"):
+        with contextlib.suppress(NoSuchObject), _translated_errors("abort upload"):
             self._client.abort_multipart_upload(Bucket=self._name, Key=key, UploadId=upload)
 
     def uploads(self, prefix: str) -> Iterator[tuple[str, str, datetime]]:
         """Yield key, id and beginning of each upload that was neither completed nor aborted."""
         more: dict[str, str] = {}
         while True:
-            with _asked("list uploads"):
+            with _translated_errors("list uploads"):
                 page = self._client.list_multipart_uploads(Bucket=self._name, Prefix=prefix, **more)
             for item in page.get("Uploads", ()):
                 yield item["Key"], item["UploadId"], item["Initiated"]
@@ -356,7 +356,7 @@ class _UnknownCondition(Exception):
 
 
 @contextlib.contextmanager
-def _asked(operation: str) -> Iterator[None]:
+def _translated_errors(operation: str) -> Iterator[None]:
     # `from None` throughout: the texts of these exceptions name addresses, buckets and keys.
     try:
         yield

@@ -62,7 +62,7 @@ def convert(blobs: "S3Blobs", area: str) -> None:
             entry = _later(entry, bucket.get(life.key))
         written += _write(blobs, area, entry)
     if unread:
-        _log.error("records that cannot be read stay as they are", extra={"records": unread})
+        _log.error("unreadable records left unconverted", extra={"records": unread})
     for item in (*markers, *lives.values()):
         bucket.delete(item.key)
     for key in records if not unread else ():
@@ -96,12 +96,12 @@ def _later(entry: Entry, found: tuple[bytes, str] | None) -> Entry:
 def _write(blobs: "S3Blobs", area: str, entry: Entry) -> bool:
     if blobs.stat(entry.blob) is None and entry.record.size:
         # Nobody has what it speaks of any more.
-        _log.warning("a record without its bytes is not converted", extra={"artifact": entry.record.id})
+        _log.warning("record without bytes skipped", extra={"artifact": entry.record.id})
         return False
     taken: set[str] = set()
     while True:
         record = entry.record
-        if record.said.retention is Retention.FILES:
+        if record.metadata.retention is Retention.FILES:
             record = replace(record, name=unique_name(str(record.name), taken))
         new = replace(entry, record=record)
         key = key_of(area, place_of(record.scope), record)
@@ -114,6 +114,6 @@ def _write(blobs: "S3Blobs", area: str, entry: Entry) -> bool:
                     return False
             except DamagedEntry:
                 pass
-        if record.said.retention is Retention.OBSERVATIONS:
+        if record.metadata.retention is Retention.OBSERVATIONS:
             return False
         taken.add(str(record.name))

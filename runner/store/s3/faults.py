@@ -1,4 +1,4 @@
-"""What a failure of an S3 server means, and what to do about it: without keys, buckets or addresses.
+"""Explanations and remedies for failures of an S3 server, without keys, buckets or addresses.
 
 Source: Amazon S3 API Reference, "Error responses".
 """
@@ -12,7 +12,7 @@ __all__ = ["StoreFault", "failed", "fault_in"]
 
 _KEYS = (
     "check RUNNER_S3_ACCESS_KEY and RUNNER_S3_SECRET_KEY, or what the chain of AWS finds without them; "
-    "docs/s3.md lists what they must be allowed to do"
+    "docs/operating.md lists what they must be allowed to do"
 )
 _SERVER = "check RUNNER_S3_ENDPOINT, and that the server runs and can be reached from here"
 _BUCKET = "make the bucket, or correct RUNNER_STORE"
@@ -34,7 +34,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreFault:
-    """Why a store cannot be used.
+    """The fault of a store that cannot be used.
 
     Attributes:
         reason: A sentence without keys or addresses.
@@ -48,8 +48,8 @@ class StoreFault:
 def fault_in(error: CallError) -> StoreFault:
     """Return what an error of a bucket's operation says, and its cure."""
     reason = str(error.details.get("reason", ""))
-    said = f"{error.details.get('operation', 'connect')} failed with {reason}"
-    return StoreFault(reason=said, cure=_CURES.get(reason, _SERVER))
+    message = f"{error.details.get('operation', 'connect')} failed with {reason}"
+    return StoreFault(reason=message, cure=_CURES.get(reason, _SERVER))
 
 
 def failed(operation: str, reason: str) -> CallError:

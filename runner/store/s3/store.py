@@ -141,7 +141,7 @@ class S3Store(BlobStore):
             place, key = place_of(record.scope), record.key or ""
             known = place in places_for(scope) and key.startswith(self._s3.prefix(place.area))
             ended = has_ended(record.expires_at, now=self.clock())
-            if known and not ended and record.said.retention is Retention.FILES:
+            if known and not ended and record.metadata.retention is Retention.FILES:
                 # Its bytes are there as long as its record is: no need to ask for that first.
                 with contextlib.suppress(FileNotFoundError):
                     entry = Entry(record=record, blob=key, put=0)

@@ -1,8 +1,8 @@
-"""What people wait for, in threads that all of them share: never for long, and nobody for another's server.
+"""Bounded waits for servers, in a thread pool with a quota for each user.
 
-A thread that waits for a server is one less for everybody else. So one user has a few of them at a time and
-waits for one of those; whoever waits too long gets an error; and for somebody who has gone no further
-request is sent, so that the thread is free soon.
+A thread that waits for a server is unavailable to everybody else. So each user has a quota of threads, a
+caller that waits too long gets an error, and no further request is sent for a caller that has left, so that
+its thread is soon free.
 """
 
 import asyncio
@@ -56,7 +56,7 @@ class Waiting:
             CallError: `E_STORE`: it took longer; and what `work` raises.
         """
         running = asyncio.ensure_future(self._in_turn(operation, user, work, time.monotonic() + limit_s))
-        # Whoever was not there to hear of it has been told something already.
+        # A caller that gave up has its timeout; without this, asyncio would log an unhandled exception.
         running.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
         # The turn ends with the thread, not with the caller: else one user would have them all in the end.
         done, _ = await asyncio.wait({running}, timeout=limit_s)
@@ -69,7 +69,7 @@ class Waiting:
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     async def _in_turn(self, operation: str, user: str, work: Callable[[], R], end: float) -> R:
-        def asked() -> R:
+        def run_work() -> R:
             before = _give_up_at.set(end)
             try:
                 return work()
@@ -79,7 +79,7 @@ class Waiting:
         async with self._turn_of(user):
             if time.monotonic() > end:
                 raise failed(operation, "timeout")
-            return await asyncio.get_running_loop().run_in_executor(self._threads, asked)
+            return await asyncio.get_running_loop().run_in_executor(self._threads, run_work)
 
     @contextlib.asynccontextmanager
     async def _turn_of(self, user: str) -> AsyncIterator[None]:

@@ -323,7 +323,7 @@ async def serve_raw(
     try:
         return await runner.on_request(exchange, method, params)
     except Exception as error:
-        error_data = _told(error, facts.protocol)
+        error_data = _error_data(error, facts.protocol)
         raise WireError(error_data.model_dump(by_alias=True, exclude_none=True)) from error
     finally:
         # A scope in which nothing is closed takes a third of the way to an empty tool.
@@ -331,7 +331,7 @@ async def serve_raw(
             await aclose_shielded(connection)
 
 
-def _told(error: Exception, protocol: str) -> mcp_types.ErrorData:
+def _error_data(error: Exception, protocol: str) -> mcp_types.ErrorData:
     """Return what a client is told of an exception, as plain servers of the SDK tell it in each era."""
     if protocol in HANDSHAKE_PROTOCOL_VERSIONS and handler_exception_to_error_data(error) is None:
         return mcp_types.ErrorData(code=_EXCEPTION, message=str(error))

@@ -3,12 +3,12 @@
 from fastmcp import FastMCP
 
 mcp = FastMCP("small")
-asked = 0
+calls = 0
 
 
 def count() -> None:
-    global asked
-    asked += 1  # expect: store-in-memory
+    global calls
+    calls += 1  # expect: store-in-memory
 
 
 @mcp.tool
@@ -21,4 +21,4 @@ def shout(text: str) -> str:
 @mcp.resource("asked://times")
 def times() -> str:
     """Return the number of calls."""
-    return str(asked)
+    return str(calls)

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from pools import forkserver_of, kept_pool_of
+from pools import forkserver_of, reusing_pool_of
 
 from sandbox.host.forkserver import Forkserver
 from sandbox.host.pool import Pool
@@ -24,5 +24,5 @@ async def forkserver(program: str) -> AsyncIterator[Forkserver]:
 
 @pytest.fixture
 async def pool(forkserver: Forkserver, tmp_path: Path) -> AsyncIterator[Pool]:
-    async with kept_pool_of(forkserver, tmp_path) as it:
+    async with reusing_pool_of(forkserver, tmp_path) as it:
         yield it

@@ -132,7 +132,7 @@ async def test_call_seen_by_its_worker_is_not_rerun(
 
         async def believes(lease: Lease, *args: Any, **more: Any) -> Outcome:
             outcome = await run(lease, *args, **more)
-            return replace(outcome, begun=outcome.ending is not Ending.CRASHED)
+            return replace(outcome, may_have_started=outcome.ending is not Ending.CRASHED)
 
         monkeypatch.setattr(Lease, "run", believes)
     with somebody() as ann:
@@ -166,10 +166,10 @@ async def test_non_call_requests_continue_after_forkserver_end(
     with somebody() as ann:
         async with open_toolset(tool, tmp_path) as toolset:
             await kill_forkserver(caplog)
-            asked = request(ann, "echo", {})
-            asked = replace(asked, method="tools/list", params={"_meta": asked.params["_meta"]})
+            tool_call = request(ann, "echo", {})
+            tool_call = replace(tool_call, method="tools/list", params={"_meta": tool_call.params["_meta"]})
 
-            listed = await relay(toolset, asked)
+            listed = await relay(toolset, tool_call)
 
             assert len(listed["tools"]) == 6
 

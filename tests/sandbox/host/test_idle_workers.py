@@ -51,13 +51,13 @@ def test_idle_worker_target_is_not_raised_without_memory() -> None:
 
 
 def test_memory_is_checked_only_when_decisive() -> None:
-    def asked() -> bool:
+    def check() -> bool:
         raise AssertionError
 
     full = IdleWorkers(least=1, most=1)
 
-    IdleWorkers(least=1, most=2).found(1, has_room=asked)
-    full.found(0, has_room=asked)
+    IdleWorkers(least=1, most=2).found(1, has_room=check)
+    full.found(0, has_room=check)
 
     assert full.size == 1
 

@@ -88,13 +88,13 @@ async def test_the_last_words_before_the_end_are_in_the_log(
     assert [vars(record)["line"] for record in logged.records] == ["one", "why it failed"]
 
 
-@pytest.mark.parametrize("said", [b"\n" * 65_536, b"a line of some length\n" * 2900, b"x" * 65_536])
+@pytest.mark.parametrize("data", [b"\n" * 65_536, b"a line of some length\n" * 2900, b"x" * 65_536])
 async def test_import_output_above_limit_is_cut_with_a_note(
-    pipe: tuple[int, int], logged: pytest.LogCaptureFixture, said: bytes
+    pipe: tuple[int, int], logged: pytest.LogCaptureFixture, data: bytes
 ) -> None:
     output = ImportOutput(pipe[0])
     try:
-        await written(pipe, said * 4)
+        await written(pipe, data * 4)
     finally:
         output.close()
 

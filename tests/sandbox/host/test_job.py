@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from kept_calls import leased, rests, run, value
-from pools import kept_pool_of
+from pools import reusing_pool_of
 from support import becomes
 
 from sandbox.host.forkserver import Forkserver
@@ -24,7 +24,7 @@ from sandbox.policy import MIB, Limits
 pytestmark = [pytest.mark.anyio, pytest.mark.kernel]
 
 
-async def begun(pool: Pool, act: str, *args: object, session: str | None = None) -> Lease:
+async def start_job(pool: Pool, act: str, *args: object, session: str | None = None) -> Lease:
     """Run a call whose work may go on, and leave its worker to it."""
     lease = await asks(pool, act, *args, session=session)
     lease.release()
@@ -60,7 +60,7 @@ async def stands(file: Path) -> bool:
 
 async def test_job_continues_until_the_next_call(pool: Pool, tmp_path: Path) -> None:
     file = tmp_path / "home" / "ticks"
-    await begun(pool, "ticks", str(file))
+    await start_job(pool, "ticks", str(file))
 
     assert await proceeds(file)
     assert await proceeds(file)
@@ -77,7 +77,7 @@ async def test_job_followed_by_a_call_at_once_leaks_no_descriptor(pool: Pool, tm
         return sum(path.is_symlink() and path.readlink() == home for path in paths)
 
     for _ in range(10):
-        await begun(pool, "ticks", str(home / "ticks"))
+        await start_job(pool, "ticks", str(home / "ticks"))
     await run(pool, "count")
 
     # One is the pool's own.
@@ -98,7 +98,7 @@ async def test_job_stops_while_outputs_are_read_and_then_continues(
 ) -> None:
     file = tmp_path / "home" / "ticks"
     act = ["begins", "write", str(file)] if in_child else ["ticks", str(file)]
-    await begun(pool, *act)
+    await start_job(pool, *act)
     assert await proceeds(file)
     lease, outcome = await leased(pool, "count")
     assert value(outcome)["calls"] == 2
@@ -146,8 +146,8 @@ async def test_job_is_ended_by_each_limit_and_by_its_messages(
     forkserver: Forkserver, tmp_path: Path, what: str, reasons: set[str]
 ) -> None:
     limits = LIMITS if what != "grow" else Limits(memory_bytes=2048 * MIB, call_memory_bytes=300 * MIB)
-    async with kept_pool_of(forkserver, tmp_path, limits=limits) as pool:
-        lease = await begun(pool, "begins", what)
+    async with reusing_pool_of(forkserver, tmp_path, limits=limits) as pool:
+        lease = await start_job(pool, "begins", what)
 
         assert await becomes(lambda: bool(pool.zygote.retired))
         assert set(pool.zygote.retired) <= reasons
@@ -158,8 +158,8 @@ async def test_job_is_ended_by_each_limit_and_by_its_messages(
 async def test_job_memory_and_all_calls_share_the_limit_of_one_call(
     forkserver: Forkserver, tmp_path: Path
 ) -> None:
-    async with kept_pool_of(forkserver, tmp_path, limits=Limits(memory_bytes=256 * MIB)) as pool:
-        await begun(pool, "count")
+    async with reusing_pool_of(forkserver, tmp_path, limits=Limits(memory_bytes=256 * MIB)) as pool:
+        await start_job(pool, "count")
         held = [(await run(pool, "hold", 100 * MIB)).ending for _ in range(3)]
 
     assert held[:2] == [Ending.ANSWERED] * 2
@@ -167,14 +167,14 @@ async def test_job_memory_and_all_calls_share_the_limit_of_one_call(
 
 
 async def test_job_output_belongs_to_no_call_and_does_not_stop_it(pool: Pool, tmp_path: Path) -> None:
-    await begun(pool, "begins", "print")
+    await start_job(pool, "begins", "print")
     assert await becomes((tmp_path / "home" / "printed").exists)
 
     assert (await run(pool, "print", "mine")).output == "mine\n"
 
 
 async def test_job_denial_between_calls_belongs_to_no_call(pool: Pool, tmp_path: Path) -> None:
-    lease = await begun(pool, "begins", "denied")
+    lease = await start_job(pool, "begins", "denied")
     # Its thread ends with that, and so only the file is missing that says so.
     assert await becomes(lambda: len(os.listdir(f"/proc/{lease.worker.pid}/task")) == 1)
 
@@ -196,17 +196,17 @@ async def test_job_ends_by_age_and_not_by_idle_time(
     forkserver: Forkserver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sandbox.host.parking._TIDY_S", 0.05)
-    async with kept_pool_of(forkserver, tmp_path, reuse=Reuse(calls=9, idle_s=0.1, age_s=2.0)) as pool:
-        await begun(pool, "count")
+    async with reusing_pool_of(forkserver, tmp_path, reuse=Reuse(calls=9, idle_s=0.1, age_s=2.0)) as pool:
+        await start_job(pool, "count")
         await run(pool, "print", "", keeps=False)
         assert await becomes(lambda: bool(pool.zygote.retired))
 
     assert pool.zygote.retired == {"age": 1}
 
 
-@pytest.mark.parametrize(("begun_in", "ends"), [("a", True), ("b", False), (None, False)])
-async def test_job_ends_with_its_session(pool: Pool, begun_in: str | None, *, ends: bool) -> None:
-    lease = await begun(pool, "count", session=begun_in)
+@pytest.mark.parametrize(("started_in", "ends"), [("a", True), ("b", False), (None, False)])
+async def test_job_ends_with_its_session(pool: Pool, started_in: str | None, *, ends: bool) -> None:
+    lease = await start_job(pool, "count", session=started_in)
     assert pool.has_jobs
 
     pool.end_jobs("a")
@@ -220,9 +220,9 @@ async def test_job_leaves_nothing_when_its_pool_closes(forkserver: Forkserver, t
     # What a loop has for all of its calls stays as long as it does.
     Readers().close()
     before = len(os.listdir("/proc/self/fd"))
-    async with kept_pool_of(forkserver, tmp_path) as pool:
+    async with reusing_pool_of(forkserver, tmp_path) as pool:
         file = tmp_path / "home" / "ticks"
-        lease = await begun(pool, "begins", "write", str(file))
+        lease = await start_job(pool, "begins", "write", str(file))
         assert await proceeds(file)
         pids = {lease.worker.pid, *children_of(lease.worker.pid)}
         assert len(pids) == 2
@@ -232,9 +232,9 @@ async def test_job_leaves_nothing_when_its_pool_closes(forkserver: Forkserver, t
 
 
 async def test_job_of_a_program_with_threads_continues(forkserver: Forkserver, tmp_path: Path) -> None:
-    async with kept_pool_of(forkserver, tmp_path, threads=True) as pool:
+    async with reusing_pool_of(forkserver, tmp_path, threads=True) as pool:
         file = tmp_path / "home" / "ticks"
-        await begun(pool, "ticks", str(file))
+        await start_job(pool, "ticks", str(file))
 
         assert await proceeds(file)
         assert value(await run(pool, "count"))["calls"] == 2

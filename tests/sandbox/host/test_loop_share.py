@@ -135,13 +135,13 @@ async def test_awaited_steps_count_and_waiting_does_not() -> None:
 
 
 async def test_cancellation_reaches_the_awaited_coroutine() -> None:
-    share, heard = LoopShare(), asyncio.Event()
+    share, cancelled = LoopShare(), asyncio.Event()
 
     async def work() -> None:
         try:
             await asyncio.sleep(3600)
         except asyncio.CancelledError:
-            heard.set()
+            cancelled.set()
             raise
 
     working = asyncio.create_task(share.measured(work()))
@@ -150,4 +150,4 @@ async def test_cancellation_reaches_the_awaited_coroutine() -> None:
 
     with pytest.raises(asyncio.CancelledError):
         await working
-    assert heard.is_set()
+    assert cancelled.is_set()

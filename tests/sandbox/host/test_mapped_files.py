@@ -59,16 +59,16 @@ def mapping(folder: Path, how: str = "") -> Iterator[tuple[int, list[int]]]:
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         try:
-            said = [line.strip() for line in iter(process.stdout.readline, "on\n")]
-            yield process.pid, [int(line) for line in said]
+            lines = [line.strip() for line in iter(process.stdout.readline, "on\n")]
+            yield process.pid, [int(line) for line in lines]
         finally:
             process.kill()
 
 
-@pytest.fixture(params=["asked", "listed", "a kernel that is none"])
+@pytest.fixture(params=["asked", "listed", "a kernel without the ioctl"])
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Way to find the files: as this kernel answers, or as one before Linux 6.11, or another, has it."""
-    refused = {"listed": errno.ENOTTY, "a kernel that is none": errno.EINVAL}.get(request.param)
+    refused = {"listed": errno.ENOTTY, "a kernel without the ioctl": errno.EINVAL}.get(request.param)
 
     def refuse(*_: object) -> bytes:
         raise OSError(refused, "no such question")

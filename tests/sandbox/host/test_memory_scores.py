@@ -26,14 +26,14 @@ async def test_workers_end_first_then_the_forkserver_and_the_host_last(tmp_path:
     with somebody() as ann:
         async with open_toolset(TOOLS / "hungry.py", tmp_path, isolation=tier) as toolset:
             host = score_of(os.getpid())
-            said = await call(toolset, ann, "more_likely_to_live")
+            result = await call(toolset, ann, "more_likely_to_live")
             (forkserver,) = forkservers()
             (zygote,) = zygotes()
             assert await becomes(lambda: bool(children(zygote)))
 
             parked = children(zygote)
             # Landlock says the one, and where the mount is read-only it says the other.
-            assert said.processed.value["results"] in ("EACCES EACCES", "EROFS EROFS")
+            assert result.processed.value["results"] in ("EACCES EACCES", "EROFS EROFS")
             assert {score_of(pid) for pid in (zygote, *parked)} == {1000}
             assert host <= score_of(forkserver) < 1000
 
@@ -45,6 +45,6 @@ def test_unconfined_one_could_lower_it() -> None:
         "f.write_text('900'); f.write_text('800'); print(f.read_text())"
     )
 
-    said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    completed = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
 
-    assert said.stdout.strip() == "800"
+    assert completed.stdout.strip() == "800"

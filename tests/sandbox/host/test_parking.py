@@ -13,7 +13,7 @@ from typing import Unpack
 
 import pytest
 from kept_calls import Options, leased, rests, run, value
-from pools import Ears, kept_pool_of
+from pools import Ears, reusing_pool_of
 from support import becomes
 
 from sandbox.deadlines import Deadlines
@@ -45,7 +45,7 @@ async def test_next_call_runs_in_the_process_of_the_previous_one(pool: Pool) -> 
 async def test_without_reuse_each_call_has_a_process_of_its_own(
     forkserver: Forkserver, tmp_path: Path
 ) -> None:
-    async with kept_pool_of(forkserver, tmp_path, reuse=Reuse()) as pool:
+    async with reusing_pool_of(forkserver, tmp_path, reuse=Reuse()) as pool:
         counted = [value(await run(pool, "count")) for _ in range(3)]
 
     assert [each["calls"] for each in counted] == [1, 1, 1]
@@ -53,12 +53,12 @@ async def test_without_reuse_each_call_has_a_process_of_its_own(
 
 
 async def test_call_requiring_fresh_worker_gets_one_and_parks_none(pool: Pool) -> None:
-    kept = value(await run(pool, "count"))
+    number = value(await run(pool, "count"))
     fresh = value(await run(pool, "count", keeps=False))
     again = value(await run(pool, "count"))
 
     assert (fresh["calls"], again["calls"]) == (1, 2)
-    assert fresh["pid"] != kept["pid"] == again["pid"]
+    assert fresh["pid"] != number["pid"] == again["pid"]
 
 
 async def test_last_used_worker_is_leased_first(pool: Pool) -> None:
@@ -108,9 +108,9 @@ async def test_waiter_for_fork_takes_worker_freed_meanwhile(pool: Pool) -> None:
         second, third = await waiting(pool), await waiting(pool)
         freed = leases.pop(0)
         freed.release()
-        met = value(await second)
+        number = value(await second)
 
-        assert (met["calls"], met["pid"]) == (2, freed.worker.pid)
+        assert (number["calls"], number["pid"]) == (2, freed.worker.pid)
         # Its worker is free again, and serves who waits next.
         assert value(await third)["calls"] == 3
         assert not fresh.done()
@@ -127,9 +127,9 @@ async def test_cancelled_waiter_for_fork_leaves_the_worker_it_got(pool: Pool) ->
         call.cancel()
         with pytest.raises(asyncio.CancelledError):
             await call
-        met = value(await run(pool, "count"))
+        number = value(await run(pool, "count"))
 
-    assert (met["calls"], met["pid"]) == (2, freed.worker.pid)
+    assert (number["calls"], number["pid"]) == (2, freed.worker.pid)
 
 
 async def test_cancelled_waiter_is_removed_from_the_queue(pool: Pool) -> None:
@@ -181,7 +181,7 @@ async def test_worker_with_a_running_job_is_not_given_to_a_waiter(pool: Pool) ->
 
 
 async def test_a_worker_whose_call_may_not_begin_goes_back_to_its_pool(pool: Pool) -> None:
-    met = value(await run(pool, "count"))
+    number = value(await run(pool, "count"))
     before = len(os.listdir("/proc/self/fd"))
     for _ in range(10):
         lease = await pool.lease(pool.policy.limits, keeps=True)
@@ -191,7 +191,7 @@ async def test_a_worker_whose_call_may_not_begin_goes_back_to_its_pool(pool: Poo
 
     again = value(await run(pool, "count"))
 
-    assert (again["pid"], again["calls"]) == (met["pid"], 2)
+    assert (again["pid"], again["calls"]) == (number["pid"], 2)
     assert len(os.listdir("/proc/self/fd")) <= before
 
 
@@ -267,7 +267,7 @@ async def test_caller_not_waiting_for_stop_leaves_a_responsive_worker(pool: Pool
 
 async def test_state_before_the_first_call_does_not_count(forkserver: Forkserver, tmp_path: Path) -> None:
     limits = Limits(memory_bytes=256 * MIB)
-    async with kept_pool_of(forkserver, tmp_path, limits=limits, warm_bytes=140 * MIB) as pool:
+    async with reusing_pool_of(forkserver, tmp_path, limits=limits, warm_bytes=140 * MIB) as pool:
         counted = []
         for _ in range(3):
             counted.append(value(await run(pool, "count"))["calls"])
@@ -322,7 +322,7 @@ async def test_odd_worker_state_ends_it(
     forkserver: Forkserver, tmp_path: Path, act: str, args: tuple[object, ...], reason: str
 ) -> None:
     limits = Limits(memory_bytes=256 * MIB, call_processes=8, open_files=100)
-    async with kept_pool_of(forkserver, tmp_path, limits=limits) as pool:
+    async with reusing_pool_of(forkserver, tmp_path, limits=limits) as pool:
         # Who asks and does not wait has no reply yet when its answer comes.
         lease, outcome = await leased(pool, act, *args, ears=Ears(delay_s=math.inf))
         assert outcome.ending is Ending.ANSWERED
@@ -347,7 +347,7 @@ async def test_reply_unread_by_a_call_does_not_disturb_later_calls(pool: Pool) -
 
 
 async def test_worker_out_of_descriptors_serves_no_other_call(forkserver: Forkserver, tmp_path: Path) -> None:
-    async with kept_pool_of(forkserver, tmp_path, limits=Limits(open_files=100)) as pool:
+    async with reusing_pool_of(forkserver, tmp_path, limits=Limits(open_files=100)) as pool:
         little = [await run(pool, "descriptors", 10) for _ in range(2)]
         await run(pool, "descriptors", 50)
         after = value(await run(pool, "count"))
@@ -362,7 +362,7 @@ async def test_worker_out_of_descriptors_serves_no_other_call(forkserver: Forkse
 async def test_worker_with_large_unnamed_files_serves_no_other_call(
     forkserver: Forkserver, tmp_path: Path, *, mapped: bool
 ) -> None:
-    async with kept_pool_of(forkserver, tmp_path, limits=Limits(home_bytes=16 * MIB)) as pool:
+    async with reusing_pool_of(forkserver, tmp_path, limits=Limits(home_bytes=16 * MIB)) as pool:
         home = str(tmp_path / "home")
         await run(pool, "hides", home, MIB // 2, mapped)
         await rests(pool)
@@ -379,7 +379,7 @@ async def test_worker_with_large_unnamed_files_serves_no_other_call(
 async def test_false_ready_message_costs_its_own_user_one_call(
     forkserver: Forkserver, tmp_path: Path
 ) -> None:
-    async with kept_pool_of(forkserver, tmp_path) as pool:
+    async with reusing_pool_of(forkserver, tmp_path) as pool:
         forged = await run(pool, "answers_and_goes_on", "ANSWER_AND_READY")
         silent = await run(pool, "count", idle_s=1.0)
         after = await run(pool, "count")
@@ -478,7 +478,7 @@ async def test_cancelled_call_ends_its_worker(pool: Pool) -> None:
 
 
 async def test_a_worker_serves_so_many_calls_and_no_more(forkserver: Forkserver, tmp_path: Path) -> None:
-    async with kept_pool_of(forkserver, tmp_path, reuse=Reuse(calls=3)) as pool:
+    async with reusing_pool_of(forkserver, tmp_path, reuse=Reuse(calls=3)) as pool:
         counted = [value(await run(pool, "count"))["calls"] for _ in range(7)]
 
         assert counted == [1, 2, 3, 1, 2, 3, 1]
@@ -489,7 +489,7 @@ async def test_a_worker_serves_so_many_calls_and_no_more(forkserver: Forkserver,
 async def test_an_old_or_idle_worker_takes_no_further_call(
     forkserver: Forkserver, tmp_path: Path, reason: str
 ) -> None:
-    async with kept_pool_of(forkserver, tmp_path, reuse=Reuse(calls=9, **{f"{reason}_s": 0.2})) as pool:
+    async with reusing_pool_of(forkserver, tmp_path, reuse=Reuse(calls=9, **{f"{reason}_s": 0.2})) as pool:
         first = value(await run(pool, "count"))
         await asyncio.sleep(0.3)
         second = value(await run(pool, "count"))
@@ -500,7 +500,7 @@ async def test_an_old_or_idle_worker_takes_no_further_call(
 
 
 async def test_time_of_a_call_and_before_it_is_not_idle_time(forkserver: Forkserver, tmp_path: Path) -> None:
-    async with kept_pool_of(forkserver, tmp_path, reuse=Reuse(calls=9, idle_s=5.0)) as pool:
+    async with reusing_pool_of(forkserver, tmp_path, reuse=Reuse(calls=9, idle_s=5.0)) as pool:
         lease, first = await leased(pool, "count")
         # As if the process had been made, and the call had begun, long ago.
         lease.worker.idle_since -= 60.0
@@ -512,7 +512,7 @@ async def test_time_of_a_call_and_before_it_is_not_idle_time(forkserver: Forkser
 
 
 async def test_a_worker_ages_from_its_first_call(forkserver: Forkserver, tmp_path: Path) -> None:
-    async with kept_pool_of(forkserver, tmp_path, reuse=Reuse(calls=9, age_s=5.0)) as pool:
+    async with reusing_pool_of(forkserver, tmp_path, reuse=Reuse(calls=9, age_s=5.0)) as pool:
         made = time.monotonic()
         lease, _ = await leased(pool, "count")
         lease.release()
@@ -589,8 +589,8 @@ async def test_output_and_denials_are_those_of_the_call(pool: Pool, tmp_path: Pa
 async def test_gate_refusal_after_answer_is_not_recorded_for_next_call(
     forkserver: Forkserver, tmp_path: Path, how: str, *, goes_on: bool
 ) -> None:
-    async with kept_pool_of(forkserver, tmp_path, net=("127.0.0.1:9",)) as pool:
-        told = await run(pool, how, goes_on=goes_on)
+    async with reusing_pool_of(forkserver, tmp_path, net=("127.0.0.1:9",)) as pool:
+        result = await run(pool, how, goes_on=goes_on)
         lease, outcome = await leased(pool, "begins", how)
         assert await becomes((tmp_path / "home" / "done").exists)
         lease.release()
@@ -598,10 +598,10 @@ async def test_gate_refusal_after_answer_is_not_recorded_for_next_call(
         again = await run(pool, how)
         retired = dict(pool.zygote.retired)
 
-    assert [denial.layer for denial in told.denials] == ["kernel"]
-    assert again.denials == told.denials
+    assert [denial.layer for denial in result.denials] == ["kernel"]
+    assert again.denials == result.denials
     # It may come before the host has read the answer; then it is a matter of the call that began it.
-    assert outcome.denials in ((), told.denials)
+    assert outcome.denials in ((), result.denials)
     assert after.denials == ()
     assert (value(after)["calls"], retired) == (3, {})
 
@@ -610,7 +610,7 @@ async def test_burst_leaves_a_full_stock_that_shrinks_to_one_spare(
     forkserver: Forkserver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sandbox.host.pool.CALM_S", 0.5)
-    async with kept_pool_of(forkserver, tmp_path, idle_workers=IdleWorkers(least=2, most=3)) as pool:
+    async with reusing_pool_of(forkserver, tmp_path, idle_workers=IdleWorkers(least=2, most=3)) as pool:
         leases = [await leased(pool, "count") for _ in range(6)]
         for lease, _ in leases:
             lease.release()
@@ -629,7 +629,7 @@ async def test_burst_leaves_a_full_stock_that_shrinks_to_one_spare(
 async def test_tools_with_limits_of_their_own_leave_no_more_workers(
     forkserver: Forkserver, tmp_path: Path
 ) -> None:
-    async with kept_pool_of(forkserver, tmp_path, idle_workers=IdleWorkers(least=1, most=2)) as pool:
+    async with reusing_pool_of(forkserver, tmp_path, idle_workers=IdleWorkers(least=1, most=2)) as pool:
         for number in range(6):
             await run(pool, "count", limits=replace(pool.policy.limits, cpu_s=10 + number))
             pool.refill()
@@ -640,7 +640,7 @@ async def test_no_more_one_shot_processes_stay_either(
     forkserver: Forkserver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sandbox.host.pool.CALM_S", 0.5)
-    async with kept_pool_of(
+    async with reusing_pool_of(
         forkserver, tmp_path, threads=True, idle_workers=IdleWorkers(least=1, most=2)
     ) as pool:
         leases = [await leased(pool, "count") for _ in range(4)]
@@ -653,7 +653,7 @@ async def test_no_more_one_shot_processes_stay_either(
 
 
 async def test_each_call_has_the_processor_time_of_a_call(forkserver: Forkserver, tmp_path: Path) -> None:
-    async with kept_pool_of(forkserver, tmp_path, limits=Limits(cpu_s=2)) as pool:
+    async with reusing_pool_of(forkserver, tmp_path, limits=Limits(cpu_s=2)) as pool:
         limits = [value(await run(pool, "burn", 0.7)) for _ in range(4)]
         assert value(await run(pool, "count"))["calls"] == 5
         over = await run(pool, "burn", 5)
@@ -666,7 +666,7 @@ async def test_each_call_has_the_processor_time_of_a_call(forkserver: Forkserver
 
 
 async def test_worker_raising_its_cpu_limit_is_ended(forkserver: Forkserver, tmp_path: Path) -> None:
-    async with kept_pool_of(forkserver, tmp_path, limits=Limits(cpu_s=1)) as pool:
+    async with reusing_pool_of(forkserver, tmp_path, limits=Limits(cpu_s=1)) as pool:
         await run(pool, "burn", 0.3)
         outcome = await run(pool, "burn_on", idle_s=100.0, total_s=200.0)
 
@@ -676,7 +676,7 @@ async def test_worker_raising_its_cpu_limit_is_ended(forkserver: Forkserver, tmp
 
 
 async def test_memory_of_a_call_is_counted_above_its_worker(forkserver: Forkserver, tmp_path: Path) -> None:
-    async with kept_pool_of(forkserver, tmp_path, limits=Limits(memory_bytes=256 * MIB)) as pool:
+    async with reusing_pool_of(forkserver, tmp_path, limits=Limits(memory_bytes=256 * MIB)) as pool:
         before = value(await run(pool, "limits"))["DATA"]
         await run(pool, "hold", 100 * MIB)
         after = value(await run(pool, "limits"))["DATA"]
@@ -701,7 +701,7 @@ async def test_a_call_with_narrower_limits_leaves_them_to_no_other(pool: Pool) -
 async def test_a_program_with_threads_keeps_its_one_shot_process(
     forkserver: Forkserver, tmp_path: Path
 ) -> None:
-    async with kept_pool_of(forkserver, tmp_path, threads=True) as pool:
+    async with reusing_pool_of(forkserver, tmp_path, threads=True) as pool:
         assert not pool.forks
         counted = [value(await run(pool, "count")) for _ in range(3)]
 
@@ -713,7 +713,7 @@ async def test_a_poisoned_worker_harms_its_own_pool_only(forkserver: Forkserver,
     mine, other = tmp_path / "mine", tmp_path / "other"
     mine.mkdir()
     other.mkdir()
-    async with kept_pool_of(forkserver, mine) as one, kept_pool_of(forkserver, other) as two:
+    async with reusing_pool_of(forkserver, mine) as one, reusing_pool_of(forkserver, other) as two:
         pid = value(await run(two, "count"))["pid"]
         await run(one, "poisons")
         await run(one, "count")
@@ -727,7 +727,7 @@ async def test_parked_workers_leave_nothing_when_their_pool_closes(
     # What a loop has for all of its calls stays as long as it does.
     Readers().close()
     before = len(os.listdir("/proc/self/fd"))
-    async with kept_pool_of(forkserver, tmp_path) as pool:
+    async with reusing_pool_of(forkserver, tmp_path) as pool:
         leases = [await leased(pool, "count") for _ in range(3)]
         pids = [value(outcome)["pid"] for _, outcome in leases]
         for lease, _ in leases[:2]:

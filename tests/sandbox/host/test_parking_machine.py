@@ -20,7 +20,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
-from pools import ENVIRONMENT, Ears, kept_pool_of
+from pools import ENVIRONMENT, Ears, reusing_pool_of
 from support import becomes
 
 from sandbox.deadlines import Deadlines
@@ -61,11 +61,11 @@ def noted(act: Callable[Concatenate["Machine", P], None]) -> Callable[Concatenat
     """Note a rule when it is done; where it fails, say what was done before, for it may not fail again."""
 
     @functools.wraps(act)
-    def noting(self: "Machine", /, *args: P.args, **given: P.kwargs) -> None:
-        said = ", ".join(f"{name}={value!r}" for name, value in given.items())
-        self.steps.append(f"{act.__name__}({said})")
+    def noting(self: "Machine", /, *args: P.args, **kwargs: P.kwargs) -> None:
+        arguments = ", ".join(f"{name}={value!r}" for name, value in kwargs.items())
+        self.steps.append(f"{act.__name__}({arguments})")
         try:
-            act(self, *args, **given)
+            act(self, *args, **kwargs)
         except Exception as error:
             error.add_note("\n".join(["What was done:", *self.steps]))
             raise
@@ -159,11 +159,11 @@ class Machine(RuleBasedStateMachine):
 
         async def begin() -> None:
             await self._pool(user)
-            begun = [
+            calls = [
                 await self._begin(user, "begins", act, *self._where(user, act), goes_on=True)
                 for _ in range(count)
             ]
-            for lease, task in begun:
+            for lease, task in calls:
                 outcome = await task
                 assert outcome.ending is Ending.ANSWERED, outcome
                 lease.release()
@@ -181,7 +181,7 @@ class Machine(RuleBasedStateMachine):
             pids = [job.worker.pid for job in jobs]
             pool.end_jobs("session")
             assert await becomes(lambda: not any(map(_runs, pids))), (
-                _said_of(pids),
+                _descriptions(pids),
                 [(job.worker, job.over.is_set()) for job in jobs],
                 pool.zygote.retired,
             )
@@ -251,7 +251,7 @@ class Machine(RuleBasedStateMachine):
     @rule(user=users, narrow=st.booleans())
     @noted
     def reopen(self, user: str, narrow: bool) -> None:
-        async def anew() -> None:
+        async def replace_pool() -> None:
             if narrow:
                 # In the middle of a call, which ends then.
                 lease, task = await self._begin(user, "sleep")
@@ -261,14 +261,14 @@ class Machine(RuleBasedStateMachine):
             await self._close(user)
             await self._pool(user)
 
-        self.runner.run(anew())
+        self.runner.run(replace_pool())
 
     def teardown(self) -> None:
         async def end() -> None:
             for user in list(self.stacks):
                 await self._close(user)
-            assert await becomes(lambda: not any(_runs(pid) for pid in self.pids)), _said_of(self.pids)
-            assert await becomes(lambda: not _in_folder(self.folder)), _said_of(_in_folder(self.folder))
+            assert await becomes(lambda: not any(_runs(pid) for pid in self.pids)), _descriptions(self.pids)
+            assert await becomes(lambda: not _in_folder(self.folder)), _descriptions(_in_folder(self.folder))
             assert await becomes(lambda: len(os.listdir("/proc/self/fd")) <= self.descriptors), (
                 f"more than {self.descriptors} descriptors: {_open_files()}"
             )
@@ -283,7 +283,7 @@ class Machine(RuleBasedStateMachine):
             return self.pools[user]
         stack = self.stacks[user] = AsyncExitStack()
         self.pools[user] = await stack.enter_async_context(
-            kept_pool_of(self.forkserver, self.folder / user, limits=Limits(call_processes=16))
+            reusing_pool_of(self.forkserver, self.folder / user, limits=Limits(call_processes=16))
         )
         return self.pools[user]
 
@@ -314,11 +314,11 @@ class Machine(RuleBasedStateMachine):
         outcome = await task
         assert outcome.ending is Ending.ANSWERED, outcome
         assert outcome.answer is not None
-        told = outcome.answer["value"]
-        assert isinstance(told, dict)
-        assert told["token"] == token
-        assert set(told["names"]) == {user}, told
-        assert told["pid"] == lease.worker.pid
+        value = outcome.answer["value"]
+        assert isinstance(value, dict)
+        assert value["token"] == token
+        assert set(value["names"]) == {user}, value
+        assert value["pid"] == lease.worker.pid
         if release:
             lease.release()
         return lease
@@ -337,7 +337,7 @@ async def _ends(pid: int) -> bool:
     return await becomes(lambda: not _runs(pid))
 
 
-def _said_of(pids: Iterable[int]) -> list[str]:
+def _descriptions(pids: Iterable[int]) -> list[str]:
     """Return the kernel's state of the running processes, for the report of a failure."""
     found = []
     for pid in filter(_runs, pids):

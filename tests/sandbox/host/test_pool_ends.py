@@ -58,13 +58,13 @@ class Deaf:
     """A listener who never takes what it is told.
 
     Attributes:
-        told: Set as it is told something.
+        called: Set when it receives something.
     """
 
-    told: asyncio.Event = field(default_factory=asyncio.Event)
+    called: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def notify(self, value: Mapping[str, object]) -> None:
-        self.told.set()
+        self.called.set()
         await asyncio.Event().wait()
 
     async def request(self, value: Mapping[str, object]) -> Mapping[str, object]:
@@ -202,7 +202,7 @@ async def test_call_cancelled_during_notification_leaves_no_task(
     async with homeless_pool_of(forkserver, folder, idle_workers=IdleWorkers(least=1, most=1)) as pool:
         listener = Deaf()
         call = asyncio.create_task(run(pool, "said", listener))
-        await asyncio.wait_for(listener.told.wait(), 20)
+        await asyncio.wait_for(listener.called.wait(), 20)
         while not drains():
             await asyncio.sleep(0)
         call.cancel()
@@ -214,7 +214,7 @@ async def test_call_cancelled_during_notification_leaves_no_task(
 
 
 @pytest.mark.parametrize(
-    ("codes", "told"),
+    ("codes", "message"),
     [
         ([ord(letter) for letter in "no luck"], "RuntimeError: no luck"),
         ([0xDCFF, ord("!")], "RuntimeError: \\udcff!"),
@@ -224,7 +224,7 @@ async def test_call_cancelled_during_notification_leaves_no_task(
     ids=["words", "no UTF-8", "a flood", "what a worker says"],
 )
 async def test_cause_of_unready_worker_is_reported_within_bounds(
-    forkserver: Forkserver, folder: Path, codes: list[int], told: str
+    forkserver: Forkserver, folder: Path, codes: list[int], message: str
 ) -> None:
     async with homeless_pool_of(
         forkserver,
@@ -235,5 +235,5 @@ async def test_cause_of_unready_worker_is_reported_within_bounds(
         with pytest.raises(SandboxError) as raised:
             await run(pool, "said", Deaf())
 
-    assert told in str(raised.value)
+    assert message in str(raised.value)
     assert len(str(raised.value)) <= 4096

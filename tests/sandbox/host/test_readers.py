@@ -18,19 +18,19 @@ def pipes() -> Iterator[list[tuple[int, int]]]:
             os.close(end)
 
 
-def reading(pipe: int, heard: "asyncio.Queue[bytes]") -> Callable[[], None]:
-    return lambda: heard.put_nowait(os.read(pipe, 100))
+def reading(pipe: int, received: "asyncio.Queue[bytes]") -> Callable[[], None]:
+    return lambda: received.put_nowait(os.read(pipe, 100))
 
 
 async def test_each_descriptor_has_its_own_callback(pipes: list[tuple[int, int]]) -> None:
     readers = Readers()
-    heard: list[asyncio.Queue[bytes]] = [asyncio.Queue(), asyncio.Queue()]
-    for (ours, _), queue in zip(pipes, heard, strict=True):
+    received: list[asyncio.Queue[bytes]] = [asyncio.Queue(), asyncio.Queue()]
+    for (ours, _), queue in zip(pipes, received, strict=True):
         readers.add(ours, reading(ours, queue))
 
     for number, (_, theirs) in enumerate(pipes):
         os.write(theirs, b"%d" % number)
-    came = [await asyncio.wait_for(queue.get(), 10) for queue in heard]
+    came = [await asyncio.wait_for(queue.get(), 10) for queue in received]
     readers.close()
 
     assert came == [b"0", b"1"]
@@ -61,20 +61,20 @@ async def test_removed_reader_is_not_called_in_the_same_turn(
 async def test_closed_readers_call_nothing_and_leave_descriptors_open(
     pipes: list[tuple[int, int]],
 ) -> None:
-    (ours, theirs), (open_end, told) = pipes
+    (ours, theirs), (open_end, closed_end) = pipes
     closed, others = Readers(), Readers()
     unheard: asyncio.Queue[bytes] = asyncio.Queue()
-    heard: asyncio.Queue[bytes] = asyncio.Queue()
+    received: asyncio.Queue[bytes] = asyncio.Queue()
     closed.add(ours, reading(ours, unheard))
-    others.add(open_end, reading(open_end, heard))
+    others.add(open_end, reading(open_end, received))
 
     closed.close()
     closed.close()
     closed.add(ours, reading(ours, unheard))
     closed.remove(ours)
     os.write(theirs, b"late")
-    os.write(told, b"now")
-    await asyncio.wait_for(heard.get(), 10)
+    os.write(closed_end, b"now")
+    await asyncio.wait_for(received.get(), 10)
     others.close()
 
     assert unheard.empty()
@@ -83,24 +83,24 @@ async def test_closed_readers_call_nothing_and_leave_descriptors_open(
 
 async def test_failing_reader_does_not_block_others(pipes: list[tuple[int, int]]) -> None:
     loop, readers = asyncio.get_running_loop(), Readers()
-    heard: asyncio.Queue[bytes] = asyncio.Queue()
-    told: list[str] = []
+    received: asyncio.Queue[bytes] = asyncio.Queue()
+    errors: list[str] = []
 
     def fails() -> None:
         raise RuntimeError("on purpose")
 
     (first, into_first), (second, into_second) = pipes
     readers.add(first, fails)
-    readers.add(second, reading(second, heard))
-    loop.set_exception_handler(lambda _, context: told.append(str(context["exception"])))
+    readers.add(second, reading(second, received))
+    loop.set_exception_handler(lambda _, context: errors.append(str(context["exception"])))
     os.write(into_first, b"x")
     os.write(into_second, b"y")
-    came = await asyncio.wait_for(heard.get(), 10)
+    came = await asyncio.wait_for(received.get(), 10)
     loop.set_exception_handler(None)
     readers.close()
 
     assert came == b"y"
-    assert "on purpose" in told
+    assert "on purpose" in errors
 
 
 async def test_one_descriptor_serves_any_number_of_listening_calls(pipes: list[tuple[int, int]]) -> None:

@@ -74,11 +74,11 @@ def test_a_score_is_raised_and_never_lowered() -> None:
     read, write = os.pipe()
     child = os.fork()
     if child == 0:
-        said = []
+        scores = []
         for score in (700, 300):
             oom.offer(score)
-            said.append(Path("/proc/self/oom_score_adj").read_text().strip())
-        os.write(write, " ".join(said).encode())
+            scores.append(Path("/proc/self/oom_score_adj").read_text().strip())
+        os.write(write, " ".join(scores).encode())
         os._exit(0)
     os.waitpid(child, 0)
 

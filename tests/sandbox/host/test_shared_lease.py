@@ -39,11 +39,11 @@ async def run(lease: Lease, act: str, *, ears: Ears | None = None, padding: int 
     return outcome
 
 
-async def begun(pool: Pool, act: str) -> tuple[Lease, "asyncio.Task[Outcome]"]:
+async def start(pool: Pool, act: str) -> tuple[Lease, "asyncio.Task[Outcome]"]:
     """Begin a call, and return once the worker serves it."""
     lease, ears = await leased(pool), Ears()
     task = asyncio.create_task(run(lease, act, ears=ears))
-    await ears.told.wait()
+    await ears.called.wait()
     return lease, task
 
 
@@ -53,7 +53,7 @@ async def cancelled(task: "asyncio.Task[Outcome]") -> None:
 
 
 async def test_call_leased_before_a_crash_has_not_begun(pool: Pool) -> None:
-    first, running = await begun(pool, "hold")
+    first, running = await start(pool, "hold")
     second, third = await leased(pool), await leased(pool)
     assert second.worker is third.worker is first.worker
     assert (await run(third, "answer")).answer == {"pid": first.worker.pid}
@@ -65,7 +65,7 @@ async def test_call_leased_before_a_crash_has_not_begun(pool: Pool) -> None:
     os.write(writer, b"of another user")
     late = await run(second, "answer")
 
-    assert (late.ending, late.begun, late.output) == (Ending.CRASHED, False, "")
+    assert (late.ending, late.may_have_started, late.output) == (Ending.CRASHED, False, "")
     assert os.read(reader, 100) == b"of another user"
     for each in (reader, writer):
         os.close(each)
@@ -84,7 +84,7 @@ async def test_call_begun_after_another_rested_is_served(pool: Pool) -> None:
 
 
 async def test_second_call_at_rest_waits_until_the_worker_stands(pool: Pool) -> None:
-    _, running = await begun(pool, "hold")
+    _, running = await start(pool, "hold")
     leases = [await leased(pool) for _ in range(2)]
     for lease in leases:
         await lease.run({"act": "answer"}, deadlines=DEADLINES, listener=Ears())
@@ -105,7 +105,7 @@ async def test_second_call_at_rest_waits_until_the_worker_stands(pool: Pool) -> 
 
 
 async def test_half_sent_cancelled_call_ends_alone(pool: Pool) -> None:
-    lease, running = await begun(pool, "hold")
+    lease, running = await start(pool, "hold")
     half = asyncio.create_task(run(await leased(pool), "hold", padding=30_000_000))
     # Until it waits for the worker to read the rest.
     await asyncio.sleep(0)
@@ -119,8 +119,8 @@ async def test_half_sent_cancelled_call_ends_alone(pool: Pool) -> None:
 
 @pytest.mark.parametrize("act", ["long", "floods"])
 async def test_cancelled_call_still_sending_blocks_no_loop(pool: Pool, act: str) -> None:
-    _, running = await begun(pool, "hold")
-    _, sender = await begun(pool, act)
+    _, running = await start(pool, "hold")
+    _, sender = await start(pool, act)
     before = time.thread_time()
     await cancelled(sender)
     # Processor time of this thread: that of others on a busy machine does not count.

@@ -117,12 +117,12 @@ async def test_running_call_of_killed_forkserver_ends_with_cause(
     async with supervised() as supervisor, homeless_pool_of(supervisor, tmp_path) as pool:
         ears = Ears(waits=True, delay_s=math.inf)
         running = asyncio.create_task(run(pool, "ask_and_sleep", "?", ears=ears))
-        await asyncio.wait_for(ears.told.wait(), 30)
+        await asyncio.wait_for(ears.called.wait(), 30)
         os.kill(forkservers()[0], signal.SIGKILL)
 
         outcome = await asyncio.wait_for(running, 100)
 
-    assert (outcome.ending, outcome.begun) == (Ending.CRASHED, True)
+    assert (outcome.ending, outcome.may_have_started) == (Ending.CRASHED, True)
     assert outcome.cause is not None
     assert "SIGKILL" in outcome.cause
 
@@ -144,7 +144,7 @@ async def test_call_has_not_begun_only_if_worker_ended_before_send(tmp_path: Pat
             assert await becomes(lambda: not alive(lease.worker.pid))
             outcome = await lease.run(call, deadlines=Deadlines(), listener=Ears())
 
-    assert (outcome.ending, outcome.begun) == (Ending.CRASHED, is_sent)
+    assert (outcome.ending, outcome.may_have_started) == (Ending.CRASHED, is_sent)
 
 
 @pytest.mark.parametrize("ended", [True, False])
@@ -222,9 +222,9 @@ async def test_stopped_forkserver_is_detected_by_health_check(
         (stopped,) = forkservers()
         os.kill(stopped, signal.SIGSTOP)
 
-        said = await supervisor.fault()
+        fault = await supervisor.fault()
 
-        assert said == "the forkserver has not answered for 1.5 seconds"
+        assert fault == "the forkserver has not answered for 1.5 seconds"
         await replaced(stopped)
         await well(supervisor)
 

@@ -90,8 +90,8 @@ def running(code: str, *words: object, **options: object) -> Iterator[tuple[int,
 
 
 def test_call_processes_are_its_worker_descendants_and_orphans() -> None:
-    with running(FAMILY) as (zygote, said):
-        family = json.loads(said)
+    with running(FAMILY) as (zygote, lines):
+        family = json.loads(lines)
 
         found = set(processes_of(family["worker"], zygote))
 

@@ -67,15 +67,15 @@ def test_uncollapsible_memory_does_not_stop_the_rest(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, faults: list[int], tried: list[str]
 ) -> None:
     names = {0x200000: "first", 0x7F0000200000: "second"}
-    asked = []
+    calls = []
 
     def madvise(start: int, _length: int, _advice: int) -> None:
-        asked.append(names[start])
-        if len(asked) <= len(faults):
-            raise OSError(faults[len(asked) - 1], "no")
+        calls.append(names[start])
+        if len(calls) <= len(faults):
+            raise OSError(faults[len(calls) - 1], "no")
 
     monkeypatch.setattr(huge_pages, "madvise", madvise)
     (tmp_path / "maps").write_text(MAPS)
     collapse(os.open(tmp_path / "maps", os.O_RDONLY))
 
-    assert asked == tried
+    assert calls == tried

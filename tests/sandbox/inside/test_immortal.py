@@ -38,7 +38,7 @@ from sandbox.inside.immortal import make_immortal
 
 def outer():
     def inner():
-        return "a constant that is no name"
+        return "a constant that is not a name"
     return inner
 
 code = outer.__code__
@@ -92,15 +92,15 @@ def run(program: str) -> str:
 
 
 def test_reading_preforked_objects_copies_few_pages_if_immortal() -> None:
-    told: dict[str, Any] = json.loads(run(COPIES))
+    report: dict[str, Any] = json.loads(run(COPIES))
 
-    assert told["before"] > 1000
+    assert report["before"] > 1000
     if HAS_IMMORTALS:
-        assert told["made"] > 20_000
-        assert told["after"] < told["before"] / 10
+        assert report["made"] > 20_000
+        assert report["after"] < report["before"] / 10
     else:
-        assert told["made"] == 0
-        assert told["after"] > 1000
+        assert report["made"] == 0
+        assert report["after"] > 1000
 
 
 def test_the_parts_of_code_are_immortal_too() -> None:

@@ -103,10 +103,10 @@ def test_listener_in_readable_folder_is_not_reached(
 ) -> None:
     there = top / "others" / "service"
     with stranger(str(there)) as server:
-        said = act(policy_of(top, without=without), tmp_path, "reach", there)
+        reply = act(policy_of(top, without=without), tmp_path, "reach", there)
         came = visitors(server)
 
-    assert (said, came) == (([None], 1) if without else (["EACCES"], 0))
+    assert (reply, came) == (([None], 1) if without else (["EACCES"], 0))
 
 
 @CONTROL
@@ -114,11 +114,11 @@ def test_a_link_in_the_home_leads_to_nobody_else(top: Path, tmp_path: Path, with
     there, link = top / "others" / "service", top / "home" / "link"
     link.symlink_to(there)
     with stranger(str(there)) as server:
-        said = act(policy_of(top, without=without), tmp_path, "reach", link, "link")
+        reply = act(policy_of(top, without=without), tmp_path, "reach", link, "link")
         came = visitors(server)
 
     # The working folder of a command without seccomp is the same, so the second finds it as well.
-    assert (said, came) == (([None, None], 2) if without else (["EACCES", "EACCES"], 0))
+    assert (reply, came) == (([None, None], 2) if without else (["EACCES", "EACCES"], 0))
 
 
 @CONTROL
@@ -127,10 +127,10 @@ def test_socket_name_swapped_meanwhile_reaches_nobody_else(
 ) -> None:
     there = top / "others" / "service"
     with stranger(str(there)) as server:
-        said = act(policy_of(top, without=without), tmp_path, "exchange", there, 150)
+        reply = act(policy_of(top, without=without), tmp_path, "exchange", there, 150)
         came = visitors(server)
 
-    assert said.get("None", 0) > 0
+    assert reply.get("None", 0) > 0
     assert (came > 0) == bool(without)
 
 
@@ -140,13 +140,13 @@ def test_listener_in_home_with_other_rights_is_not_reached(
 ) -> None:
     there = top / "home" / "service"
     with stranger(str(there)) as server:
-        said = act(policy_of(top, without=without), tmp_path, "reach", there)
+        reply = act(policy_of(top, without=without), tmp_path, "reach", there)
         theirs, _ = server.accept()
         with theirs:
-            heard = theirs.recv(1)
+            data = theirs.recv(1)
 
     # The host looks who listens by connecting, and says nothing.
-    assert (said, heard) == ([None] if without else ["EACCES"], b"")
+    assert (reply, data) == ([None] if without else ["EACCES"], b"")
 
 
 def test_a_name_without_a_file_is_not_reached(top: Path, tmp_path: Path) -> None:
@@ -195,10 +195,10 @@ def test_lost_host_connection_cannot_be_bound_or_listened_on(top: Path, tmp_path
         host, port = server.getsockname()
         thread = threading.Thread(target=reset)
         thread.start()
-        said = act(policy_of(top, net=(f"{host}:{port}",)), tmp_path, "reset", host, port)
+        reply = act(policy_of(top, net=(f"{host}:{port}",)), tmp_path, "reset", host, port)
         thread.join(20)
 
-    first, lost, _shut, listened, bound = said
+    first, lost, _shut, listened, bound = reply
     assert (first, lost) == ("EINVAL", "ECONNRESET")
     assert (listened, bound) == ("EINVAL", "EACCES")
 

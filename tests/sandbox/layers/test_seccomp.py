@@ -157,8 +157,8 @@ def test_modes_filter_denies_set_id_bits(architecture: Architecture) -> None:
 
     for name, place in places.items():
         for number in architecture.known((name,)):
-            given = {mode: answer(number, *[9] * place, mode) for mode in (0o755, 0o1777, 0o4755, 0o2755)}
-            assert given == {0o755: ALLOW, 0o1777: ALLOW, 0o4755: errno.EPERM, 0o2755: errno.EPERM}
+            answers = {mode: answer(number, *[9] * place, mode) for mode in (0o755, 0o1777, 0o4755, 0o2755)}
+            assert answers == {0o755: ALLOW, 0o1777: ALLOW, 0o4755: errno.EPERM, 0o2755: errno.EPERM}
 
 
 @each_architecture
@@ -431,7 +431,7 @@ def test_thread_scheduling_request_succeeds_without_effect(confined: Confined, w
     before = os.sched_getscheduler(0)
     wanted = os.SCHED_BATCH if before == os.SCHED_OTHER else os.SCHED_OTHER
 
-    def asked() -> list[int]:
+    def schedule_answers() -> list[int]:
         # As libzmq does in each of its threads, which it ends with all others where this is refused.
         priority = ctypes.c_int(0)
         answers = [
@@ -442,7 +442,7 @@ def test_thread_scheduling_request_succeeds_without_effect(confined: Confined, w
 
     def work() -> list[int]:
         with ThreadPoolExecutor(1) as pool:
-            return pool.submit(asked).result()
+            return pool.submit(schedule_answers).result()
 
     control = confined(world.policy, work, without=frozenset({"seccomp"}))
     report = confined(world.policy, work)

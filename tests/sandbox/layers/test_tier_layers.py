@@ -56,16 +56,16 @@ def in_namespaces(
         adopt_orphans()
         assert policy.home is not None
         home = os.open(policy.home, os.O_PATH | os.O_DIRECTORY)
-        answer, said = os.pipe()
+        answer, writer = os.pipe()
         pid = namespaces.fork_first_process()
         if pid == 0:
             try:
-                confine_zygote(policy, home_fd=home, keep={0, 1, 2, said, *keep}, parent=0)
-                os.write(said, repr(act()).encode())
+                confine_zygote(policy, home_fd=home, keep={0, 1, 2, writer, *keep}, parent=0)
+                os.write(writer, repr(act()).encode())
             except (OSError, ConfinementError) as error:
-                os.write(said, f"{type(error).__name__}: {error}".encode())
+                os.write(writer, f"{type(error).__name__}: {error}".encode())
             os._exit(0)
-        os.close(said)
+        os.close(writer)
         with os.fdopen(answer) as file:
             text = file.read()
         os.waitpid(pid, 0)
@@ -204,12 +204,12 @@ def test_a_call_sees_no_other_process_of_its_user_in_proc(top: Path) -> None:
             return str(other) in os.listdir("/proc")
 
     def from_sibling(zygote: int, *, confined: bool) -> str:
-        answer, said = os.pipe()
+        answer, writer = os.pipe()
         pid = os.fork()
         if pid == 0:
             if confined:
                 landlock.apply(landlock.narrowing_ruleset(Policy(), home=None))
-            os.write(said, repr(seen(zygote)).encode())
+            os.write(writer, repr(seen(zygote)).encode())
             os._exit(0)
         os.waitpid(pid, 0)
         return os.read(answer, 1000).decode()
@@ -231,8 +231,8 @@ def test_machine_files_of_proc_are_empty_with_few_exceptions(top: Path) -> None:
     assert any(Path(name).read_bytes() for name in there)
 
     def act() -> tuple[bool, list[str], bool]:
-        told = [Path(name).read_bytes() for name in there]
-        return any(told), sorted(os.listdir("/proc/sys")), bool(Path("/proc/cpuinfo").read_bytes())
+        contents = [Path(name).read_bytes() for name in there]
+        return any(contents), sorted(os.listdir("/proc/sys")), bool(Path("/proc/cpuinfo").read_bytes())
 
     report = in_namespaces(policy_of(top, uid=TRIAL_UID), act)
 
@@ -293,11 +293,11 @@ class Exchange:
 @pytest.fixture
 def exchange(lent: Path) -> Iterator[Exchange]:
     """Replace what is lent by a link, from a process outside, as may happen at any moment."""
-    asked, ask = os.pipe()
+    requests, ask = os.pipe()
     done, tell = os.pipe()
 
     def wait() -> None:
-        while os.read(asked, 1):
+        while os.read(requests, 1):
             (lent / "data/out").rename(lent / "data/away")
             (lent / "data/link").rename(lent / "data/out")
             os.write(tell, b"x")
@@ -308,7 +308,7 @@ def exchange(lent: Path) -> Iterator[Exchange]:
     yield Exchange(ask, done)
     os.close(ask)
     outside.join()
-    for fd in (asked, done, tell):
+    for fd in (requests, done, tell):
         os.close(fd)
     assert (lent / "data/out").is_symlink(), "nothing was exchanged"
 
@@ -327,14 +327,14 @@ def lending(lent: Path) -> Policy:
 
 def seen(lent: Path) -> Function:
     def act() -> list[str]:
-        told = [(lent / "victim/file.txt").read_text()]
+        contents = [(lent / "victim/file.txt").read_text()]
         for path in (lent / "victim/new.txt", lent / "data/out/new.txt"):
             try:
                 path.write_text("new")
-                told.append("written")
+                contents.append("written")
             except OSError:
-                told.append("refused")
-        return told
+                contents.append("refused")
+        return contents
 
     return act
 
@@ -420,8 +420,8 @@ def test_readable_paths_reappear_in_place_and_nothing_else(tmp_path: Path) -> No
     view = view_of(policy)
 
     assert Path("/tmp") in view.covered
-    assert Path("/usr") not in view.kept
-    assert view.kept == tuple(sorted(tmp_path / name for name in ("home", "state/scratch", "tool")))
+    assert Path("/usr") not in view.mounted_back
+    assert view.mounted_back == tuple(sorted(tmp_path / name for name in ("home", "state/scratch", "tool")))
     assert tmp_path in view.made
 
 
@@ -452,8 +452,8 @@ def test_link_to_readable_path_is_made_and_not_followed(tmp_path: Path) -> None:
     through = view_of(Policy(read=(named,)))
 
     assert (tmp_path / "link", "real") in view.links
-    assert view.kept == (tmp_path / "real" / "tool.py",)
-    assert tmp_path / "real" / "tool.py" not in through.kept
+    assert view.mounted_back == (tmp_path / "real" / "tool.py",)
+    assert tmp_path / "real" / "tool.py" not in through.mounted_back
 
 
 def test_folder_lent_for_writing_is_mounted_once_and_writable(tmp_path: Path) -> None:
@@ -463,7 +463,7 @@ def test_folder_lent_for_writing_is_mounted_once_and_writable(tmp_path: Path) ->
 
     view = view_of(Policy(lent_write=(lent,), read=(lent / "data.db",)))
 
-    assert view.kept == (lent,)
+    assert view.mounted_back == (lent,)
 
 
 def test_link_to_lent_folder_is_made_and_grants_nothing(tmp_path: Path) -> None:
@@ -474,8 +474,8 @@ def test_link_to_lent_folder_is_made_and_grants_nothing(tmp_path: Path) -> None:
     named = view_of(Policy(names=(tmp_path / "link",)))
 
     assert (tmp_path / "link", "real") in shown.links
-    assert shown.kept == (tmp_path / "real",)
-    assert named.kept == ()
+    assert shown.mounted_back == (tmp_path / "real",)
+    assert named.mounted_back == ()
 
 
 def test_home_elsewhere_has_a_link_at_its_expected_path(tmp_path: Path) -> None:
@@ -520,10 +520,10 @@ def test_folder_closed_to_another_user_is_named(top: Path) -> None:
     (top / "open.txt").touch(mode=0o644)
 
     assert unreadable([top / "open.txt"], uid=TRIAL_UID) is None
-    said = unreadable([top / "open.txt", top / "state" / "file.txt"], uid=TRIAL_UID)
+    found = unreadable([top / "open.txt", top / "state" / "file.txt"], uid=TRIAL_UID)
 
-    assert said is not None
-    assert said.startswith(f"{top / 'state'} is closed to other users")
+    assert found is not None
+    assert found.startswith(f"{top / 'state'} is closed to other users")
 
 
 # Control groups.
@@ -631,13 +631,13 @@ def test_group_delegated_by_systemd_is_passed_on_and_used(delegated: Path) -> No
 
     before = cgroup.find(*as_proc_shows(delegated))
     cgroup.hand_on_of(*as_proc_shows(delegated), ("memory", "pids", "cpu"))
-    asked = (unit / "cgroup.subtree_control").read_text()
+    controllers = (unit / "cgroup.subtree_control").read_text()
     # What the kernel would show then.
     (unit / "cgroup.subtree_control").write_text("memory pids\n")
 
     assert before == ()
     # Neither what is handed on already nor what the unit does not have.
-    assert asked == "+pids"
+    assert controllers == "+pids"
     assert [place.folder for place in cgroup.find(*as_proc_shows(delegated))] == [unit]
 
 
@@ -663,7 +663,7 @@ def test_path_removed_during_view_setup_is_omitted(lent: Path, monkeypatch: pyte
     """A folder in /var/tmp that a stranger removes just then must not keep a user from their call."""
     gone = Path(tempfile.mkdtemp(dir="/var/tmp"))
     policy = replace(lending(lent), read=(*lending(lent).read, gone))
-    assert gone in view_of(policy).kept
+    assert gone in view_of(policy).mounted_back
 
     def early(policy: Policy) -> mounting.MountView:
         view = view_of(policy)

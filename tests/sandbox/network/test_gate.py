@@ -97,7 +97,7 @@ def behind_gate(
         sockets: The home, where UNIX sockets are allowed in it.
     """
     ours, theirs = socket.socketpair()
-    said, tell = os.pipe()
+    reader, tell = os.pipe()
     child = os.fork()
     if child == 0:
         try:
@@ -123,7 +123,7 @@ def behind_gate(
         exits = Egress(reach=frozenset(allowed), destinations=Destinations.parse(rules))
         gate = Gate(listener=listener, ways=exits, sockets=sockets)
         try:
-            return await asyncio.to_thread(os.read, said, 65536), look(gate)
+            return await asyncio.to_thread(os.read, reader, 65536), look(gate)
         finally:
             gate.close()
             exits.close()
@@ -133,7 +133,7 @@ def behind_gate(
         return json.loads(answered), refused
     finally:
         os.waitpid(child, 0)
-        os.close(said)
+        os.close(reader)
         ours.close()
         threads_ended()
 
@@ -167,9 +167,9 @@ def test_the_one_address_is_reached_and_carries_data_both_ways() -> None:
             return [connection.recv(4).decode(), peer]
 
     with listening() as (server, here), answering(server, b"pong"):
-        said, refused = in_gated_child(act, {here})
+        reply, refused = in_gated_child(act, {here})
 
-    assert said == ["pong", list(here)]
+    assert reply == ["pong", list(here)]
     assert refused == []
 
 
@@ -179,28 +179,28 @@ def test_an_unprivileged_process_is_let_through_as_well() -> None:
             return attempt(lambda: mine.connect(here))
 
     with listening() as (_, here):
-        said, _ = in_gated_child(act, {here}, uid=NOBODY)
+        reply, _ = in_gated_child(act, {here}, uid=NOBODY)
 
-    assert said is None
+    assert reply is None
 
 
 def test_another_port_is_refused_although_somebody_listens_there() -> None:
     with listening() as (_, here), listening() as (_, other):
-        said, refused = in_gated_child(lambda: attempt(lambda: socket.create_connection(other)), {here})
+        reply, refused = in_gated_child(lambda: attempt(lambda: socket.create_connection(other)), {here})
         control = socket.create_connection(other)
 
     control.close()
-    assert said == "EACCES"
+    assert reply == "EACCES"
     assert refused == [f"127.0.0.1:{other[1]}"]
 
 
 def test_another_address_of_the_same_port_is_refused() -> None:
     with listening(host="0.0.0.0") as (_, (_, port)):
-        said, _ = in_gated_child(
+        reply, _ = in_gated_child(
             lambda: attempt(lambda: socket.create_connection(("127.0.0.2", port))), {("127.0.0.1", port)}
         )
 
-    assert said == "EACCES"
+    assert reply == "EACCES"
 
 
 def test_ipv4_mapped_ipv6_address_equals_its_ipv4_address() -> None:
@@ -212,9 +212,9 @@ def test_ipv4_mapped_ipv6_address_equals_its_ipv4_address() -> None:
             ]
 
     with listening() as (_, here):
-        said, _ = in_gated_child(act, {here})
+        reply, _ = in_gated_child(act, {here})
 
-    assert said == [None, "EACCES"]
+    assert reply == [None, "EACCES"]
 
 
 @pytest.mark.parametrize(
@@ -232,9 +232,9 @@ def test_ipv4_mapped_ipv6_address_equals_its_ipv4_address() -> None:
     ],
 )
 def test_no_other_kind_of_socket_can_be_made(family: int, kind: int, protocol: int) -> None:
-    said, _ = in_gated_child(lambda: attempt(lambda: socket.socket(family, kind, protocol).close()), set())
+    reply, _ = in_gated_child(lambda: attempt(lambda: socket.socket(family, kind, protocol).close()), set())
 
-    assert said == "EACCES"
+    assert reply == "EACCES"
 
 
 EVERYTHING = ("*", "0.0.0.0/0", "[::/0]", *(f":{port}" for port in (53, 80, 443)))
@@ -250,8 +250,8 @@ def unprotected(act: Act) -> Any:
         finally:
             os._exit(0)
     os.close(write)
-    with os.fdopen(read) as said:
-        answer = json.loads(said.read())
+    with os.fdopen(read) as pipe:
+        answer = json.loads(pipe.read())
     os.waitpid(child, 0)
     return answer
 
@@ -276,13 +276,13 @@ def test_with_everything_allowed_no_datagram_leaves() -> None:
 
         assert unprotected(act) == [None, None]
         assert [ours.recv(10) for ours in (four, six)] == [b"out", b"out"]
-        said, _ = in_gated_child(act, set(), rules=EVERYTHING)
+        reply, _ = in_gated_child(act, set(), rules=EVERYTHING)
 
         for ours in (four, six):
             ours.settimeout(0)
             with pytest.raises(BlockingIOError):
                 ours.recv(10)
-    assert said == ["EACCES", "EACCES"]
+    assert reply == ["EACCES", "EACCES"]
 
 
 def test_with_everything_allowed_no_unix_socket_is_reached(tmp_path: Path) -> None:
@@ -303,13 +303,13 @@ def test_with_everything_allowed_no_unix_socket_is_reached(tmp_path: Path) -> No
         assert unprotected(act) == [None, None]
         for ours in (by_path, abstract):
             ours.accept()[0].close()
-        said, _ = in_gated_child(act, set(), rules=EVERYTHING)
+        reply, _ = in_gated_child(act, set(), rules=EVERYTHING)
 
         for ours in (by_path, abstract):
             ours.settimeout(0)
             with pytest.raises(BlockingIOError):
                 ours.accept()
-    assert said == ["EACCES", "EACCES"]
+    assert reply == ["EACCES", "EACCES"]
 
 
 def test_allow_all_permits_no_protocol_but_tcp() -> None:
@@ -323,9 +323,9 @@ def test_allow_all_permits_no_protocol_but_tcp() -> None:
 
     # A kernel without MPTCP says so; it is never the filter that does.
     assert set(unprotected(act)) <= {None, "EPROTONOSUPPORT", "EPERM"}
-    said, _ = in_gated_child(act, set(), rules=EVERYTHING)
+    reply, _ = in_gated_child(act, set(), rules=EVERYTHING)
 
-    assert said == ["EACCES"] * 3
+    assert reply == ["EACCES"] * 3
 
 
 def test_allow_all_does_not_let_fast_open_bypass_the_gate() -> None:
@@ -338,12 +338,12 @@ def test_allow_all_does_not_let_fast_open_bypass_the_gate() -> None:
 
         assert unprotected(act) == 1
         server.accept()[0].close()
-        said, _ = in_gated_child(act, set(), rules=EVERYTHING)
+        reply, _ = in_gated_child(act, set(), rules=EVERYTHING)
 
         server.settimeout(0)
         with pytest.raises(BlockingIOError):
             server.accept()
-    assert said == "EACCES"
+    assert reply == "EACCES"
 
 
 def test_nonblocking_socket_connects_without_waiting() -> None:
@@ -355,7 +355,7 @@ def test_nonblocking_socket_connects_without_waiting() -> None:
             select.select([], [mine], [], 20)
             return [started, mine.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR), list(mine.getpeername())]
 
-    heard, tell = os.pipe()
+    reader, tell = os.pipe()
     with socket.socket() as server, contextlib.ExitStack() as stack:
         server.bind(("127.0.0.1", 0))
         server.listen(0)
@@ -364,18 +364,18 @@ def test_nonblocking_socket_connects_without_waiting() -> None:
         stack.enter_context(socket.create_connection(here))
 
         def take() -> None:
-            os.read(heard, 1)
+            os.read(reader, 1)
             for _ in range(2):
                 stack.enter_context(server.accept()[0])
 
         taker = threading.Thread(target=take)
         taker.start()
-        said, _ = in_gated_child(act, {here})
+        reply, _ = in_gated_child(act, {here})
         taker.join(20)
 
-    os.close(heard)
+    os.close(reader)
     os.close(tell)
-    assert said == ["EINPROGRESS", 0, list(here)]
+    assert reply == ["EINPROGRESS", 0, list(here)]
 
 
 def test_fast_open_does_not_go_round_the_gate() -> None:
@@ -392,11 +392,11 @@ def test_fast_open_does_not_go_round_the_gate() -> None:
     with listening() as (server, here):
         server.settimeout(0)
 
-        said, _ = in_gated_child(act, set())
+        reply, _ = in_gated_child(act, set())
 
         with pytest.raises(BlockingIOError):
             server.accept()
-    assert said == ["EACCES", "EACCES", "EPIPE", "EACCES"]
+    assert reply == ["EACCES", "EACCES", "EPIPE", "EACCES"]
 
 
 def test_socket_cannot_listen() -> None:
@@ -404,9 +404,9 @@ def test_socket_cannot_listen() -> None:
         with socket.socket() as mine:
             return [attempt(lambda: mine.bind(("127.0.0.1", 0))), attempt(mine.listen)]
 
-    said, _ = in_gated_child(act, set())
+    reply, _ = in_gated_child(act, set())
 
-    assert said == ["EACCES", "EACCES"]
+    assert reply == ["EACCES", "EACCES"]
 
 
 def test_socket_options_for_zero_copy_and_devices_are_denied() -> None:
@@ -420,9 +420,9 @@ def test_socket_options_for_zero_copy_and_devices_are_denied() -> None:
             ]
 
     assert unprotected(act) == [None, None, None]
-    said, _ = in_gated_child(act, set())
+    reply, _ = in_gated_child(act, set())
 
-    assert said == ["EPERM", "EPERM", "EPERM"]
+    assert reply == ["EPERM", "EPERM", "EPERM"]
 
 
 def test_zero_copy_flag_of_every_sending_call_is_denied() -> None:
@@ -438,9 +438,9 @@ def test_zero_copy_flag_of_every_sending_call_is_denied() -> None:
 
     with listening() as (_, here):
         assert unprotected(act) == [1, 1, 1]
-        said, _ = in_gated_child(act, {here})
+        reply, _ = in_gated_child(act, {here})
 
-    assert said == ["EPERM", "EPERM", 1]
+    assert reply == ["EPERM", "EPERM", 1]
 
 
 def test_no_filter_program_can_be_put_on_a_socket() -> None:
@@ -452,9 +452,9 @@ def test_no_filter_program_can_be_put_on_a_socket() -> None:
             mine.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             return denied
 
-    said, _ = in_gated_child(act, set())
+    reply, _ = in_gated_child(act, set())
 
-    assert said == ["EPERM", "EPERM", "EPERM"]
+    assert reply == ["EPERM", "EPERM", "EPERM"]
 
 
 def test_address_changed_by_other_thread_leads_nowhere_else() -> None:
@@ -483,11 +483,11 @@ def test_address_changed_by_other_thread_leads_nowhere_else() -> None:
         server.listen(400)
         trap.settimeout(0)
 
-        said, refused = in_gated_child(act, {here})
+        reply, refused = in_gated_child(act, {here})
 
         with pytest.raises(BlockingIOError):
             trap.accept()
-    assert said == [here[1]]
+    assert reply == [here[1]]
     assert set(refused) <= {f"127.0.0.1:{other[1]}"}
 
 
@@ -496,9 +496,9 @@ def test_gated_process_cannot_install_its_own_gate() -> None:
         program = main_filter(supported_architecture(), signals_are_scoped=True, gated=True)
         return attempt(program.load_asking)
 
-    said, _ = in_gated_child(act, set())
+    reply, _ = in_gated_child(act, set())
 
-    assert said == "EBUSY"
+    assert reply == "EBUSY"
 
 
 def test_a_child_process_is_behind_the_same_gate() -> None:
@@ -515,9 +515,9 @@ def test_a_child_process_is_behind_the_same_gate() -> None:
         return json.loads(os.read(read, 1000))
 
     with listening() as (_, here), listening() as (_, other):
-        said, _ = in_gated_child(act, {here})
+        reply, _ = in_gated_child(act, {here})
 
-    assert said == [None, "EACCES"]
+    assert reply == [None, "EACCES"]
 
 
 def test_nonblocking_socket_stays_nonblocking() -> None:
@@ -528,9 +528,9 @@ def test_nonblocking_socket_stays_nonblocking() -> None:
             return [attempt(lambda: mine.recv(1)), os.get_inheritable(mine.fileno())]
 
     with listening() as (_, here):
-        said, _ = in_gated_child(act, {here})
+        reply, _ = in_gated_child(act, {here})
 
-    assert said == ["EAGAIN", False]
+    assert reply == ["EAGAIN", False]
 
 
 def test_repeated_attempts_are_refused_and_100_are_recorded() -> None:
@@ -549,9 +549,9 @@ def test_repeated_attempts_are_refused_and_100_are_recorded() -> None:
         return answers
 
     with listening() as (_, other):
-        said, refused = in_gated_child(act, set())
+        reply, refused = in_gated_child(act, set())
 
-    assert said == ["EACCES"] * 240
+    assert reply == ["EACCES"] * 240
     assert len(refused) == 100
 
 
@@ -570,14 +570,14 @@ def test_waiters_above_gate_parallelism_are_all_answered() -> None:
         return len(answers)
 
     with listening() as (_, other):
-        said, _ = in_gated_child(act, set())
+        reply, _ = in_gated_child(act, set())
 
-    assert said == 250
+    assert reply == 250
 
 
 def test_gate_without_supervisor_reaches_nothing() -> None:
     read, write = os.pipe()
-    with listening() as (_, here), os.fdopen(read) as said:
+    with listening() as (_, here), os.fdopen(read) as pipe:
         if os.fork() == 0:
             refuse_new_privileges()
             program = main_filter(supported_architecture(), signals_are_scoped=True, gated=True)
@@ -586,7 +586,7 @@ def test_gate_without_supervisor_reaches_nothing() -> None:
             os._exit(0)
         os.close(write)
 
-        answer = said.read()
+        answer = pipe.read()
 
         os.wait()
     assert answer == "ENOSYS"
@@ -602,9 +602,9 @@ def test_unmapped_address_argument_is_efault(pointer: int) -> None:
             return [errno.errorcode[number], attempt(lambda: mine.connect(here))]
 
     with listening() as (_, here):
-        said, refused = in_gated_child(act, {here})
+        reply, refused = in_gated_child(act, {here})
 
-    assert said == ["EFAULT", None]
+    assert reply == ["EFAULT", None]
     assert refused == []
 
 
@@ -619,18 +619,18 @@ def test_closed_descriptor_argument_is_ebadf() -> None:
         return answers
 
     with listening() as (_, here):
-        said, _ = in_gated_child(act, {here})
+        reply, _ = in_gated_child(act, {here})
 
-    assert said == ["EBADF"] * 3
+    assert reply == ["EBADF"] * 3
 
 
 def test_lock_waits_of_requesters_never_run_in_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     used: set[int] = set()
     real_call, real_read = fcntl.ioctl, os.pread
 
-    def call(descriptor: int, request: int, given: bytes | bytearray) -> int | bytes:
+    def call(descriptor: int, request: int, data: bytes | bytearray) -> int | bytes:
         used.add(threading.get_ident())
-        return real_call(descriptor, request, given)
+        return real_call(descriptor, request, data)
 
     def read(descriptor: int, length: int, offset: int) -> bytes:
         used.add(threading.get_ident())
@@ -643,9 +643,9 @@ def test_lock_waits_of_requesters_never_run_in_the_loop(monkeypatch: pytest.Monk
     monkeypatch.setattr(fcntl, "ioctl", call)
     monkeypatch.setattr(os, "pread", read)
     with listening() as (_, here), listening() as (_, other):
-        said, _ = in_gated_child(act, {here})
+        reply, _ = in_gated_child(act, {here})
 
-    assert said == ["EACCES", None]
+    assert reply == ["EACCES", None]
     assert len(used) == 1
     assert threading.get_ident() not in used
 
@@ -656,9 +656,9 @@ def test_gate_without_requesters_makes_no_kernel_requests(
     received: list[int] = []
     real = fcntl.ioctl
 
-    def call(descriptor: int, request: int, given: bytes | bytearray) -> int | bytes:
+    def call(descriptor: int, request: int, data: bytes | bytearray) -> int | bytes:
         received.append(request)
-        return real(descriptor, request, given)
+        return real(descriptor, request, data)
 
     async def until_it_knows(listener: int) -> None:
         gate = Gate(listener=listener, ways=Egress())
@@ -744,9 +744,9 @@ def test_no_group_of_the_network_can_be_joined() -> None:
         (socket.AF_INET6, socket.IPPROTO_IPV6, 42, lo + six.ljust(128, b"\0")),
     ]
 
-    said, _ = in_gated_child(act, set())
+    reply, _ = in_gated_child(act, set())
 
-    assert said == ["EPERM"] * 3
+    assert reply == ["EPERM"] * 3
     assert act() == [None] * 3
 
 
@@ -774,10 +774,10 @@ def listens_instead(here: Address) -> list[object]:
     with socket.socket() as mine:
         mine.setblocking(False)
         before = os.fstat(mine.fileno()).st_ino
-        begun = attempt(lambda: mine.connect(here))
+        connection = attempt(lambda: mine.connect(here))
         attempt(lambda: mine.shutdown(socket.SHUT_RDWR))
         listened = attempt(mine.listen)
-        return [begun, listened, os.fstat(mine.fileno()).st_ino == before]
+        return [connection, listened, os.fstat(mine.fileno()).st_ino == before]
 
 
 def test_listener_gets_no_host_socket_before_connection(
@@ -789,9 +789,9 @@ def test_listener_gets_no_host_socket_before_connection(
         # Who may not listen gets one.
         assert in_gated_child(lambda: listens_instead(here), {here})[0] == ["EINPROGRESS", "EACCES", False]
 
-        said, _ = in_gated_child(lambda: listens_instead(here), {here}, sockets=tmp_path)
+        reply, _ = in_gated_child(lambda: listens_instead(here), {here}, sockets=tmp_path)
 
-    assert said == ["ETIMEDOUT", None, True]
+    assert reply == ["ETIMEDOUT", None, True]
 
 
 def test_connections_between_processes_are_rate_limited(
@@ -804,11 +804,11 @@ def test_connections_between_processes_are_rate_limited(
         with socket.socket(socket.AF_UNIX) as server:
             server.bind(str(tmp_path / "own"))
             server.listen(10)
-            begun = time.monotonic()
+            start = time.monotonic()
             for _ in range(8):
                 with socket.socket(socket.AF_UNIX) as mine:
                     mine.connect(str(tmp_path / "own"))
-            return time.monotonic() - begun
+            return time.monotonic() - start
 
     took_s, refused = in_gated_child(act, set(), sockets=tmp_path)
 

@@ -27,8 +27,8 @@ def in_child(function: Callable[[], str]) -> str:
         finally:
             os._exit(0)
     os.close(write)
-    with os.fdopen(read) as said:
-        answer = said.read()
+    with os.fdopen(read) as pipe:
+        answer = pipe.read()
     os.wait()
     return answer
 
@@ -66,7 +66,7 @@ def test_other_supervisor_is_named_in_the_report() -> None:
         report = gate_probe.try_gate()
         return f"{report.enforced}: {report.detail}"
 
-    said = in_child(act)
+    reply = in_child(act)
 
-    assert said.startswith("False: the kernel takes no filter that asks: ")
-    assert said.endswith(": Device or resource busy")
+    assert reply.startswith("False: the kernel takes no filter that asks: ")
+    assert reply.endswith(": Device or resource busy")

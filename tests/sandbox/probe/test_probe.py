@@ -56,11 +56,11 @@ def test_unenforced_layer_is_detected(confined: Confined, world: World) -> None:
     assert report.value["seccomp"] == [False, "Permission denied"]
     assert report.value["descriptors"][0] is True
     assert report.value["landlock"][0] is False
-    assert not [said for _, said in report.value.values() if "Errno" in said]
+    assert not [message for _, message in report.value.values() if "Errno" in message]
 
 
 @pytest.mark.parametrize(
-    ("error", "said"),
+    ("error", "message"),
     [
         (OSError(errno.EPERM, "Operation not permitted"), "Operation not permitted"),
         (FileNotFoundError(errno.ENOENT, "No such file or directory", "/x"), "No such file or directory: /x"),
@@ -71,8 +71,8 @@ def test_unenforced_layer_is_detected(confined: Confined, world: World) -> None:
         (ValueError("a word"), "a word"),
     ],
 )
-def test_error_text_omits_errno(error: Exception, said: str) -> None:
-    assert in_words(error) == said
+def test_error_text_omits_errno(error: Exception, message: str) -> None:
+    assert in_words(error) == message
 
 
 def test_the_process_tier_lacks_nothing_here() -> None:

@@ -21,7 +21,7 @@ export async function opened(item: Item, signal: AbortSignal): Promise<Archive> 
   const data = new Uint8Array(await (await bytes(item.uri, undefined, signal)).arrayBuffer());
   const names: string[] = [];
   await passed(data, signal, new Unzip((file) => { names.push(file.name); }));
-  if (names.length === 0) throw new Error("it is no ZIP archive, or only a part of one");
+  if (names.length === 0) throw new Error("it is not a ZIP archive, or only a part of one");
   return { data, names };
 }
 
