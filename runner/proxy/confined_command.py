@@ -26,7 +26,6 @@ from mcp import ClientSession
 from runner.errors import RunnerError, UsageError
 from runner.homes.homes import HomeLease, Homes
 from runner.homes.scratch import scratch_folder
-from runner.proxy.answer_bound import most_message_bytes
 from runner.proxy.dispatcher import LineDispatcher
 from runner.proxy.fetched_packages import (
     REGISTRIES,
@@ -36,12 +35,12 @@ from runner.proxy.fetched_packages import (
     package_folder,
     package_variables,
 )
-from runner.proxy.hints import folder_hint, network_hint, option_hint, variable_hint
+from runner.proxy.hints import UnlentPaths, folder_hint, network_hint, option_hint, variable_hint
+from runner.proxy.http_transport import most_message_bytes
 from runner.proxy.remote import HomedTransport, StartFailed
 from runner.proxy.stderr import LastWords
 from runner.proxy.stdio_process import spoken_with
 from runner.proxy.targets import SCRIPTS, Target
-from runner.proxy.unlent_paths import UnlentPaths
 from runner.settings.isolation import in_force, uids_of, unfit
 from runner.settings.lendable import of_the_system, shared, within
 from runner.settings.rights import interpreters_of, with_rights

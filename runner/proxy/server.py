@@ -37,7 +37,7 @@ from runner.protocol.subscriptions import offer_subscriptions
 from runner.protocol.visible_offers import visible_introduction, visible_list
 from runner.proxy.calls import TASKS, Calls
 from runner.proxy.foreign_words import legible_error, without_our_words, without_secrets
-from runner.proxy.question_rounds import answered
+from runner.proxy.questions import answered
 from runner.proxy.upstream import ServerUnreachable, Upstream
 from runner.proxy.upstreams import Upstreams
 from runner.server.files_block import takes_files, with_descriptions, with_instructions

@@ -48,11 +48,11 @@ from runner.protocol.eras import has_sessions
 from runner.protocol.internals.connection import connection_of
 from runner.protocol.internals.types import Connection
 from runner.protocol.resource_tools import RemoteError, RemoteResources
-from runner.proxy.contract import Wish, contract_of
 from runner.proxy.first_client import FirstClient
-from runner.proxy.held_calls import ANSWER_S, Pausing
 from runner.proxy.namespacing import Names
+from runner.proxy.questions import ANSWER_S, Pausing
 from runner.proxy.remote import Announced
+from runner.proxy.targets import Wish, contract_of
 from runner.proxy.upstream import Front, ServerUnreachable, Upstream
 from runner.settings.isolation import in_force
 from runner.settings.own_paths import OwnPaths
