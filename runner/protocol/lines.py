@@ -176,7 +176,7 @@ class IncomingLines(_Stream):
         if not self._unreadable.takes(1, now=now):
             log.warning("connection closed: invalid lines", extra={"lines": MOST_UNREADABLE})
             self._whole, self._at = b"", 0
-            self._give_up(f"it said {MOST_UNREADABLE:,} lines that are no messages")
+            self.give_up(f"it said {MOST_UNREADABLE:,} lines that are no messages")
 
     async def _next(self) -> SessionMessage | Unreadable:
         while True:
@@ -281,7 +281,7 @@ class IncomingLines(_Stream):
         self._ended = True
         self._came.set()
 
-    def _give_up(self, problem: str) -> None:
+    def give_up(self, problem: str) -> None:
         """End the connection after the lines that are still to be taken."""
         self.problem = problem
         self._partial.clear()
@@ -321,7 +321,7 @@ class IncomingLines(_Stream):
         if self._long is not None and self._long.size > MOST_LINE_BYTES:
             log.warning("connection closed: line too long", extra={"bytes": self._long.size})
             self._long = None
-            self._give_up(f"it said a line of more than {MOST_LINE_BYTES:,} bytes")
+            self.give_up(f"it said a line of more than {MOST_LINE_BYTES:,} bytes")
 
     def _left_out(self, long: _LongLine, data: bytes) -> bytes | None:
         """Return what comes behind a line that is left out; None if nothing has."""

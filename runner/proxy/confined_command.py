@@ -26,7 +26,6 @@ from mcp import ClientSession
 from runner.errors import RunnerError, UsageError
 from runner.homes.homes import HomeLease, Homes
 from runner.homes.scratch import scratch_folder
-from runner.proxy.dispatcher import LineDispatcher
 from runner.proxy.fetched_packages import (
     REGISTRIES,
     authority_variables,
@@ -190,14 +189,17 @@ class ConfinedTransport(HomedTransport):
                         errors=stderr.file,
                         most_bytes=most_message_bytes(self._settings),
                     ) as (incoming, outgoing, has_unread),
-                    kind(dispatcher=LineDispatcher(incoming, outgoing), **session_kwargs) as session,
+                    kind(incoming, outgoing, **session_kwargs) as session,
                 ):
                     try:
                         yield session
                     except Exception as error:
                         if session.protocol_version is None:
                             self.has_read_input = not has_unread()
-                            raise StartFailed(await self._why(str(error), stderr)) from error
+                            problem = (
+                                str(error) if incoming.problem is None else f"{error}: {incoming.problem}"
+                            )
+                            raise StartFailed(await self._why(problem, stderr)) from error
                         raise
 
     def hold(self) -> contextlib.AbstractAsyncContextManager[HomeLease]:
