@@ -110,7 +110,6 @@ class IncomingLines(_Stream):
         descriptor: Where they come in.
         refusals: Where to answer requests that cannot be read; None where nobody answers them.
         most_bytes: The most bytes of a line; a longer one is not a message. `MOST_LINE_BYTES` at most.
-        read_ahead: What was read from the descriptor before.
 
     Attributes:
         problem: Why the connection was ended from here, if it was.
@@ -124,7 +123,6 @@ class IncomingLines(_Stream):
         refusals: "OutgoingLines | None" = None,
         *,
         most_bytes: int | None = None,
-        read_ahead: bytes = b"",
     ) -> None:
         self.problem: str | None = None
         self.sheds: Callable[[], bool] = lambda: False
@@ -133,9 +131,8 @@ class IncomingLines(_Stream):
         self._refusals = refusals
         self._loop = asyncio.get_running_loop()
         # Whole lines, and where the next of them begins; then the beginning of one.
-        end = read_ahead.rfind(b"\n") + 1
-        self._whole, self._at = read_ahead[:end], 0
-        self._partial = bytearray(read_ahead[end:])
+        self._whole, self._at = b"", 0
+        self._partial = bytearray()
         self._most_bytes = MOST_LINE_BYTES if most_bytes is None else most_bytes
         # A line that is left out, as it comes in, and then what is told of it.
         self._long: _LongLine | None = None

@@ -20,6 +20,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import anyio
 from fastmcp.client.transports.base import TransportOptions
 from mcp import ClientSession
 
@@ -172,7 +173,7 @@ class ConfinedTransport(HomedTransport):
         """Start the process, and end it and all that it started when the block ends.
 
         Raises:
-            StartFailed: It did not start; with what it said last.
+            StartFailed: The home of its user cannot be used.
         """
         uid = self._uid()
         with LastWords(self._target.name, self._log_budget) as stderr:
@@ -193,13 +194,12 @@ class ConfinedTransport(HomedTransport):
                 ):
                     try:
                         yield session
-                    except Exception as error:
+                    except (Exception, asyncio.CancelledError):
                         if session.protocol_version is None:
                             self.has_read_input = not has_unread()
-                            problem = (
-                                str(error) if incoming.problem is None else f"{error}: {incoming.problem}"
-                            )
-                            raise StartFailed(await self._why(problem, stderr)) from error
+                            # A start that takes too long is cancelled.
+                            with anyio.CancelScope(shield=True):
+                                self.why = await self._why(incoming.problem, stderr)
                         raise
 
     def hold(self) -> contextlib.AbstractAsyncContextManager[HomeLease]:
@@ -233,8 +233,8 @@ class ConfinedTransport(HomedTransport):
             finally:
                 self.home = None
 
-    async def _why(self, problem: str, stderr: LastWords) -> str:
-        """Return a problem with what the command said last, and with the option that would have helped."""
+    async def _why(self, problem: str | None, stderr: LastWords) -> str:
+        """Return a problem with what the command wrote last, and with the option that would have helped."""
         words, rights = await stderr.wait(), self._settings.rights()
         passed = {*rights.variables, *self._target.env}
         lending = hint_for(self._settings, self._tier)(words) or variable_hint(words, passed, os.environ)

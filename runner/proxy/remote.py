@@ -107,10 +107,12 @@ class HomedTransport(ClientTransport):
     Attributes:
         home: The home, as long as the command runs in one.
         has_read_input: Whether the command, if it could not be connected to, had read its input before.
+        why: What it wrote last then, with the option that would have helped.
     """
 
     home: HomeLease | None = None
     has_read_input: bool = True
+    why: str = ""
 
     def hold(self) -> AbstractAsyncContextManager[HomeLease]:
         """Hold the home for a call, which outlives the command's own hold on it.

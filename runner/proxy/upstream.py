@@ -55,6 +55,7 @@ from runner.steps.listener import CLIENT_REQUESTS, MESSAGE, PROGRESS, ClientRefu
 from runner.system.backoff import BackOff
 from runner.system.turns import in_turns
 from runner.toolset.catalog import ToolSpec
+from runner.users.identity import User
 from sandbox.token_bucket import TokenBucket
 
 __all__ = ["Front", "ServerUnreachable", "Upstream"]
@@ -127,6 +128,7 @@ class Upstream:
 
     Attributes:
         name: Name of the server.
+        user: The user, in whose session its events are.
         transport: Makes the way to it, a new one for each connection.
         resources: Its resources.
         front: The client, where its protocol has sessions.
@@ -149,6 +151,7 @@ class Upstream:
     """
 
     name: str
+    user: User
     transport: Callable[[], ClientTransport]
     resources: RemoteResources
     front: Front | None
@@ -391,11 +394,6 @@ class Upstream:
         if self._client is not None and not is_modern(self._client):
             await self.request("resources/unsubscribe", {"uri": uri})
 
-    def take_over_for(self, other: "Upstream") -> None:
-        """Let the client of another upstream, which is not connected, have the connection of this one."""
-        self.transport, self.resources = other.transport, other.resources
-        self.changed, self.learned = other.changed, other.learned
-
     async def drop(self) -> None:
         """End the connection; the next request makes a new one."""
         if self._checking is not None:
@@ -455,7 +453,8 @@ class Upstream:
                 await self._stack.enter_async_context(client)
             except FAILURES as error:
                 refusal = HttpRefusal.of(http)
-                problem = str(refusal or error) or type(error).__name__
+                why = way.why if isinstance(way, HomedTransport) else ""
+                problem = "; ".join(filter(None, (str(refusal or error) or type(error).__name__, why)))
                 if refusal is not None and refusal.is_final:
                     problems = [problem]
                     break
