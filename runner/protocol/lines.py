@@ -109,7 +109,6 @@ class IncomingLines(_Stream):
         descriptor: Where they come in.
         refusals: Where to answer requests that cannot be read; None where nobody answers them.
         most_bytes: The most bytes of a line; a longer one is not a message. `MOST_LINE_BYTES` at most.
-        read_ahead: What was read from the descriptor before.
 
     Attributes:
         problem: Why the connection was ended from here, if it was.
@@ -123,7 +122,6 @@ class IncomingLines(_Stream):
         refusals: "OutgoingLines | None" = None,
         *,
         most_bytes: int | None = None,
-        read_ahead: bytes = b"",
     ) -> None:
         self.problem: str | None = None
         self.sheds: Callable[[], bool] = lambda: False
@@ -132,9 +130,8 @@ class IncomingLines(_Stream):
         self._refusals = refusals
         self._loop = asyncio.get_running_loop()
         # Whole lines, and where the next of them begins; then the beginning of one.
-        end = read_ahead.rfind(b"\n") + 1
-        self._whole, self._at = read_ahead[:end], 0
-        self._partial = bytearray(read_ahead[end:])
+        self._whole, self._at = b"", 0
+        self._partial = bytearray()
         self._most_bytes = MOST_LINE_BYTES if most_bytes is None else most_bytes
         # A line that is left out, as it comes in, and then what is told of it.
         self._long: _LongLine | None = None
@@ -175,7 +172,7 @@ class IncomingLines(_Stream):
         if not self._unreadable.takes(1, now=now):
             log.warning("connection closed: invalid lines", extra={"lines": MOST_UNREADABLE})
             self._whole, self._at = b"", 0
-            self._give_up(f"it sent {MOST_UNREADABLE:,} lines that are not messages")
+            self.give_up(f"it sent {MOST_UNREADABLE:,} lines that are not messages")
 
     async def _next(self) -> SessionMessage | Unreadable:
         while True:
@@ -280,7 +277,7 @@ class IncomingLines(_Stream):
         self._ended = True
         self._came.set()
 
-    def _give_up(self, problem: str) -> None:
+    def give_up(self, problem: str) -> None:
         """End the connection after the lines that are still to be taken."""
         self.problem = problem
         self._partial.clear()
@@ -320,7 +317,7 @@ class IncomingLines(_Stream):
         if self._long is not None and self._long.size > MOST_LINE_BYTES:
             log.warning("connection closed: line too long", extra={"bytes": self._long.size})
             self._long = None
-            self._give_up(f"it said a line of more than {MOST_LINE_BYTES:,} bytes")
+            self.give_up(f"it said a line of more than {MOST_LINE_BYTES:,} bytes")
 
     def _left_out(self, long: _LongLine, data: bytes) -> bytes | None:
         """Return the bytes after a skipped line; None if there are none yet."""

@@ -24,31 +24,10 @@ from runner.protocol.lines import IncomingLines, OutgoingLines
 from runner.protocol.messages import Unreadable
 from runner.protocol.unanswered import Unanswered
 
-__all__ = ["read_first_line", "serve_stdio"]
+__all__ = ["serve_stdio"]
 
 _ABOVE_STANDARD = 3
 _LOOK_S = 0.2
-_AHEAD_BYTES = 1 << 16
-
-
-def read_first_line(within_s: float) -> bytes:
-    """Read from standard input until there is a whole line, and perhaps more, or until the time is over.
-
-    The server of standard input must then receive what was read. It blocks.
-    """
-    read, ends_at = b"", time.monotonic() + within_s
-    poll = select.poll()
-    if sys.stdin is None:
-        return read
-    poll.register(0, select.POLLIN)
-    while b"\n" not in read and len(read) < _AHEAD_BYTES:
-        if not poll.poll(max(0, ends_at - time.monotonic()) * 1000):
-            break
-        piece = os.read(0, _AHEAD_BYTES)
-        if not piece:
-            break
-        read += piece
-    return read
 
 
 async def serve_stdio(
@@ -57,7 +36,6 @@ async def serve_stdio(
     *,
     drain_s: float,
     direct: Answerer | None = None,
-    read_ahead: bytes = b"",
 ) -> None:
     """Serve an application until standard input ends and the requests on it have been answered.
 
@@ -66,7 +44,6 @@ async def serve_stdio(
         unanswered: Receives every request and every answer.
         drain_s: How long the answers may take after the end of input, in seconds.
         direct: Answers usual calls without `app`, where they need nothing of it.
-        read_ahead: What was read from standard input before.
 
     Raises:
         StartError: Standard input or output is closed.
@@ -79,7 +56,7 @@ async def serve_stdio(
     null = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
     with _claimed(0, null) as incoming, _claimed(1, os.dup(2)) as outgoing:
         answers = _Answers(outgoing, unanswered)
-        lines = _Requests(incoming, answers, unanswered, _Patience(outgoing, drain_s), read_ahead)
+        lines = _Requests(incoming, answers, unanswered, _Patience(outgoing, drain_s))
         await serve_streams(app, lines if direct is None else DirectLines(lines, answers, direct), answers)
 
 
@@ -90,9 +67,8 @@ class _Requests(IncomingLines):
         refusals: OutgoingLines,
         unanswered: Unanswered,
         patience: "_Patience",
-        read_ahead: bytes,
     ) -> None:
-        super().__init__(descriptor, refusals, read_ahead=read_ahead)
+        super().__init__(descriptor, refusals)
         self._unanswered = unanswered
         self._patience = patience
 

@@ -1,74 +1,436 @@
-"""Calls of tools through the proxy, and tasks that servers make of them: watched over, and guarded.
+"""Calls of tools through the proxy, under the contract or guarded, and tasks that servers make of them.
 
-Source: `docs/output-guard.md`; requirements S4-11, S4-65, S4-67, S4-82 and S4-95; architecture,
-"One call, in order", of which they have steps 1, 2 and 10.
+`Calls` is the way in for MCP. It runs an `UpstreamCall`:
+
+    UpstreamCall.run        whatever happens becomes one end, which is recorded and published
+      execute               one of our own tools answers, or the tool is looked up at its server
+        _placed             a place among the calls of this machine; a question may end it for now
+          _in_place         inputs are staged; the server executes the tool (`_send`)
+            _ended          its answer becomes a contract value, or is guarded
+
+Source: `docs/output-guard.md`; requirements S0-19, S0-23, S0-70, S1-113 to S1-128, S2-4, S3-141, S4-11,
+S4-65, S4-67, S4-82 and S4-95; `docs/decisions/0033-one-spine-for-two-executors.md`.
 """
 
 import asyncio
 import contextlib
+import time
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, ClassVar
 
 import mcp_types
 from mcp.server.context import ServerRequestContext
 from mcp.shared.exceptions import MCPError
 
-from runner.artifacts.accept import failed
 from runner.contract.error_messages import invalid_argument
 from runner.contract.jsonable import NotJsonError, jsonable
 from runner.contract.normalise import lists_files
 from runner.contract.payload import payload_of
 from runner.contract.widget_dialects import NO_WIDGETS, WIDGET_CALL_META
 from runner.errors import CallError, Code
+from runner.formats.json_size import least_chars
+from runner.homes.homes import HomeLease
 from runner.output_guard.guard import GuardedCall
 from runner.protocol.artifact_tools import READING, reading_result
-from runner.protocol.failed_requests import redacted_result
-from runner.protocol.resource_tools import RemoteError, resource_result
+from runner.protocol.eras import has_sessions
+from runner.protocol.resource_tools import InvalidAnswer, Reader, RemoteError, blocks_of, resource_result
 from runner.protocol.result_messages import ResultMessages, inline_limit_of, known_to
 from runner.protocol.sender import McpClient, request_facts
-from runner.proxy.contract import contract_of
-from runner.proxy.contracted import answer, answer_of_task
-from runner.proxy.foreign_words import legible_message
-from runner.proxy.remote_call import (
-    RESULTS,
-    RemoteCall,
-    created_task,
-    reader_of,
-    remote_failure,
-    task_message,
-)
-from runner.proxy.upstream import Upstream
+from runner.proxy.deadline_watch import WatchedListener, watch
+from runner.proxy.foreign_words import legible_message, without_our_words, without_secrets
+from runner.proxy.questions import answered
+from runner.proxy.remote import HttpRefusal, is_modern
+from runner.proxy.targets import Contract, contract_of
+from runner.proxy.upstream import ServerUnreachable, Upstream
 from runner.proxy.upstreams import Upstreams
+from runner.settings.isolation import ISOLATION_META, isolation_meta
 from runner.steps.authorization import authorize_scopes, authorize_widget
-from runner.steps.call import observed, record_end
-from runner.steps.client_message import Delivery, render
+from runner.steps.call import Call, observed
+from runner.steps.call_events import listener_of
 from runner.steps.inputs import check_json
-from runner.steps.listener import Client
-from runner.steps.request import Completed, Request, question_of
+from runner.steps.listener import CallListener, Client
+from runner.steps.request import (
+    SHORT_BYTES,
+    CallFiles,
+    Completed,
+    Executed,
+    Request,
+    file_delivery_of,
+    question_of,
+)
 from runner.steps.timing import REPORT, wants_report
+from runner.store.protocol import Record
 from runner.system.logging_setup import CallScope
+from runner.toolset.catalog import ToolSpec
 from runner.users.identity import User
 
-__all__ = ["TASKS", "Calls"]
+__all__ = ["TASKS", "Calls", "created_task", "task_message"]
 
 TASKS = frozenset({"tasks/cancel", "tasks/get", "tasks/list", "tasks/result", "tasks/update"})
-"""What a client asks about calls that a server made tasks of, in either era."""
+"""Requests about calls that a server made tasks of, in either era."""
 
+# Keys of a result that the output guard looks at.
+_RESULTS = ("content", "structuredContent", "isError")
 
 _Context = ServerRequestContext[Any, Any]
-T = TypeVar("T")
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class UpstreamCall(Call):
+    """A call of a tool of another server.
+
+    Attributes:
+        upstreams: The servers.
+        ctx: The request of its client.
+        messages: Makes the message of a contract value.
+        server: The server; empty until it is known, and for a tool of our own.
+        tool: The name that the tool has there.
+        upstream: The connection to it.
+        contract: Whether it is treated like a call of a tool of our own, or guarded only.
+    """
+
+    upstreams: Upstreams
+    ctx: _Context
+    messages: ResultMessages
+    server: str = ""
+    tool: str = ""
+    contract: Contract = "guard"
+    upstream: Upstream = field(init=False)
+
+    passed_on: ClassVar[type[Exception]] = MCPError
+
+    @classmethod
+    def of(
+        cls, upstreams: Upstreams, ctx: _Context, messages: ResultMessages, request: Request
+    ) -> "UpstreamCall":
+        """Return the call that a request is."""
+        listener = _listener(upstreams, request, request.client)
+        return cls(
+            service=upstreams,
+            upstreams=upstreams,
+            ctx=ctx,
+            messages=messages,
+            request=request,
+            listener=listener,
+        )
+
+    async def execute(self) -> Completed:
+        """Authorise the call, and answer it by a tool of our own or by its server."""
+        upstreams, request = self.upstreams, self.request
+        try:
+            async with upstreams.upkeep.in_use(request.user):
+                self.request = request = replace(request, params=_tellable(dict(request.params)))
+                authorize_scopes(request.tool, upstreams.settings.scopes(request.tool), request.facts)
+                own = await self._own()
+                if own is not None:
+                    message = await upstreams.guard.message(own, self._guarded(), media_stay=False)
+                    return Completed.for_now(message, self._known())
+                found = upstreams.names.inside(request.tool)
+                if found is None:
+                    raise CallError(
+                        Code.E_TOOL_NOT_FOUND,
+                        f"there is no tool {request.tool!r}; "
+                        f"names begin with one of {', '.join(upstreams.names.servers)}",
+                    )
+                await self.find(*found)
+                if WIDGET_CALL_META in (request.params.get("_meta") or {}):
+                    authorize_widget(request.tool, self.upstream.widgets.get(self.tool), request.params)
+                return await self._placed()
+        except RemoteError as error:
+            raise _failure(error) from error
+
+    async def find(self, server: str, tool: str) -> None:
+        """Connect to a server, and note what it says of a tool."""
+        upstreams, user, wish = self.upstreams, self.request.user, self.upstreams.ways[server].contract
+        self.server, self.tool = server, tool
+        self.upstream = upstreams.upstream(self.ctx, user, server)
+        # First, since the list of a server that cannot be reached is only missing.
+        await self.upstream.connected()
+        self.spec = await self.upstream.spec(tool)
+        if wish != "guard":
+            await upstreams.in_home(self.upstream, user)
+        arguments, identity = self.request.params.get("arguments"), upstreams.settings.username_parameter
+        self.contract = contract_of(wish, self.spec, arguments, identity=identity)
+        counted = upstreams.rates.of(tool=self.request.tool, user=user.name, whose=user.segment)
+        self.request = replace(self.request, counted=counted)
+
+    async def message(self, completed: Completed) -> dict[str, Any]:
+        """Return the message that the client gets of an end of the call."""
+        request = self.request
+        if completed.interim is not None:
+            message = dict(completed.interim)
+        else:
+            files = self.upstreams.files(request.user, trace=request.id)
+            names = {"tool": self.tool or None, "server": self.server or None}
+            message = self._noted(await self.messages.of(completed, request, files, **names))
+        if wants_report(request.params) and "content" in message:
+            steps = request.steps
+            report = {
+                "call": request.id,
+                "steps_ms": steps.in_ms(),
+                **steps.spans(),
+                "deadlines": asdict(self.upstreams.settings.deadlines(request.tool)),
+                "tier": self.upstreams.tier.value,
+            }
+            message["_meta"] = {**(message.get("_meta") or {}), REPORT: report}
+        return message
+
+    async def of_task(self, wire: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the message of the result of a call that the server made a task of, once it is there."""
+        spec = self._known()
+        if spec.takes_files or spec.takes_links:
+            # Which links it was given is forgotten by now.
+            wire = await asyncio.to_thread(without_secrets, dict(wire))
+        async with self.upstream.held_home() as home:
+            return await self.message(await self._ended(wire, await self._place(home)))
+
+    async def _own(self) -> dict[str, Any] | None:
+        """Return the result of one of our own tools; None if it is another's, or a server's of that name."""
+        upstreams, request = self.upstreams, self.request
+        name, params, user = request.tool, request.params, request.user
+        server, _, act = name.rpartition(".")
+        if upstreams.offers_resource_tools and server in upstreams.names.servers:
+            authorize_widget(name, NO_WIDGETS, params)
+            upstream = upstreams.upstream(self.ctx, user, server)
+            reader, remote = self._reader(), await upstream.remote()
+            return await resource_result(act, params.get("arguments"), upstream.resources, remote, reader)
+        if not upstreams.settings.extras or name not in READING:
+            return None
+        if not upstreams.names.prefixed:
+            upstream = upstreams.upstream(self.ctx, user, upstreams.names.servers[0])
+            if await upstream.spec(name) is not None:
+                return None
+        authorize_widget(name, NO_WIDGETS, params)
+        return await reading_result(params, upstreams.files(user, trace=request.id))
+
+    async def _placed(self) -> Completed:
+        """Execute the call once it has a place, or return the question that its client gets first."""
+        upstreams, request, client = self.upstreams, self.request, self.request.client
+        user, params, pausing = request.user, request.params, upstreams.pausing
+        state, token = params.get("requestState"), (params.get("_meta") or {}).get("progressToken")
+        # It was counted when it began, and goes on with the answer that it waited for.
+        goes_on = pausing.waits(str(state), user.name)
+        if not goes_on:
+            upstreams.rates.admit(request.counted, now=time.monotonic())
+        async with upstreams.admission.admit(user.segment, request.counted):
+            # A server that has to start first is not silent: connecting has a limit of its own.
+            modern = is_modern(await self.upstream.connected())
+            request.steps.done("admit")
+            if modern or has_sessions(self.ctx) or not self.upstream.announced.answers_questions:
+                if goes_on:
+                    # It named a call of another server.
+                    upstreams.rates.admit(request.counted, now=time.monotonic())
+                return await self._in_place(client)
+            if state is None:
+                done = await pausing.run(self._in_place, client, user.name, token=token)
+            else:
+                answers = params.get("inputResponses")
+                done = await pausing.go_on(str(state), answers, client, user.name, token=token)
+        return done if isinstance(done, Completed) else Completed.for_now(done, self.spec)
+
+    async def _in_place(self, client: Client) -> Completed:
+        """Stage the inputs, have the server execute its tool, and collect what it returned.
+
+        A command goes on running while its outputs are read. That harms nobody but itself:
+        `runner.artifacts.named_file` opens them as those of an enemy.
+        """
+        upstreams, user = self.upstreams, self.request.user
+        # While the client waits for its turn to answer, something else stands for it.
+        self.listener = _listener(upstreams, self.request, client)
+        async with upstreams.upkeep.in_use(user), self.upstream.held_home() as home:
+            place = await self._place(home)
+            with upstreams.call_locks.calling(user.segment):
+                if self.contract == "guard":
+                    return await self._ended(await self._send(), place)
+                async with self.staged(self._known(), place) as inputs:
+                    tokens = tuple(token for name in inputs.names if (token := name.partition("token=")[2]))
+                    try:
+                        wire = await self._send(arguments=inputs.arguments)
+                    except MCPError as error:
+                        details = without_secrets([error.error.message, error.error.data], tokens)
+                        raise MCPError(error.error.code, *details) from error
+                    if tokens:
+                        wire = await asyncio.to_thread(without_secrets, wire, tokens)
+                    return await self._ended(wire, place)
+
+    async def _send(self, **changed: Any) -> dict[str, Any]:
+        """Return what the server answers, in the time that the call has.
+
+        Args:
+            changed: Params that are others than the client sent.
+
+        Raises:
+            CallError: `E_TIMEOUT`, or this server is being stopped.
+            RemoteError: The server did not answer.
+            MCPError: It answered with an error of JSON-RPC.
+        """
+        params = {**self.request.params, **changed, "name": self.tool}
+
+        async def act(watched: WatchedListener) -> dict[str, Any]:
+            send = partial(self.upstream.request, "tools/call", watched=watched)
+            return await answered(send, params, watched.ask if has_sessions(self.ctx) else None)
+
+        try:
+            async with self.upstreams.drain.call(self.listener.tell):
+                return await watch(act, self.listener)
+        except CallError:
+            if not self.upstream.busy and self.upstream.ends_with_its_connection:
+                # It got the cancellation; a process that ignores it is killed and restarted.
+                await self.upstream.drop()
+            raise
+        except asyncio.CancelledError:
+            self.upstream.check_after_cancel()
+            raise
+        except MCPError as error:
+            hint = self._hint(error.error.message)
+            if hint is None:
+                raise
+            raise MCPError(error.error.code, f"{error.error.message}\n{hint}", error.error.data) from error
+        finally:
+            self.request.steps.done("run")
+
+    async def _ended(self, wire: Mapping[str, Any], place: CallFiles) -> Completed:
+        """Return the end of the call from what its server answered."""
+        question, task = question_of(wire), created_task(wire)
+        if question is not None:
+            return Completed.for_now(question, self.spec)
+        if task is not None:
+            self._began(str(task["taskId"]))
+            return Completed.for_now(task_message(wire), self.spec)
+        # The server may have changed its list during the call.
+        await self.upstream.schema(self.tool)
+        await asyncio.sleep(0)
+        guarded, is_auto = self._guarded(), self.upstreams.ways[self.server].contract == "auto"
+        linked = await self._linked(wire)
+        # The contract by its result, whatever the parameters of the tool are called.
+        if self.contract == "full" or (is_auto and lists_files(payload_of(wire))):
+            executed = Executed(wire=linked, is_long=least_chars(linked, SHORT_BYTES) > SHORT_BYTES)
+            return await self.collected(self._known(), place, executed)
+        message = self._noted(legible_message(linked, *_RESULTS, "_meta"))
+        message = await self.upstreams.guard.message(message, guarded, media_stay=False)
+        return Completed.for_now(known_to(self.request.facts.protocol, message), self.spec)
+
+    def _known(self) -> ToolSpec:
+        """Return the tool; one that no server lists declares nothing, and is given nothing of ours."""
+        if self.spec is not None:
+            return self.spec
+        identity = self.upstreams.settings.username_parameter
+        name = self.tool or self.request.tool
+        return ToolSpec(name=name, parameters={}, output_schema=None, identity=identity)
+
+    async def _place(self, home: HomeLease | None) -> CallFiles:
+        """Return where the files of the call are: in the home of a command, or behind links."""
+        upstreams, server, spec = self.upstreams, self.server, self._known()
+        files = upstreams.files(self.request.user, trace=self.request.id)
+        delivery = file_delivery_of(upstreams.settings) if upstreams.ways[server].is_command else "url"
+        takes_links = spec.takes_links or (spec.takes_files and delivery == "url")
+        links = await upstreams.links_for(server) if takes_links else None
+
+        def link(file: Record) -> str:
+            if links is None:
+                raise CallError(
+                    Code.E_NETWORK_DENIED,
+                    f"The server {server} cannot fetch the file {file.name!r}: this proxy has no address "
+                    "that it could reach. For the operator: set public_url to the one by which others reach "
+                    "it",
+                    details={"name": file.name, "server": server, "setting": "public_url"},
+                )
+            return links.to(files.holder, file.id)
+
+        return CallFiles(files=files, inputs=home, outputs=home, link=link, file_delivery=delivery)
+
+    def _guarded(self) -> GuardedCall:
+        """Return the call as the output guard knows it."""
+        request = self.request
+        files = self.upstreams.files(request.user, trace=request.id)
+        if not self.server:
+            return GuardedCall(tool=request.tool, files=files)
+        schema = self.upstream.schemas.get(self.tool)
+        return GuardedCall(tool=self.tool, server=self.server, files=files, schema=schema)
+
+    def _reader(self) -> Reader:
+        """Return what keeps content of resources that is read during the call."""
+        call, guard = self._guarded(), self.upstreams.guard
+        return Reader(
+            store=call.files.library.store,
+            scope=call.scope,
+            on_kept=lambda records: guard.kept(records, call),
+        )
+
+    async def _linked(self, wire: Mapping[str, Any]) -> dict[str, Any]:
+        """Return a result whose links to resources are written as clients know them, or read.
+
+        What its blocks say in our name is left out.
+        """
+        reader, blocks, names = self._reader(), list[Any](), self.upstreams.names
+        reads = bool(self.upstreams.guard.config.resources.auto_read_if_size_under_bytes)
+        for block in wire.get("content", ()):
+            if block["type"] == "resource":
+                blocks.append({**block, "resource": names.block_outside(self.server, block["resource"])})
+            elif block["type"] != "resource_link":
+                blocks.append(block)
+            else:
+                read = dict(block)
+                if reads:
+                    remote = await self.upstream.remote()
+                    read = await self.upstream.resources.linked(remote, block, reader)
+                outside = {"uri": names.uri_outside(self.server, str(block.get("uri")))}
+                blocks += blocks_of({**read, **outside})
+        meta = {"_meta": names.meta_outside(self.server, wire["_meta"])} if "_meta" in wire else {}
+        return {**wire, "content": [_unsigned(block) for block in blocks], **meta}
+
+    def _noted(self, message: dict[str, Any]) -> dict[str, Any]:
+        """Return a message with the isolation of its server and, after a failure, what may help."""
+        if not self.server:
+            return message
+        tier, noted = self.upstreams.ways[self.server].tier, dict(message)
+        if tier is not None:
+            noted["_meta"] = {**(noted.get("_meta") or {}), ISOLATION_META: isolation_meta(tier)}
+        if noted.get("isError"):
+            texts = (block.get("text") for block in noted["content"] if isinstance(block, Mapping))
+            hint = self._hint("\n".join(text for text in texts if isinstance(text, str)))
+            if hint:
+                noted["content"] = [*noted["content"], {"type": "text", "text": hint}]
+        return noted
+
+    def _hint(self, failure: str) -> str | None:
+        """Return the option that would have helped; one that only may have is for the operator's log."""
+        way = self.upstreams.ways[self.server]
+        hint = way.hint(failure)
+        if hint is None:
+            way.note_failure(failure)
+        return hint
+
+    def _began(self, task: str) -> None:
+        """Note the task that the server has made of the call.
+
+        Raises:
+            CallError: `E_CRASHED`; a task of another server, begun by the same client, has that name.
+        """
+        for other in self.upstreams.names.servers:
+            if (
+                other != self.server
+                and task in self.upstreams.upstream(self.ctx, self.request.user, other).tasks
+            ):
+                raise CallError(
+                    Code.E_CRASHED,
+                    f"The server {self.server} has made a task of the call and named it {task!r}, as a task "
+                    f"of the server {other} is named that was begun before; end that one, or call the tool "
+                    "without a task",
+                )
+        self.upstream.began(task, self.tool)
 
 
 @dataclass(frozen=True, slots=True)
 class Calls:
-    """Answers `tools/call`, and questions after tasks.
+    """Answers `tools/call`, and requests about tasks.
 
     Attributes:
         upstreams: The servers.
-        levels: Says which log messages the client of a request wants to get.
-        messages: Makes the results of tools that are treated like our own.
+        levels: Returns the log levels that the client of a request wants to get.
+        messages: Makes the messages of contract values.
     """
 
     upstreams: Upstreams
@@ -76,47 +438,15 @@ class Calls:
     messages: ResultMessages
 
     async def call(self, ctx: _Context, params: dict[str, Any], user: User) -> dict[str, Any]:
-        """Return the result of a `tools/call`, by the contract or guarded."""
-        request = observed(self.upstreams, self._request(ctx, params, user))
-        # As in `Call.run`: until there is an end, what ends the call is a cancellation.
-        outcome = Code.E_CANCELLED.name
-        with CallScope(request.id):
-            try:
-                try:
-                    self.upstreams.observers.check()
-                    async with self.upstreams.upkeep.in_use(user):
-                        plain = replace(request, params=_tellable(dict(request.params)))
-                        result = await self._result(ctx, plain)
-                    # A question, and a task that was begun, go to the client as they came.
-                    outcome = "ok"
-                except (RemoteError, CallError) as error:
-                    failure = remote_failure(error) if isinstance(error, RemoteError) else error
-                    ours = GuardedCall(tool=request.tool, files=self.upstreams.files(user, trace=request.id))
-                    # What a server says of its failure is as long as it likes.
-                    result = await self.upstreams.guard.message(_failure(failure), ours, media_stay=False)
-                    outcome = failure.code.name
-                except Exception:
-                    # Its client gets it as it is, an error of JSON-RPC mostly.
-                    outcome = "error"
-                    raise
-            finally:
-                record_end(self.upstreams, request, outcome)
-            result = redacted_result(self.upstreams.own_paths, result)
-            if wants_report(params) and "content" in result:
-                result["_meta"] = {**(result.get("_meta") or {}), REPORT: self._report(request)}
-        return result
+        """Return the result of a `tools/call`.
 
-    def _report(self, request: Request) -> dict[str, Any]:
-        """Return the outcome of a call, as far as it is known here, for its client."""
-        deadlines = asdict(self.upstreams.settings.deadlines(request.tool))
-        steps = request.steps
-        return {
-            "call": request.id,
-            "steps_ms": steps.in_ms(),
-            **steps.spans(),
-            "deadlines": deadlines,
-            "tier": self.upstreams.tier.value,
-        }
+        Raises:
+            MCPError: The server answered with an error of JSON-RPC, which goes to the client as it is.
+        """
+        request = observed(self.upstreams, self._request(ctx, params, user))
+        with CallScope(request.id):
+            call = UpstreamCall.of(self.upstreams, ctx, self.messages, request)
+            return await call.message(await call.run())
 
     def _request(self, ctx: _Context, params: dict[str, Any], user: User) -> Request:
         facts = request_facts(ctx)
@@ -131,185 +461,65 @@ class Calls:
         )
 
     async def task(self, ctx: _Context, params: dict[str, Any], user: User) -> dict[str, Any]:
-        """Return what a server says of a task; the result of one is guarded like that of a call."""
+        """Return what a server says of a task; the result of one is treated like that of a call."""
+        names = self.upstreams.names
+        upstreams = [self.upstreams.upstream(ctx, user, server) for server in names.servers]
         if ctx.method == "tasks/list":
-            return await self._tasks(ctx, params, user)
+            return await self._tasks(upstreams, params)
         task = str(params.get("taskId"))
-        servers = self.upstreams.names.servers
-        upstreams = [self.upstreams.upstream(ctx, user, server) for server in servers]
         known = [upstream for upstream in upstreams if task in upstream.tasks]
-        if not known and len(upstreams) == 1 and self._is_for_one(servers[0]):
+        if not known and len(upstreams) == 1 and self._is_for_one(upstreams[0]):
             known = upstreams
         if not known:
             raise MCPError(code=mcp_types.INVALID_PARAMS, message=f"there is no task {task!r}")
+        upstream = known[0]
         with self.upstreams.call_locks.calling(user.segment):
-            return await self._asked_of(ctx, params, user, known[0], task)
+            result = await upstream.request(ctx.method, params)
+            is_whole = ctx.method == "tasks/result"
+            # The later era has the result of the call inside of what is said of the task.
+            wire = result if is_whole else result.get("result")
+            if not isinstance(wire, Mapping):
+                return legible_message(result)
+            tool = upstream.tasks.get(task, "task")
+            request = self._request(ctx, {"name": names.outside(upstream.name, tool)}, user)
+            call = UpstreamCall.of(self.upstreams, ctx, self.messages, request)
+            await call.find(upstream.name, tool)
+            message = await call.of_task(wire)
+        return message if is_whole else {**legible_message(result), "result": message}
 
-    async def _asked_of(
-        self, ctx: _Context, params: dict[str, Any], user: User, upstream: Upstream, task: str
-    ) -> dict[str, Any]:
-        """Return what the server says of a task that is this client's."""
-        result = await upstream.request(ctx.method, params)
-        whole = ctx.method == "tasks/result"
-        # The later era has the result of the call inside of what is said of the task.
-        wire = result if whole else result.get("result")
-        if not isinstance(wire, Mapping):
-            return legible_message(result)
-        tool = upstream.tasks.get(task, "task")
-        names = {"name": self.upstreams.names.outside(upstream.name, tool)}
-        call = await self._remote(ctx, self._request(ctx, names, user), upstream.name, tool)
-        if call.contract == "full":
-            message = await answer_of_task(call, wire, self.messages)
-        else:
-            message = await self._guarded_message(call, wire)
-        return message if whole else {**legible_message(result), "result": message}
+    async def _tasks(self, upstreams: list[Upstream], params: dict[str, Any]) -> dict[str, Any]:
+        """Return the tasks of servers that are this client's, or this user's alone."""
 
-    async def _tasks(self, ctx: _Context, params: dict[str, Any], user: User) -> dict[str, Any]:
-        servers = self.upstreams.names.servers
-        if len(servers) == 1:
-            upstream = self.upstreams.upstream(ctx, user, servers[0])
-            listed = await upstream.request(ctx.method, params)
-            return {**legible_message(listed), "tasks": self._own_tasks(upstream, listed.get("tasks"))}
+        def own(upstream: Upstream, tasks: object) -> list[Any]:
+            listed = [task for task in tasks if isinstance(task, Mapping)] if isinstance(tasks, list) else []
+            is_for_one = self._is_for_one(upstream)
+            return [
+                legible_message(task) for task in listed if is_for_one or task.get("taskId") in upstream.tasks
+            ]
+
+        if len(upstreams) == 1:
+            listed = await upstreams[0].request("tasks/list", params)
+            return {**legible_message(listed), "tasks": own(upstreams[0], listed.get("tasks"))}
         found: list[Any] = []
-        for server in servers:
+        for upstream in upstreams:
             with contextlib.suppress(MCPError, RemoteError):
-                upstream = self.upstreams.upstream(ctx, user, server)
-                found += self._own_tasks(upstream, await upstream.pages(ctx.method, "tasks"))
+                found += own(upstream, await upstream.pages("tasks/list", "tasks"))
         return {"tasks": found}
 
-    def _own_tasks(self, upstream: Upstream, tasks: object) -> list[Any]:
-        """Return those of a server's tasks that are this client's, or this user's alone."""
-        listed = [task for task in tasks if isinstance(task, Mapping)] if isinstance(tasks, list) else []
-        is_for_one = self._is_for_one(upstream.name)
-        return [
-            legible_message(task) for task in listed if is_for_one or task.get("taskId") in upstream.tasks
-        ]
-
-    def _is_for_one(self, server: str) -> bool:
+    def _is_for_one(self, upstream: Upstream) -> bool:
         """True if all tasks of a server are one user's: it is a command, or the proxy has one user only.
 
         Of several servers each is asked for what this client has begun there: one could claim another's.
         """
         upstreams = self.upstreams
-        is_alone = upstreams.ways[server].is_command or upstreams.settings.user is not None
+        is_alone = upstreams.ways[upstream.name].is_command or upstreams.settings.user is not None
         return is_alone and not upstreams.names.prefixed
 
-    async def _result(self, ctx: _Context, request: Request) -> dict[str, Any]:
-        upstreams, params, user = self.upstreams, request.params, request.user
-        authorize_scopes(request.tool, upstreams.settings.scopes(request.tool), request.facts)
-        own = await self._own(ctx, request)
-        if own is not None:
-            ours = GuardedCall(tool=request.tool, files=upstreams.files(user, trace=request.id))
-            message = await upstreams.guard.message(own, ours, media_stay=False)
-            record_end(upstreams, request, _outcome(message))
-            return message
-        found = upstreams.names.inside(request.tool)
-        if found is None:
-            raise CallError(
-                Code.E_TOOL_NOT_FOUND,
-                f"there is no tool {request.tool!r}; "
-                f"names begin with one of {', '.join(upstreams.names.servers)}",
-            )
-        call = await self._remote(ctx, request, *found)
-        if WIDGET_CALL_META in (params.get("_meta") or {}):
-            await call.upstream.schema(call.tool)
-            authorize_widget(request.tool, call.upstream.widgets.get(call.tool), params)
-        if call.contract == "full":
-            return await answer(call, self.messages)
-        return await self._guarded(call)
 
-    async def _remote(self, ctx: _Context, request: Request, server: str, tool: str) -> RemoteCall:
-        """Return a call with what is known of its tool."""
-        upstreams, wish = self.upstreams, self.upstreams.ways[server].contract
-        upstream = upstreams.upstream(ctx, request.user, server)
-        spec = None
-        if wish != "guard":
-            spec = await upstream.spec(tool)
-            await upstreams.in_home(upstream, request.user)
-        user = request.user
-        counted = upstreams.rates.of(tool=request.tool, user=user.name, whose=user.segment)
-        return RemoteCall(
-            upstreams=upstreams,
-            ctx=ctx,
-            request=replace(request, counted=counted),
-            server=server,
-            tool=tool,
-            upstream=upstream,
-            spec=spec,
-            contract=contract_of(
-                wish,
-                spec,
-                request.params.get("arguments"),
-                identity=upstreams.settings.username_parameter,
-            ),
-        )
-
-    async def _guarded(self, call: RemoteCall) -> dict[str, Any]:
-        """Return what the server answers to what its client sent, guarded."""
-        upstreams, request = self.upstreams, call.request
-        call.admit()
-
-        async def act(client: Client) -> dict[str, Any]:
-            listener = call.listener(client)
-            user = request.user
-            listener.publish = partial(upstreams.events.publish, user=user.segment, session=user.session)
-            with upstreams.call_locks.calling(user.segment):
-                return await call.send(listener)
-
-        wire: Any = await call.reached(act)
-        if isinstance(wire, Completed):
-            raise call.tool_has_changed()
-        question = question_of(wire)
-        if question is not None:
-            return question
-        task = created_task(wire)
-        if task is not None:
-            call.began(task)
-            return task_message(wire)
-        await call.upstream.schema(call.tool)
-        await asyncio.sleep(0)
-        if upstreams.ways[call.server].contract == "auto" and lists_files(payload_of(wire)):
-            # The contract by its result, whatever the parameters of the tool are called.
-            message = await answer_of_task(call, wire, self.messages)
-        else:
-            message = await self._guarded_message(call, wire)
-        record_end(upstreams, request, _outcome(message))
-        return message
-
-    async def _guarded_message(self, call: RemoteCall, wire: Mapping[str, Any]) -> dict[str, Any]:
-        guarded = call.guarded()
-        linked = legible_message(await call.linked(wire, guarded), *RESULTS, "_meta")
-        message = await self.upstreams.guard.message(call.noted(linked), guarded, media_stay=False)
-        return known_to(call.request.facts.protocol, message)
-
-    async def _own(self, ctx: _Context, request: Request) -> dict[str, Any] | None:
-        """Return the result of one of our own tools; None if it is another's, or a server's of that name."""
-        upstreams, name, params, user = self.upstreams, request.tool, request.params, request.user
-        server, _, act = name.rpartition(".")
-        if upstreams.offers_resource_tools and server in upstreams.names.servers:
-            authorize_widget(name, NO_WIDGETS, params)
-            return await self._resource_tool(ctx, request, server, act)
-        if upstreams.settings.extras and name in READING and name not in await self._tools(ctx, user):
-            authorize_widget(name, NO_WIDGETS, params)
-            return await reading_result(params, upstreams.files(user, trace=request.id))
-        return None
-
-    async def _tools(self, ctx: _Context, user: User) -> Collection[str]:
-        names = self.upstreams.names
-        if names.prefixed:
-            return ()
-        upstream = self.upstreams.upstream(ctx, user, names.servers[0])
-        await upstream.schema("")
-        return upstream.schemas
-
-    async def _resource_tool(
-        self, ctx: _Context, request: Request, server: str, act: str
-    ) -> dict[str, Any] | None:
-        upstream = self.upstreams.upstream(ctx, request.user, server)
-        files = self.upstreams.files(request.user, trace=request.id)
-        reader = reader_of(self.upstreams, GuardedCall(tool=act, files=files))
-        arguments = request.params.get("arguments")
-        return await resource_result(act, arguments, upstream.resources, await upstream.remote(), reader)
+def _listener(upstreams: Upstreams, request: Request, client: Client) -> CallListener:
+    """Return the listener of a call on behalf of its client, or of what stands for it."""
+    deadlines = upstreams.settings.deadlines(request.tool)
+    return listener_of(upstreams, replace(request, client=client), request.tool, deadlines)
 
 
 def _tellable(params: dict[str, Any]) -> dict[str, Any]:
@@ -326,9 +536,33 @@ def _tellable(params: dict[str, Any]) -> dict[str, Any]:
     return plain
 
 
-def _failure(error: CallError) -> dict[str, Any]:
-    return render(failed(error), wire={}, output_schema=None, delivery=Delivery.REFERENCE)
+def _failure(error: RemoteError) -> CallError:
+    """Return the error of a call that a server did not answer, or not by the protocol."""
+    if isinstance(error, InvalidAnswer):
+        return CallError(Code.E_INVALID_RESULT, f"The remote server is at fault: {error}")
+    refusal = error.refusal if isinstance(error, ServerUnreachable) else error
+    if isinstance(refusal, HttpRefusal):
+        return refusal.failure
+    code = Code.E_BUSY if isinstance(error, ServerUnreachable) else Code.E_CRASHED
+    return CallError(code, f"The remote server did not answer: {error}")
 
 
-def _outcome(result: Mapping[str, Any]) -> str:
-    return "error" if result.get("isError") else "ok"
+def _unsigned(block: Any) -> Any:
+    """Return a content block, and the resource in it, without what only we may say in its `_meta`."""
+    if not isinstance(block, Mapping):
+        return block
+    resource = block.get("resource")
+    inner = {"resource": without_our_words(resource)} if isinstance(resource, Mapping) else {}
+    return without_our_words({**block, **inner})
+
+
+def created_task(wire: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """Return the task that a server has made of a call, if it has, in either era."""
+    task = wire.get("task") if "task" in wire else wire if wire.get("resultType") == "task" else None
+    # One without a name nobody could ask for, and clients' libraries fail at it.
+    return task if isinstance(task, Mapping) and isinstance(task.get("taskId"), str) else None
+
+
+def task_message(wire: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a client is told of a task that was begun: no result beside it, and no word in our name."""
+    return legible_message({key: value for key, value in wire.items() if key not in _RESULTS})

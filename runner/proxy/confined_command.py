@@ -20,14 +20,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import anyio
 from fastmcp.client.transports.base import TransportOptions
 from mcp import ClientSession
 
 from runner.errors import RunnerError, UsageError
 from runner.homes.homes import HomeLease, Homes
 from runner.homes.scratch import scratch_folder
-from runner.proxy.answer_bound import most_message_bytes
-from runner.proxy.dispatcher import LineDispatcher
 from runner.proxy.fetched_packages import (
     REGISTRIES,
     authority_variables,
@@ -36,12 +35,12 @@ from runner.proxy.fetched_packages import (
     package_folder,
     package_variables,
 )
-from runner.proxy.hints import folder_hint, network_hint, option_hint, variable_hint
+from runner.proxy.hints import UnlentPaths, folder_hint, network_hint, option_hint, variable_hint
+from runner.proxy.http_transport import most_message_bytes
 from runner.proxy.remote import HomedTransport, StartFailed
 from runner.proxy.stderr import LastWords
 from runner.proxy.stdio_process import spoken_with
 from runner.proxy.targets import SCRIPTS, Target
-from runner.proxy.unlent_paths import UnlentPaths
 from runner.settings.isolation import in_force, uids_of, unfit
 from runner.settings.lendable import of_the_system, shared, within
 from runner.settings.rights import interpreters_of, with_rights
@@ -174,7 +173,7 @@ class ConfinedTransport(HomedTransport):
         """Start the process, and end it and all that it started when the block ends.
 
         Raises:
-            StartFailed: It did not start; with what it said last.
+            StartFailed: The home of its user cannot be used.
         """
         uid = self._uid()
         with LastWords(self._target.name, self._log_budget) as stderr:
@@ -191,14 +190,16 @@ class ConfinedTransport(HomedTransport):
                         errors=stderr.file,
                         most_bytes=most_message_bytes(self._settings),
                     ) as (incoming, outgoing, has_unread),
-                    kind(dispatcher=LineDispatcher(incoming, outgoing), **session_kwargs) as session,
+                    kind(incoming, outgoing, **session_kwargs) as session,
                 ):
                     try:
                         yield session
-                    except Exception as error:
+                    except (Exception, asyncio.CancelledError):
                         if session.protocol_version is None:
                             self.has_read_input = not has_unread()
-                            raise StartFailed(await self._why(str(error), stderr)) from error
+                            # A start that takes too long is cancelled.
+                            with anyio.CancelScope(shield=True):
+                                self.why = await self._why(incoming.problem, stderr)
                         raise
 
     def hold(self) -> contextlib.AbstractAsyncContextManager[HomeLease]:
@@ -232,8 +233,8 @@ class ConfinedTransport(HomedTransport):
             finally:
                 self.home = None
 
-    async def _why(self, problem: str, stderr: LastWords) -> str:
-        """Return a problem with what the command said last, and with the option that would have helped."""
+    async def _why(self, problem: str | None, stderr: LastWords) -> str:
+        """Return a problem with what the command wrote last, and with the option that would have helped."""
         words, rights = await stderr.wait(), self._settings.rights()
         passed = {*rights.variables, *self._target.env}
         lending = hint_for(self._settings, self._tier)(words) or variable_hint(words, passed, os.environ)

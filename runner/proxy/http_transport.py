@@ -1,17 +1,241 @@
-"""Streamable HTTP to a server behind the proxy, with events of any length that the answer bound allows."""
+"""HTTP to a server behind the proxy. The length of a message is bounded, after decoding, while it arrives.
 
-from collections.abc import AsyncIterator, Mapping
+The SDK reads an answer whole before it looks at it, and its client undoes five codings on top of each other,
+without a turn of the loop in between: 400 KB became 2.5 GB. So no coding is asked for. Where one comes all
+the same, as from a careless server before the server, gzip and deflate are undone in small pieces, once.
+A stream of events may last for days, so there each event counts for itself. It comes in small pieces, and the
+time that the SDK takes for each counts: beyond a tenth of a second, others have two seconds for each.
+
+Source: RFC 9110, 8.4 "Content-Encoding" and 12.5.3 "Accept-Encoding"; WHATWG HTML, "Server-sent events",
+whose streams are UTF-8, end an event with an empty line, and say with `retry` when to reconnect.
+"""
+
+import asyncio
+import logging
+import re
+import time
+import zlib
+from asyncio import sleep
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
 from typing import Any
 
+import httpx2
 from fastmcp.client.transports import ClientTransport
 from fastmcp.client.transports.base import TransportOptions
 from mcp import ClientSession
 from mcp.client.streamable_http import streamable_http_client
 
-from runner.proxy.answer_bound import AnswerBound
+from runner.protocol.internals.proxy import HTTP_ANSWER
+from runner.settings.settings import Settings
+from runner.system.now_and_then import NowAndThen
+from sandbox.host.loop_share import LoopShare
+from sandbox.token_bucket import TokenBucket
 
-__all__ = ["HttpTransport"]
+__all__ = ["AnswerBound", "EventSize", "HttpTransport", "StreamPace", "most_message_bytes"]
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class StreamPace(TokenBucket):
+    """Rate limit of the streams of one client: of notifications, and one for each resumed call.
+
+    A server names the milliseconds after which an ended stream is opened again, and the SDK does so for ever.
+    """
+
+    at_once: float = 50
+    per_s: float = 10
+
+    async def keep(self, request: httpx2.Request) -> None:
+        """Hold a request back that opens a stream, if there have been many."""
+        if request.method == "GET" and (wait_s := self.spend(1, now=time.monotonic())):
+            await sleep(wait_s)
+
+
+_PIECE_BYTES = 1 << 16
+# Of a stream: a line of it, if only a blank one, takes a microsecond.
+_PART_BYTES = 1 << 13
+_LEAST_BYTES = 1 << 20
+_IDENTITY = "identity"
+_EVENTS = "text/event-stream"
+# What servers name that code nothing.
+_NO_CODINGS = frozenset({"", _IDENTITY, "none", "utf-8"})
+_UNDONE = frozenset({"gzip", "x-gzip", "deflate"})
+_EITHER_HEADER = zlib.MAX_WBITS | 32
+# As the SDK has it: a server may be silent for long between two events.
+_TIMEOUT = httpx2.Timeout(30.0, read=300.0)
+_EMPTY_LINES = (b"\n\n", b"\r\r", b"\n\r")
+_EMPTY_LINE = re.compile(b"|".join(_EMPTY_LINES))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnswerBound:
+    """Bounds of all answers of one server.
+
+    Attributes:
+        server: Name of the server.
+        most_bytes: Length of a message, with its coding undone.
+        share: What its streams have taken of the event loop.
+    """
+
+    server: str
+    most_bytes: int
+    _telling: NowAndThen = field(default_factory=NowAndThen)
+    share: LoopShare = field(default_factory=LoopShare)
+
+    @classmethod
+    def of(cls, settings: Settings, server: str) -> "AnswerBound":
+        """Return the bound of a server."""
+        return cls(server=server, most_bytes=most_message_bytes(settings))
+
+    def client(
+        self,
+        headers: dict[str, str] | None = None,
+        timeout: httpx2.Timeout | None = None,
+        auth: httpx2.Auth | None = None,
+        **_more: Any,
+    ) -> httpx2.AsyncClient:
+        """Return an HTTP client whose answers are bounded; `headers` may name another coding to ask for.
+
+        Redirects are left to the SDK, which follows those within an origin.
+        """
+        wanted = httpx2.Headers({"accept-encoding": _IDENTITY})
+        wanted.update(headers)
+        hooks: dict[str, list[Any]] = {"request": [StreamPace().keep], "response": [self.hold]}
+        return httpx2.AsyncClient(headers=wanted, timeout=timeout or _TIMEOUT, auth=auth, event_hooks=hooks)
+
+    async def hold(self, response: httpx2.Response) -> None:
+        """Bound an answer of which nothing has been read.
+
+        A reader of too much of it gets `httpx2.StreamError`, or `httpx2.SSEError` where it is a stream of
+        events: of these the SDK makes an answer, with their words.
+        """
+        answer, is_post = HTTP_ANSWER.get(), response.request.method == "POST"
+        # Streams that are opened beside, or again, answer no request.
+        if answer is not None and (is_post or not answer.status):
+            answer.status = response.status_code
+            answer.retry_after = response.headers.get("retry-after", "")
+            answer.in_session = "mcp-session-id" in response.request.headers
+        is_stream = _is_stream(response)
+        named = response.headers.get_list("content-encoding", split_commas=True)
+        codings = [name for each in named if (name := each.strip().lower()) not in _NO_CODINGS]
+        if is_stream:
+            # In another encoding an empty line would not be what is looked for.
+            response.encoding = "utf-8"
+        response.headers.pop("content-encoding", None)
+        assert isinstance(response.stream, httpx2.AsyncByteStream)  # noqa: S101 - the client is asynchronous
+        response.stream = _Counted(response.stream, self, codings, is_stream=is_stream)
+
+    def too_long(self) -> str:
+        """Log that a message was too long, and return the sentence for its receiver."""
+        times = self._telling.due(now=time.monotonic())
+        if times:
+            facts = {"server": self.server, "most_bytes": self.most_bytes, "times": times}
+            log.warning("server message too long", extra=facts)
+        return (
+            f"a message of {self.server} has more than {self.most_bytes} bytes, the longest that is taken; "
+            "ask it for less, or raise max_answer_bytes"
+        )
+
+
+def most_message_bytes(settings: Settings) -> int:
+    """Return how long a message of a server may be: the longest answer of any tool, and what a list needs."""
+    return max(settings.widest_limits().frame_bytes, _LEAST_BYTES)
+
+
+def _is_stream(response: httpx2.Response) -> bool:
+    """Return whether an answer is read event by event: declared so, and accepted by its request."""
+    request = response.request
+    wanted = request.method != "DELETE" and _EVENTS in request.headers.get("accept", "")
+    kind = response.headers.get("content-type", "").lower()
+    return wanted and response.is_success and kind.startswith(_EVENTS)
+
+
+class _Counted(httpx2.AsyncByteStream):
+    """The body of an answer, without its coding."""
+
+    def __init__(
+        self,
+        inner: httpx2.AsyncByteStream,
+        bound: AnswerBound,
+        codings: list[str],
+        *,
+        is_stream: bool,
+    ) -> None:
+        self._inner = inner
+        self._bound = bound
+        self._codings = codings
+        self._events = EventSize() if is_stream else None
+        self._problem = httpx2.SSEError if is_stream else httpx2.StreamError
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        async for piece in self._pieces():
+            if self._events is None:
+                yield piece
+                continue
+            for start in range(0, len(piece), _PART_BYTES):
+                turn = self._bound.share.turn()
+                yield piece[start : start + _PART_BYTES]
+                await turn.end()
+
+    async def _pieces(self) -> AsyncIterator[bytes]:
+        """Yield what comes in, with its coding undone, as long as its messages are not too long."""
+        if len(self._codings) > 1 or not _UNDONE.issuperset(self._codings):
+            raise self._problem(
+                f"an answer of {self._bound.server} has the content coding {', '.join(self._codings)!r}, "
+                "which was not asked for; let it, or what stands before it, heed `Accept-Encoding: identity`"
+            )
+        coded = zlib.decompressobj(_EITHER_HEADER) if self._codings else None
+        size = 0
+        async for data in self._inner:
+            for piece in (data,) if coded is None else self._undone(coded, data):
+                size = size + len(piece) if self._events is None else self._events.after(piece)
+                if size > self._bound.most_bytes:
+                    raise self._problem(self._bound.too_long())
+                yield piece
+                if coded is not None:
+                    # What is little on the wire can be much here.
+                    await asyncio.sleep(0)
+            if coded is not None and coded.eof:
+                return
+
+    def _undone(self, coded: "zlib._Decompress", data: bytes) -> Iterator[bytes]:
+        try:
+            while piece := coded.decompress(data, _PIECE_BYTES):
+                yield piece
+                data = coded.unconsumed_tail
+        except zlib.error as error:
+            raise self._problem(
+                f"an answer of {self._bound.server} cannot be decompressed: {error}"
+            ) from error
+
+    async def aclose(self) -> None:
+        await self._inner.aclose()
+
+
+@dataclass(slots=True)
+class EventSize:
+    """Lengths of a stream's events; comments count with the following event."""
+
+    _bytes: int = 0
+    _last: bytes = b""
+
+    def after(self, data: bytes) -> int:
+        """Return how long the event was, or is so far, in which a piece began, or that in which it ends.
+
+        The greater of the two: others within the piece are no longer than that is.
+        """
+        seen = self._last + data
+        ends = _EMPTY_LINE.search(seen)
+        pending = self._bytes + (len(data) if ends is None else ends.start() - len(self._last))
+        if ends is None:
+            self._bytes = pending
+        else:
+            self._bytes = len(seen) - 2 - max(seen.rfind(line) for line in _EMPTY_LINES)
+        self._last = seen[-1:]
+        return max(pending, self._bytes)
 
 
 class HttpTransport(ClientTransport):

@@ -5,6 +5,7 @@ what it can do, its answers. The only module that knows how a client can fail.
 """
 
 import asyncio
+import logging
 import math
 import re
 import time
@@ -12,6 +13,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
+from functools import partial
 from http import HTTPStatus
 from typing import Any
 
@@ -34,7 +36,7 @@ from mcp_types import (
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 
 from runner.contract.widget_dialects import WIDGET_CALL_META
-from runner.errors import CallError, Code
+from runner.errors import CallError, Code, RunnerError
 from runner.homes.homes import HomeLease
 from runner.protocol.internals.proxy import (
     Disconnected,
@@ -48,10 +50,10 @@ from runner.protocol.internals.proxy import (
 from runner.protocol.internals.types import ProgressFnT
 from runner.protocol.resource_tools import InvalidAnswer, RemoteError
 from runner.proxy.repair import Fault, repaired
+from runner.proxy.server_messages import NotificationPace, PacedMessages
 
 __all__ = [
     "FAILURES",
-    "TOO_MANY_REQUESTS",
     "Announced",
     "ConnectionLost",
     "HomedTransport",
@@ -59,8 +61,11 @@ __all__ = [
     "RemoteSession",
     "StartFailed",
     "client_for",
+    "contained",
     "is_modern",
 ]
+
+log = logging.getLogger(__name__)
 
 FAILURES = (
     MCPError,
@@ -102,10 +107,12 @@ class HomedTransport(ClientTransport):
     Attributes:
         home: The home, as long as the command runs in one.
         has_read_input: Whether the command, if it could not be connected to, had read its input before.
+        why: What it wrote last then, with the option that would have helped.
     """
 
     home: HomeLease | None = None
     has_read_input: bool = True
+    why: str = ""
 
     def hold(self) -> AbstractAsyncContextManager[HomeLease]:
         """Hold the home for a call, which outlives the command's own hold on it.
@@ -114,10 +121,6 @@ class HomedTransport(ClientTransport):
             NotImplementedError: The command runs in no home.
         """
         raise NotImplementedError
-
-
-TOO_MANY_REQUESTS = "it had too many requests of its own open"
-"""Why the connection of a server was ended that asks without end."""
 
 
 class ConnectionLost(RemoteError):
@@ -228,6 +231,14 @@ class Announced:
         return able.model_copy(update={foreign: None})
 
 
+async def contained(passing_on: Awaitable[None]) -> None:
+    """Pass something on; a receiver that is gone is not a fault of the connection."""
+    try:
+        await passing_on
+    except (*FAILURES, RunnerError) as error:
+        log.info("notification not forwarded", extra={"problem": str(error)[:200]})
+
+
 Asked = Callable[[str, Mapping[str, Any] | None], Awaitable[dict[str, Any]]]
 Told = Callable[[str, Mapping[str, Any] | None], Awaitable[None]]
 
@@ -240,6 +251,7 @@ def client_for(
     on_question: Asked,
     on_notification: Told,
     connect_s: float,
+    pace: NotificationPace | None = None,
 ) -> "Client[Any]":
     """Return a client that is to be connected.
 
@@ -248,10 +260,20 @@ def client_for(
         mode: How to agree on a protocol version, as FastMCP's client has it.
         announced: What the server hears of it.
         on_question: Answers the server's requests.
-        on_notification: Hears its notifications.
+        on_notification: Receives its notifications.
         connect_s: How long connecting may take.
+        pace: Rate limit of notifications; by default its own.
     """
-    kind = relaying_session(capabilities=announced.at, on_request=on_question, on_notify=on_notification)
+
+    async def passed_on(method: str, params: Mapping[str, Any] | None) -> None:
+        await contained(on_notification(method, params))
+
+    kind = relaying_session(
+        capabilities=announced.at,
+        on_request=on_question,
+        on_notify=passed_on,
+        bounded=partial(PacedMessages, pace or NotificationPace()),
+    )
     way = _Way(transport, TransportOptions(session_class=kind))
     return Client(way, mode=mode, client_info=announced.info, init_timeout=connect_s)
 

@@ -19,6 +19,7 @@ import mcp_types
 from fastmcp import FastMCP
 from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 from mcp.shared.exceptions import MCPError
+from mcp_types import SERVER_INFO_META_KEY
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 
 from runner.errors import CallError
@@ -29,7 +30,7 @@ from runner.protocol.artifact_tools import offered
 from runner.protocol.eras import has_sessions, in_era_of
 from runner.protocol.failed_requests import answer_failures
 from runner.protocol.internals.connection import connection_levels, is_ready, message_levels
-from runner.protocol.internals.host import relay_innermost, say_version, use_input_schemas
+from runner.protocol.internals.host import relay_innermost, use_input_schemas
 from runner.protocol.resource_tools import Reader, RemoteError, resource_tools
 from runner.protocol.result_messages import DownloadUrl, ResultMessages
 from runner.protocol.sender import McpClient, Transport, asker, newcomer, request_facts
@@ -37,9 +38,9 @@ from runner.protocol.subscriptions import offer_subscriptions
 from runner.protocol.visible_offers import visible_introduction, visible_list
 from runner.proxy.calls import TASKS, Calls
 from runner.proxy.foreign_words import legible_error, without_our_words, without_secrets
-from runner.proxy.question_rounds import answered
+from runner.proxy.questions import answered
 from runner.proxy.upstream import ServerUnreachable, Upstream
-from runner.proxy.upstreams import Upstreams
+from runner.proxy.upstreams import ServerInfo, Upstreams
 from runner.server.files_block import takes_files, with_descriptions, with_instructions
 from runner.server.host import EXTRAS
 from runner.steps.authorization import callable_tools
@@ -81,13 +82,11 @@ def make_proxy(
         transport: What it will be served over.
         download_url: Makes download addresses, over HTTP.
     """
+    names = upstreams.names
     app: FastMCP = FastMCP(
-        upstreams.about.name,
-        instructions=upstreams.about.instructions,
-        version=upstreams.about.version,
+        "runner proxy" if names.prefixed else names.servers[0],
         auth=auth_provider(upstreams.settings) if transport == "http" else None,
     )
-    say_version(app, upstreams.about.version)
     upstreams.levels = connection_levels
     relay = _Proxy(upstreams, transport, download_url)
     relay_innermost(app, relay, around=answer_failures(upstreams.own_paths))
@@ -131,14 +130,22 @@ class _Proxy:
 
     async def __call__(self, ctx: _Context, call_next: CallNext) -> HandlerResult:
         if ctx.method in ("initialize", "server/discover"):
-            result = self._announced(ctx, await call_next(ctx))
+            result, upstreams = await call_next(ctx), self._upstreams
             if not isinstance(result, dict):
                 return result
-            if not self._upstreams.may_take_files:
-                return visible_introduction(result)
-            settings = self._upstreams.settings
-            user = newcomer(settings, self._transport) if ctx.method == "initialize" else self.user_of(ctx)
-            return visible_introduction(await with_instructions(result, self._upstreams, user))
+            begins = ctx.method == "initialize"
+            user = newcomer(upstreams.settings, self._transport) if begins else self.user_of(ctx)
+            try:
+                about = await upstreams.introduction(ctx, user)
+            except RemoteError as error:
+                if begins:
+                    raise MCPError(code=mcp_types.INTERNAL_ERROR, message=str(error)) from error
+                # If this were refused, the client would try a handshake. Its next request gets the reason.
+                about = ServerInfo(name="runner proxy")
+            result = _announced(ctx, result, about)
+            if upstreams.may_take_files:
+                result = await with_instructions(result, upstreams, user)
+            return visible_introduction(result)
         if ctx.request_id is None:
             await self._on_notification(ctx)
             return await call_next(ctx)
@@ -397,16 +404,28 @@ class _Proxy:
         async with self._admitted(ctx, user):
             return await answered(send, params, McpClient(ctx).request if has_sessions(ctx) else None)
 
-    def _announced(self, ctx: _Context, result: HandlerResult) -> HandlerResult:
-        """Announce what the servers announce beside what every FastMCP server does."""
-        if not isinstance(result, dict):
-            return result
-        version = result.get("protocolVersion", ctx.protocol_version)
-        of_era = _OF_HANDSHAKE if version in HANDSHAKE_PROTOCOL_VERSIONS else _OF_LATER_ERAS
-        able = self._upstreams.about.capabilities
-        special = {key: able[key] for key in ("completions", "experimental", of_era) if key in able}
-        resources = {**(result.get("capabilities", {}).get("resources") or {}), "subscribe": True}
-        return {**result, "capabilities": {**result["capabilities"], "resources": resources, **special}}
+
+def _announced(ctx: _Context, result: Mapping[str, Any], about: ServerInfo) -> dict[str, Any]:
+    """Announce what the servers announce beside what every FastMCP server does."""
+    version = result.get("protocolVersion", ctx.protocol_version)
+    of_era = _OF_HANDSHAKE if version in HANDSHAKE_PROTOCOL_VERSIONS else _OF_LATER_ERAS
+    special = {
+        key: about.capabilities[key]
+        for key in ("completions", "experimental", of_era)
+        if key in about.capabilities
+    }
+    able = result.get("capabilities", {})
+    resources = {**(able.get("resources") or {}), "subscribe": True}
+    named = {"name": about.name} if about.version is None else {"name": about.name, "version": about.version}
+    made = {**result, "capabilities": {**able, "resources": resources, **special}}
+    if about.instructions:
+        made["instructions"] = about.instructions
+    if "serverInfo" in result:
+        made["serverInfo"] = {**result["serverInfo"], **named}
+    meta = result.get("_meta")
+    if isinstance(meta, Mapping) and SERVER_INFO_META_KEY in meta:
+        made["_meta"] = {**meta, SERVER_INFO_META_KEY: {**meta[SERVER_INFO_META_KEY], **named}}
+    return made
 
 
 async def _untold(_notice: str) -> None:

@@ -17,7 +17,7 @@ from typing import TextIO
 
 import anyio
 
-from runner.protocol.lines import IncomingLines, OutgoingLines
+from runner.proxy.server_messages import AnswerLines, ServerLines
 
 __all__ = ["spoken_with"]
 
@@ -28,7 +28,7 @@ _PIECE_BYTES = 1 << 16
 @asynccontextmanager
 async def spoken_with(
     command: Sequence[str], *, environment: Mapping[str, str], errors: TextIO, most_bytes: int
-) -> AsyncIterator[tuple[IncomingLines, OutgoingLines, Callable[[], bool]]]:
+) -> AsyncIterator[tuple[ServerLines, AnswerLines, Callable[[], bool]]]:
     """Start a command, and yield its output, its input, and whether some of its input is unread.
 
     When the block ends, so does the command.
@@ -64,8 +64,8 @@ async def spoken_with(
     for descriptor in (to_it, from_it):
         os.set_blocking(descriptor, False)
     try:
-        outgoing = OutgoingLines(to_it)
-        incoming = IncomingLines(from_it, refusals=outgoing, most_bytes=most_bytes)
+        outgoing = AnswerLines(to_it)
+        outgoing.incoming = incoming = ServerLines(from_it, refusals=outgoing, most_bytes=most_bytes)
         yield incoming, outgoing, lambda: _has_unread(to_it)
     finally:
         # Who is cancelled meanwhile leaves a task behind, and no process.

@@ -14,11 +14,10 @@ import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, cast, get_args
+from typing import Any, Literal, cast, get_args
 from urllib.parse import urlsplit
 
 from runner.errors import UsageError
-from runner.proxy.contract import Contract
 from runner.settings.trust import (
     UnsafeFile,
     how_to_trust,
@@ -28,10 +27,44 @@ from runner.settings.trust import (
     read_trusted,
 )
 from runner.system.private_files import read_file
+from runner.toolset.catalog import ToolSpec
 
-__all__ = ["SCRIPTS", "Target", "expanded", "read_targets"]
+__all__ = [
+    "SCRIPTS",
+    "Contract",
+    "Target",
+    "Wish",
+    "contract_of",
+    "expanded",
+    "read_targets",
+]
 
 log = logging.getLogger(__name__)
+
+Contract = Literal["full", "guard"]
+"""What holds for one tool."""
+
+Wish = Literal["auto", "full", "guard"]
+"""What an operator says of a server; `auto` decides by the tool."""
+
+
+def contract_of(wish: Wish, spec: ToolSpec | None, arguments: object, *, identity: str) -> Contract:
+    """Return what holds for one call: under `full` its arguments are rewritten, and its result becomes ours.
+
+    Args:
+        wish: What the operator says of the server.
+        spec: The tool, if the server lists it.
+        arguments: What the client sent. An identity among them is never passed on, also to a tool that is
+            not listed, or not as it is by now.
+        identity: Name of the parameter that says who calls, where the tool is not listed.
+    """
+    if wish != "auto":
+        return wish
+    name = identity if spec is None else spec.identity
+    forged = isinstance(arguments, str) or (isinstance(arguments, Mapping) and name in arguments)
+    has_words = spec is not None and (spec.takes_username or spec.takes_files or spec.takes_links)
+    return "full" if forged or has_words else "guard"
+
 
 _DERIVED_CHARS = 40
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")

@@ -38,23 +38,24 @@ from runner.protocol.messages import check_meta
 from runner.protocol.resource_tools import RemoteError, RemoteResources
 from runner.proxy.asked_for import AskedFor, labelled_question, logged_by, questions_by
 from runner.proxy.deadline_watch import WatchedListener
-from runner.proxy.notification_pace import DROPPED, NotificationPace
 from runner.proxy.remote import (
     FAILURES,
-    TOO_MANY_REQUESTS,
     Announced,
     ConnectionLost,
     HomedTransport,
     HttpRefusal,
     RemoteSession,
     client_for,
+    contained,
     is_modern,
 )
 from runner.proxy.repair import Fault
+from runner.proxy.server_messages import TOO_MANY_REQUESTS, NotificationPace
 from runner.steps.listener import CLIENT_REQUESTS, MESSAGE, PROGRESS, ClientRefusal, too_deep
 from runner.system.backoff import BackOff
 from runner.system.turns import in_turns
 from runner.toolset.catalog import ToolSpec
+from runner.users.identity import User
 from sandbox.token_bucket import TokenBucket
 
 __all__ = ["Front", "ServerUnreachable", "Upstream"]
@@ -127,6 +128,7 @@ class Upstream:
 
     Attributes:
         name: Name of the server.
+        user: The user, in whose session its events are.
         transport: Makes the way to it, a new one for each connection.
         resources: Its resources.
         front: The client, where its protocol has sessions.
@@ -149,6 +151,7 @@ class Upstream:
     """
 
     name: str
+    user: User
     transport: Callable[[], ClientTransport]
     resources: RemoteResources
     front: Front | None
@@ -281,7 +284,7 @@ class Upstream:
             raise
         if not self.is_alone:
             result = questions_by(self.name, result)
-        await self._tell_of_dropped(self._pace.tell(time.monotonic(), at_last=True))
+        await self._tell_of_dropped(self._pace.report(time.monotonic(), at_last=True))
         return result
 
     def _reporting(self, watched: WatchedListener | None) -> ProgressFnT | None:
@@ -289,9 +292,8 @@ class Upstream:
             return None
 
         async def report(progress: float, total: float | None, message: str | None) -> None:
-            if self._pace.passes(time.monotonic()):
-                message_params = {"progress": progress, "total": total, "message": message}
-                await watched.notify({"method": PROGRESS, "params": message_params})
+            params = {"progress": progress, "total": total, "message": message}
+            await contained(watched.notify({"method": PROGRESS, "params": params}))
 
         return report
 
@@ -392,11 +394,6 @@ class Upstream:
         if self._client is not None and not is_modern(self._client):
             await self.request("resources/unsubscribe", {"uri": uri})
 
-    def take_over_for(self, other: "Upstream") -> None:
-        """Let the client of another upstream, which is not connected, have the connection of this one."""
-        self.transport, self.resources = other.transport, other.resources
-        self.changed, self.learned = other.changed, other.learned
-
     async def drop(self) -> None:
         """End the connection; the next request makes a new one."""
         if self._checking is not None:
@@ -450,12 +447,14 @@ class Upstream:
                     announced=self.announced,
                     on_question=self._on_request,
                     on_notification=self._on_notification,
+                    pace=self._pace,
                     connect_s=self.connect_s,
                 )
                 await self._stack.enter_async_context(client)
             except FAILURES as error:
                 refusal = HttpRefusal.of(http)
-                problem = str(refusal or error) or type(error).__name__
+                why = way.why if isinstance(way, HomedTransport) else ""
+                problem = "; ".join(filter(None, (str(refusal or error) or type(error).__name__, why)))
                 if refusal is not None and refusal.is_final:
                     problems = [problem]
                     break
@@ -620,16 +619,12 @@ class Upstream:
         raise MCPError(code=mcp_types.INVALID_REQUEST, message=message)
 
     async def _on_notification(self, method: str, params: Mapping[str, Any] | None) -> None:
-        """Pass on a notification of the server, unless there are too many."""
+        """Pass on a notification of the server."""
         message = dict(params or {})
-        now = time.monotonic()
-        if method == DROPPED:
-            await self._tell_of_dropped(count if type(count := message.get("count")) is int else 0)
+        await self._tell_of_dropped(self._pace.report(time.monotonic()))
+        if method == PROGRESS:
+            # It has come to the request that it is of.
             return
-        if method == PROGRESS or not self._pace.passes(now):
-            # Progress has come to the request that it is of.
-            return
-        await self._tell_of_dropped(self._pace.tell(now))
         if method == MESSAGE and not self.is_alone:
             message = logged_by(self.name, message)
         if method == MESSAGE and self._asking:

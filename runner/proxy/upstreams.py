@@ -10,7 +10,6 @@ import json
 import logging
 import textwrap
 import time
-import weakref
 from collections import Counter
 from collections.abc import (
     AsyncIterator,
@@ -26,7 +25,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 import mcp_types
@@ -34,7 +33,6 @@ from fastmcp.client.transports import ClientTransport
 from mcp.server.context import ServerRequestContext
 from mcp.shared.exceptions import MCPError
 
-from runner.errors import UsageError
 from runner.files.download_links import DownloadLinks
 from runner.files.my_files import open_library
 from runner.homes.homes import Homes
@@ -48,11 +46,10 @@ from runner.protocol.eras import has_sessions
 from runner.protocol.internals.connection import connection_of
 from runner.protocol.internals.types import Connection
 from runner.protocol.resource_tools import RemoteError, RemoteResources
-from runner.proxy.contract import Wish, contract_of
-from runner.proxy.first_client import FirstClient
-from runner.proxy.held_calls import ANSWER_S, Pausing
 from runner.proxy.namespacing import Names
+from runner.proxy.questions import ANSWER_S, Pausing
 from runner.proxy.remote import Announced
+from runner.proxy.targets import Wish, contract_of
 from runner.proxy.upstream import Front, ServerUnreachable, Upstream
 from runner.settings.isolation import in_force
 from runner.settings.own_paths import OwnPaths
@@ -79,10 +76,14 @@ _MOST_KINDS = 8
 _ANYWHERE = ("0.0.0.0", "::")  # noqa: S104 - addresses that nobody can be reached by
 _MOST_CLOSING = 4
 _NO_CLIENT_S = 2.0
+# A client whose `server/discover` gets no answer tries another handshake, some after ten seconds.
+_DISCOVER_S = 5.0
 # Of what a server says before its client is there.
 _MOST_EARLY, _MOST_EARLY_CHARS = 100, 64 * 1024
 _EVERYBODY = ""
 _WEAKEST_FIRST = (Tier.GUARD, Tier.PROCESS, Tier.USER, Tier.NAMESPACE)
+
+R = TypeVar("R")
 
 STATES_CHANGED = "playground_servers"
 """The event that a server behind this one can be reached again, or no longer."""
@@ -144,48 +145,48 @@ class ServerInfo:
 
 @dataclass(slots=True)
 class _Front:
-    """The connection of a client with sessions, once it is there. A `runner.proxy.upstream.Front`.
+    """The connection of a client with sessions. A `runner.proxy.upstream.Front`.
 
     Attributes:
-        levels: Says which log messages a client wants.
-        connection: The connection. A server that is started for a client may ask before it has one.
-        early: What the server said before that.
+        levels: Returns the log levels that a client wants.
+        connection: The connection. A server is started for a client during its handshake.
+        is_ready: Set after that.
+        early: What the server sent before.
     """
 
     levels: Callable[[Connection], Collection[str]]
-    connection: "asyncio.Future[Connection]" = field(
-        default_factory=lambda: asyncio.get_running_loop().create_future()
-    )
+    connection: Connection
+    is_ready: asyncio.Event = field(default_factory=asyncio.Event)
     early: list[tuple[str, Mapping[str, Any]]] = field(default_factory=list)
 
     async def ask(self, method: str, params: Mapping[str, Any]) -> dict[str, Any]:
         """Send the client a request, outside of its own requests."""
         try:
-            # While there is none, the client may wait for this server, which would wait for the client.
+            # Meanwhile the client waits for this server, which would wait for the client.
             async with asyncio.timeout(_NO_CLIENT_S):
-                connection = await asyncio.shield(self.connection)
+                await self.is_ready.wait()
         except TimeoutError as error:
             message = "no client can be asked yet"
             raise MCPError(code=mcp_types.INVALID_REQUEST, message=message) from error
-        return await connection.send_raw_request(method, params, {"timeout": ANSWER_S})
+        return await self.connection.send_raw_request(method, params, {"timeout": ANSWER_S})
 
     async def tell(self, method: str, params: Mapping[str, Any]) -> None:
         """Send the client a notification; log messages only of the levels that it asked for."""
-        if not self.connection.done():
+        if not self.is_ready.is_set():
             size = len(json.dumps(params, default=str))
             if len(self.early) < _MOST_EARLY and size <= _MOST_EARLY_CHARS:
                 self.early.append((method, params))
             return
-        connection = self.connection.result()
-        message = log_message(params, self.levels(connection)) if method == MESSAGE else params
+        message = log_message(params, self.levels(self.connection)) if method == MESSAGE else params
         if message is not None:
-            await connection.notify(method, message)
+            await self.connection.notify(method, message)
 
-    async def tell_early(self) -> None:
-        """Send the client the notifications that came before it was connected."""
+    async def begin(self) -> None:
+        """Send the client the notifications that came before its handshake was complete."""
+        self.is_ready.set()
         early, self.early = self.early, []
         for method, params in early:
-            # A client that is gone hears none of them.
+            # A client that is gone receives none of them.
             with contextlib.suppress(Exception):
                 await self.tell(method, params)
 
@@ -199,7 +200,7 @@ class Upstreams(CallServices):
         names: How clients name what they offer.
         guard: The output guard.
         own_paths: What no client is told.
-        about: What the proxy says of itself.
+        infos: What the servers say of themselves, as far as they have been connected to.
         levels: Says which log messages a client with sessions wants to get outside of its requests.
         pausing: Calls that wait for answers of clients without sessions.
         contracted: The servers of which some tool is treated like our own, as far as is known.
@@ -208,20 +209,18 @@ class Upstreams(CallServices):
     ways: Mapping[str, UpstreamSpec]
     names: Names
     guard: OutputGuard
-    about: ServerInfo = field(default_factory=lambda: ServerInfo(name="runner proxy"))
+    infos: dict[str, ServerInfo] = field(default_factory=dict)
     levels: Callable[[Connection], Collection[str]] = lambda _connection: ()
     pausing: Pausing = field(default_factory=Pausing)
     contracted: set[str] = field(default_factory=set)
     own_paths: OwnPaths = field(init=False)
-    _upstreams: dict[tuple[str, str], Upstream] = field(default_factory=dict)
     _modes: dict[str, str] = field(default_factory=dict)
     _of_users: dict[tuple[str, str, str], Upstream] = field(default_factory=dict)
-    _closing: set["asyncio.Task[None]"] = field(default_factory=set)
+    _closing: set["asyncio.Task[Any]"] = field(default_factory=set)
     # By whose server listed the tool: a process is its user's own, and may list what it likes at any moment.
     _homed: set[tuple[str, str]] = field(default_factory=set)
     _fetching: set[tuple[str, str]] = field(default_factory=set)
     _loopback: "Once[Loopback]" = field(init=False)
-    _known: "weakref.WeakSet[Upstream]" = field(default_factory=weakref.WeakSet)
 
     def __post_init__(self) -> None:
         CallServices.__post_init__(self)
@@ -234,23 +233,12 @@ class Upstreams(CallServices):
 
     @classmethod
     @asynccontextmanager
-    async def open(
-        cls,
-        settings: Settings,
-        ways: Sequence[UpstreamSpec],
-        first: User | None,
-        client: FirstClient | None = None,
-    ) -> "AsyncIterator[Upstreams]":
-        """Connect to the servers once, to learn who they are, and be ready until the block ends.
+    async def open(cls, settings: Settings, ways: Sequence[UpstreamSpec]) -> "AsyncIterator[Upstreams]":
+        """Be ready until the block ends. A server is connected to for the first client that comes.
 
         Args:
             settings: The effective settings.
             ways: The servers.
-            first: The user whose requests are expected first, if one can be named.
-            client: The client whose requests are expected first, if it is known; it gets these connections.
-
-        Raises:
-            UsageError: None of the servers can be reached.
         """
         # After a crash homes of servers are left.
         await asyncio.to_thread(sweep, settings.homes, settings.uids)
@@ -265,7 +253,6 @@ class Upstreams(CallServices):
             counts=CallCounts.of(settings, Observers.of(settings)),
         )
         async with upstreams.running():
-            await upstreams._meet(first or User("nobody"), client)
             yield upstreams
 
     def prepare(self, settings: Settings) -> Callable[[], Sequence[str]]:
@@ -337,22 +324,33 @@ class Upstreams(CallServices):
 
     def upstream(self, ctx: _Context, user: User, server: str) -> Upstream:
         """Return the connection to a server on behalf of the client of a request."""
-        session = ctx.session
-        info = session.client_params.client_info if session.client_params else None
-        announced = Announced(info=info, capabilities=session.client_capabilities)
-        if not has_sessions(ctx):
+        begins = ctx.method == "initialize"
+        if begins:
+            params = mcp_types.InitializeRequestParams.model_validate(ctx.params or {}, by_name=False)
+            announced = Announced(info=params.client_info, capabilities=params.capabilities)
+        else:
+            session = ctx.session
+            info = session.client_params.client_info if session.client_params else None
+            announced = Announced(info=info, capabilities=session.client_capabilities)
+        if not begins and not has_sessions(ctx):
             return self._of_user(user, server, announced)
         connection = connection_of(ctx)
         own: dict[str, Upstream] = connection.state.setdefault(_STATE, {})
         if server not in own:
-            own[server] = self._own(user, server, announced, connection)
+            front = _Front(lambda connection: self.levels(connection), connection)
+            own[server] = self._new(user, server, announced, front)
             connection.exit_stack.callback(self._end, own[server])
-        return own[server]
+        upstream = own[server]
+        if not begins and isinstance(upstream.front, _Front) and not upstream.front.is_ready.is_set():
+            # Only now is it known in which session the user speaks.
+            upstream.user = user
+            self._keep(upstream.front.begin())
+        return upstream
 
     def connect(self, ctx: _Context, user: User) -> None:
         """Begin to connect to all servers on behalf of a client with sessions, ahead of its first request."""
         for server in self.names.servers:
-            self._keep(_ahead(self.upstream(ctx, user, server)))
+            self._keep(self._meet(self.upstream(ctx, user, server)))
 
     def of_client(self, ctx: _Context) -> Collection[Upstream]:
         """Return the connections of a client with sessions, as far as there are any."""
@@ -391,7 +389,7 @@ class Upstreams(CallServices):
             self._bound_kinds(user, server)
             if len(self._of_users) >= _MOST_BACKENDS or not descriptors.are_plenty():
                 self.make_room()
-            self._of_users[key] = self._own(user, server, announced, None)
+            self._of_users[key] = self._new(user, server, announced, None)
         return self._of_users[key]
 
     def _bound_kinds(self, user: User, server: str) -> None:
@@ -411,19 +409,11 @@ class Upstreams(CallServices):
             )
         self._end(self._of_users.pop(min(idle, key=lambda key: self._of_users[key].used_at)))
 
-    def _new(
-        self,
-        user: User,
-        server: str,
-        announced: Announced,
-        front: Front | None,
-        *,
-        learns_for: str | None = None,
-    ) -> Upstream:
+    def _new(self, user: User, server: str, announced: Announced, front: Front | None) -> Upstream:
         way = self.ways[server]
 
         def publish(event: Mapping[str, Any]) -> None:
-            outside = self.names.uri_outside(server, str(event["uri"]))
+            user, outside = upstream.user, self.names.uri_outside(server, str(event["uri"]))
             self.events.publish({**event, "uri": outside}, user=user.segment, session=user.session)
 
         async def changed(method: str, uri: str) -> None:
@@ -432,11 +422,12 @@ class Upstreams(CallServices):
             elif front is not None:
                 await front.tell(method, {})
             else:
-                self._publish_list(user, method)
+                self._publish_list(upstream.user, method)
 
         resources = RemoteResources(server=server, config=self.guard.config, publish=publish)
         upstream = Upstream(
             name=server,
+            user=user,
             transport=lambda: self._way_to(way, user),
             resources=resources,
             front=front,
@@ -447,11 +438,10 @@ class Upstreams(CallServices):
             answer_s=self.settings.idle_timeout_s,
             connect_s=max(self.settings.load_timeout_s, way.least_connect_s),
             identity=self.settings.username_parameter,
-            learned=partial(self._learned, way, user.name if learns_for is None else learns_for),
+            learned=partial(self._learned, way, user.name),
             on_connect=partial(self._noted, server),
             modes=self._modes,
         )
-        self._known.add(upstream)
         return upstream
 
     def _noted(self, server: str, why: str) -> None:
@@ -461,6 +451,7 @@ class Upstreams(CallServices):
         self.problems.pop(server, None)
         if why:
             self.problems[server] = why
+            log.warning("server cannot be reached", extra={"server": server, "problem": why})
         self.events.publish_to_all({"type": STATES_CHANGED})
 
     def _way_to(self, way: UpstreamSpec, user: User) -> ClientTransport:
@@ -496,63 +487,52 @@ class Upstreams(CallServices):
         event = {"type": LIST_CHANGED, "list": method.split("/")[1]}
         self.events.publish(event, user=user.segment, session=user.session)
 
-    def _own(self, user: User, server: str, announced: Announced, connection: Connection | None) -> Upstream:
-        """Return a new connection of a client: the one over which the server said who it is, if that fits.
+    async def introduction(self, ctx: _Context, user: User) -> ServerInfo:
+        """Return what the proxy says of itself; for that its servers are connected to for the first client.
 
-        That one may be a process. Where the server was told of another client, it ends.
+        Raises:
+            ServerUnreachable: None of the servers can be reached.
         """
-        upstream = self._upstreams.pop((user.name, server), None)
-        fits = (
-            upstream is not None
-            and upstream.announced.key == announced.key
-            and (upstream.front is None) == (connection is None)
-            and not self._is_misplaced(upstream, user)
-        )
-        front = (
-            upstream.front if fits and upstream is not None else None if connection is None else self._front()
-        )
-        own = self._new(user, server, announced, front)
-        if fits and upstream is not None:
-            upstream.take_over_for(own)
-            own = upstream
-        elif upstream is not None:
-            self._end(upstream)
-        if connection is not None and isinstance(front, _Front):
-            front.connection.set_result(connection)
-            self._keep(front.tell_early())
-        return own
+        # Of several, one that cannot be reached delays its first client only.
+        new = [
+            server
+            for server in self.names.servers
+            if server not in self.infos and not (self.infos and server in self.problems)
+        ]
+        meetings = [self._keep(self._meet(self.upstream(ctx, user, server))) for server in new]
+        if meetings:
+            limit_s = None if ctx.method == "initialize" else _DISCOVER_S
+            done, pending = await asyncio.wait(meetings, timeout=limit_s)
+            problems = "; ".join(task.result() for task in done)
+            if not self.infos and pending:
+                return ServerInfo(name="runner proxy")
+            if not self.infos:
+                raise ServerUnreachable(problems)
+        known = {server: self.infos[server] for server in self.names.servers if server in self.infos}
+        return _together(known, prefixed=self.names.prefixed)
 
-    def _front(self) -> _Front:
-        return _Front(lambda connection: self.levels(connection))
-
-    async def _meet(self, user: User, client: FirstClient | None) -> None:
-        known: dict[str, ServerInfo] = {}
-        problems: list[str] = []
-        for server in self.names.servers:
-            # As it is when it starts, before anybody has used it, it is for everybody.
-            announced = client.announced if client else Announced()
-            front = self._front() if client and client.has_sessions else None
-            upstream = self._new(user, server, announced, front, learns_for=_EVERYBODY)
-            try:
-                session = (await upstream.connected()).session
-                if self.ways[server].contract != "guard":
-                    # What its tools need decides in which folder it is started for its clients.
-                    await upstream.spec("")
-            except ServerUnreachable as error:
-                problems.append(str(error))
-                log.warning("server cannot be reached", extra={"server": server, "problem": str(error)})
-                continue
-            able = session.server_capabilities
-            known[server] = ServerInfo(
-                name=session.server_info.name if session.server_info else server,
-                version=session.server_info.version if session.server_info else None,
-                instructions=session.instructions,
-                capabilities=able.model_dump(by_alias=True, mode="json", exclude_none=True) if able else {},
-            )
-            self._upstreams[user.name, server] = upstream
-        if not known:
-            raise UsageError("; ".join(problems))
-        self.about = _together(known, prefixed=self.names.prefixed)
+    async def _meet(self, upstream: Upstream) -> str:
+        """Connect to a server and note what it says of itself; return why that failed, or an empty text."""
+        name, is_used = upstream.name, upstream.is_connected
+        try:
+            session = (await upstream.connected()).session
+        except ServerUnreachable as error:
+            return str(error)
+        if name in self.infos:
+            return ""
+        if self.ways[name].contract != "guard":
+            await upstream.spec("")
+            if not is_used:
+                # As it is when it starts, before anybody has used it, it is for everybody.
+                self._learned(self.ways[name], _EVERYBODY, upstream.specs.values())
+        able = session.server_capabilities
+        self.infos[name] = ServerInfo(
+            name=session.server_info.name if session.server_info else name,
+            version=session.server_info.version if session.server_info else None,
+            instructions=session.instructions,
+            capabilities=able.model_dump(by_alias=True, mode="json", exclude_none=True) if able else {},
+        )
+        return ""
 
     async def _end_idle(self) -> None:
         now = time.monotonic()
@@ -562,8 +542,7 @@ class Upstreams(CallServices):
 
     async def _end_processes(self) -> None:
         await self.pausing.close()
-        left = (*self._of_users.values(), *self._upstreams.values())
-        await asyncio.gather(*(upstream.drop() for upstream in left), *self._closing)
+        await asyncio.gather(*(upstream.drop() for upstream in self._of_users.values()), *self._closing)
         await self._loopback.end(Loopback.close)
 
     def make_room(self) -> bool:
@@ -581,10 +560,11 @@ class Upstreams(CallServices):
     def _end(self, upstream: Upstream) -> None:
         self._keep(upstream.drop())
 
-    def _keep(self, act: Coroutine[Any, Any, None]) -> None:
+    def _keep(self, act: Coroutine[Any, Any, R]) -> "asyncio.Task[R]":
         task = asyncio.create_task(act)
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)
+        return task
 
 
 def _together(infos: Mapping[str, ServerInfo], *, prefixed: bool) -> ServerInfo:
@@ -602,9 +582,3 @@ def _together(infos: Mapping[str, ServerInfo], *, prefixed: bool) -> ServerInfo:
     return ServerInfo(
         name="runner proxy", instructions="\n\n".join(instructions) or None, capabilities=capabilities
     )
-
-
-async def _ahead(upstream: Upstream) -> None:
-    # A request to it fails with the reason why it cannot be reached.
-    with contextlib.suppress(ServerUnreachable):
-        await upstream.connected()

@@ -11,14 +11,13 @@ from fastmcp.client.transports import ClientTransport, SSETransport
 
 from runner.errors import UsageError
 from runner.protocol.internals.proxy import mend_messages_over_http
-from runner.proxy.answer_bound import AnswerBound, most_message_bytes
 from runner.proxy.confined_command import ConfinedTransport, check_command, hint_for, lent_to, tier_of
 from runner.proxy.fetched_packages import fetches
-from runner.proxy.http_transport import HttpTransport
+from runner.proxy.hints import UnlentPaths
+from runner.proxy.http_transport import AnswerBound, HttpTransport, most_message_bytes
 from runner.proxy.remote import StartFailed
-from runner.proxy.server_log import log_budget
+from runner.proxy.stderr import log_budget
 from runner.proxy.targets import Target, expanded
-from runner.proxy.unlent_paths import UnlentPaths
 from runner.proxy.upstreams import Reach, UpstreamSpec
 from runner.settings.live import with_live
 from runner.settings.settings import Settings

@@ -197,8 +197,6 @@ async def serve_application(
     opened: AbstractAsyncContextManager[S],
     make: Callable[[S, DownloadUrl | None], FastMCP],
     reread: Callable[[], Settings],
-    *,
-    read_ahead: bytes = b"",
 ) -> int:
     """Serve an application until the client leaves or a signal comes; return the exit status.
 
@@ -208,7 +206,6 @@ async def serve_application(
         opened: What the application works with, once it is entered.
         make: Makes the application; over HTTP with what makes download addresses.
         reread: Reads the settings again, when a signal asks for that.
-        read_ahead: What was read from standard input before.
 
     Raises:
         UsageError: The address cannot be listened on, or nobody says who may call.
@@ -227,9 +224,7 @@ async def serve_application(
             app = make(served, None)
             scraped.faults = Readiness.of_services(served).faults
             unanswered = Unanswered()
-            serving = serve_stdio(
-                app, unanswered, drain_s=settings.drain_s, direct=_direct(app), read_ahead=read_ahead
-            )
+            serving = serve_stdio(app, unanswered, drain_s=settings.drain_s, direct=_direct(app))
             await _until(signals.stopped, asyncio.create_task(serving))
             await _drained(served.drain, settings.drain_s, signals.again)
             # The last answers are on their way to a client that reads them, or not.

@@ -1,6 +1,6 @@
 """One tool call, from its arguments to its recorded end, for all executors.
 
-`runner.call.FileCall` executes tools of our own files, `runner.proxy.contracted` those of other servers.
+`FileCall` in `runner.call` executes tools of our own files, `UpstreamCall` in `runner.proxy.calls` others.
 
 Source: architecture, "One call, in order"; `docs/decisions/0033-one-spine-for-two-executors.md`.
 """
@@ -41,7 +41,7 @@ from runner.steps.rewriting import Inputs
 from runner.store.protocol import Origin, Record
 from runner.toolset.catalog import ToolSpec
 
-__all__ = ["Call", "observed", "record_end"]
+__all__ = ["Call", "observed"]
 
 log = logging.getLogger(__name__)
 
@@ -97,7 +97,7 @@ class Call(ABC):
                 outcome = "error" if completed.processed.is_error else "ok"
         finally:
             is_known = (self.spec if completed is None else completed.spec) is not None
-            record_end(self.service, self.request, outcome, completed=completed, is_known=is_known)
+            _record_end(self.service, self.request, outcome, completed, is_known=is_known)
         announce_files(self.service, self.request, completed, self.listener.publish)
         return completed
 
@@ -133,7 +133,7 @@ class Call(ABC):
     async def collected(self, spec: ToolSpec, place: CallFiles, executed: Executed) -> Completed:
         """Return what a tool returned by the contract, its files kept: normalise, quiesce, collect, route."""
         wire, steps = executed.wire, self.request.steps
-        interim = executed.interim if executed.interim is not None else question_of(wire)
+        interim = question_of(wire)
         if interim is not None:
             return Completed.for_now(interim, spec)
         settings = self.service.settings
@@ -215,27 +215,19 @@ def observed(service: Service, request: Request) -> Request:
     return replace(request, params=params)
 
 
-def record_end(
-    service: Service,
-    request: Request,
-    outcome: str,
-    *,
-    completed: Completed | None = None,
-    is_known: bool = True,
+def _record_end(
+    service: Service, request: Request, outcome: str, completed: Completed | None, *, is_known: bool
 ) -> None:
-    """Record the end of a call in the log and for the observers, once.
+    """Record the end of a call in the log and for the observers.
 
     Args:
         service: What served it.
         request: The call.
         outcome: `ok`, `error`, or a code of the contract.
-        completed: Its end; None where its result has only been guarded, or there is none.
+        completed: Its end; None if there is none.
         is_known: Whether there is its tool.
     """
     steps, worker_end = request.steps, request.steps.outcome
-    if steps.is_recorded:
-        return
-    steps.is_recorded = True
     files = () if completed is None else completed.processed.files
     deferred = () if completed is None else completed.processed.deferred
     took_s = steps.elapsed_s()

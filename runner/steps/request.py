@@ -94,7 +94,8 @@ class Completed:
         processed: The contract value and its files.
         wire: The tool's own result as its server put it on the wire; empty where there is none.
         spec: The tool, if it is known.
-        interim: An `input_required` result, or a task that was begun, which goes to the client untouched.
+        interim: A message that goes to the client untouched: a question, a task that was begun, or a result
+            that has only been guarded.
     """
 
     processed: Processed
@@ -104,8 +105,9 @@ class Completed:
 
     @classmethod
     def for_now(cls, interim: Mapping[str, Any], spec: ToolSpec | None) -> "Completed":
-        """Return the end of a call whose client gets a question, or the name of a task."""
-        return cls(processed=Processed(value={}), wire=interim, spec=spec, interim=interim)
+        """Return the end of a call whose client gets a message that is not made of a contract value."""
+        value = {"meta_data": {"is_error": True}} if interim.get("isError") else {}
+        return cls(processed=Processed(value=value), wire=interim, spec=spec, interim=interim)
 
 
 class Service(Protocol):
@@ -180,7 +182,6 @@ class Executed:
         is_long: Whether it is so long that it is read in a thread.
         quiesce: Waits until no process of the call can change its outputs any more.
         facts: Entries for `meta_data`.
-        interim: What of it goes to the client untouched, if the tool is not done: a question, or a task.
         unreturned: The files that it changed and does not return, if there may be any.
     """
 
@@ -188,7 +189,6 @@ class Executed:
     is_long: bool = False
     quiesce: Callable[[], Awaitable[None]] = _at_once
     facts: Mapping[str, Any] = field(default_factory=dict)
-    interim: Mapping[str, Any] | None = None
     unreturned: UnreturnedFiles | None = None
 
 

@@ -35,7 +35,6 @@ class Steps:
         trace: The call's span, as a `traceparent`, where spans are made.
         span: The call's span for OpenTelemetry, where spans are made.
         begin: Its first line in the audit log, if there is one.
-        is_recorded: Whether its end was recorded.
     """
 
     outcome: Outcome | None = None
@@ -46,7 +45,6 @@ class Steps:
     trace: str | None = None
     span: "CallSpan | None" = None
     begin: BeginLine | None = None
-    is_recorded: bool = False
     _began: float = field(default_factory=time.perf_counter)
     _done: list[tuple[str, float]] = field(default_factory=list)
 

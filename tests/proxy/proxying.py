@@ -13,14 +13,15 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+import pytest
 from fastmcp import Client
+from mcp.shared.exceptions import MCPError
 from support import ROOT, server_url, settings_in, stop
 
 from runner.proxy.server import make_proxy
 from runner.proxy.targets import Target
 from runner.proxy.upstreams import Upstreams
 from runner.proxy.ways import ways_to
-from runner.users.identity import User
 
 REMOTE = Path(__file__).parent / "remote.py"
 BARE = Path(__file__).parent / "bare.py"
@@ -40,7 +41,7 @@ async def upstreams_for(
     folder: Path, user: str, *targets: Target, **settings: Any
 ) -> AsyncIterator[Upstreams]:
     effective = settings_in(folder, user=user, **settings)
-    async with Upstreams.open(effective, ways_to(effective, targets), User(user)) as upstreams:
+    async with Upstreams.open(effective, ways_to(effective, targets)) as upstreams:
         yield upstreams
 
 
@@ -53,6 +54,14 @@ async def proxied(
         Client(make_proxy(upstreams, transport="stdio"), mode=mode, **(client or {})) as it,
     ):
         yield it
+
+
+async def unreachable(folder: Path, user: str, *targets: Target, **settings: Any) -> str:
+    """Return the answer to the handshake of a client, none of whose servers can be reached."""
+    with pytest.raises(MCPError) as refused:
+        async with proxied(folder, user, *targets, mode="legacy", **settings):
+            pass
+    return str(refused.value)
 
 
 @contextmanager

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from mcp.shared.exceptions import MCPError
 from proxying import over_http, proxied
 
-from runner.proxy.answer_bound import AnswerBound, EventSize
+from runner.proxy.http_transport import AnswerBound, EventSize
 from sandbox.host.loop_share import LoopShare
 
 pytestmark = [pytest.mark.anyio, pytest.mark.filterwarnings("ignore::mcp.MCPDeprecationWarning")]

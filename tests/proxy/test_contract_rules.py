@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from runner.proxy.contract import contract_of
+from runner.proxy.calls import created_task, task_message
 from runner.proxy.foreign_words import without_our_words
-from runner.proxy.remote_call import created_task, task_message
+from runner.proxy.targets import contract_of
 
 
 def test_identity_not_passed_to_unlisted_tool() -> None:

@@ -1,4 +1,4 @@
-"""A command behind the proxy is started once: for the client that begins on standard input."""
+"""A command behind the proxy is started once: for its first client, also over HTTP and under the contract."""
 
 import contextlib
 import json
@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fastmcp import Client
+from mcp_types import Implementation
+from proxying import proxy_command
 from support import environment_in
-
-from runner.proxy.first_client import FirstClient
 
 COUNTED = Path(__file__).with_name("counted.py")
 CLIENT = {"name": "mine", "version": "3"}
@@ -20,14 +21,14 @@ Ask = Callable[..., dict[str, Any]]
 
 
 @contextlib.contextmanager
-def asking(folder: Path, user: str) -> Iterator[tuple[Ask, Path, list[dict[str, Any]]]]:
+def asking(folder: Path, user: str, *options: str) -> Iterator[tuple[Ask, Path, list[dict[str, Any]]]]:
     """Run the proxy on standard input; yield what asks it, the file of starts, and what it said beside."""
     noted = folder / "noted"
     noted.mkdir()
     starts = noted / "starts"
     command = [sys.executable, "-m", "runner", "proxy", "--isolation", "process", f"--allow-write={noted}"]
     process = subprocess.Popen(
-        [*command, "--", sys.executable, str(COUNTED), str(starts)],
+        [*command, *options, "--", sys.executable, str(COUNTED), str(starts)],
         env=environment_in(folder, RUNNER_USER=user),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -107,18 +108,30 @@ def test_server_of_a_client_without_sessions_starts_once(folder: Path, user: str
     assert (own["client"], other["client"]) == ("mine", "other")
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        "",
-        "[]",
-        "x" * 100,
-        '{"jsonrpc":"2.0","id":1,"method":"initialize"}',
-        '{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"capabilities":[]}}',
-        '{"jsonrpc":"2.0","id":1,"method":"tools/list","params":{"_meta":[]}}',
-        '{"jsonrpc":"2.0","method":"notifications/initialized"}',
-    ],
-)
-def test_other_line_names_no_client(line: str) -> None:
-    assert FirstClient.of(line.encode()) is None
-    assert FirstClient.of(line.encode() + b"\n{}\n") is None
+def test_server_under_full_contract_starts_once(folder: Path, user: str) -> None:
+    with asking(folder, user, "--contract", "full") as (ask, starts, _beside):
+        ask("initialize", protocolVersion="2025-06-18", capabilities={}, clientInfo=CLIENT)
+        ask("notifications/initialized", until="early")
+        ask("tools/call", name="known", arguments={})
+
+        assert starts.read_text() == "."
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("mode", ["legacy", "auto"])
+async def test_server_over_http_starts_once_for_each_client(folder: Path, mode: str) -> None:
+    noted = folder / "noted"
+    noted.mkdir()
+    starts = noted / "starts"
+    options = ("--isolation", "process", f"--allow-write={noted}", "--", sys.executable, str(COUNTED))
+    with proxy_command(folder, *options, str(starts)) as url:
+        before = starts.exists()
+        async with Client(url, mode=mode, client_info=Implementation(**CLIENT)) as first:
+            own = await first.call_tool("known", {})
+            once = starts.read_text()
+        async with Client(url, mode=mode, client_info=Implementation(name="other", version="1")) as second:
+            other = await second.call_tool("known", {})
+
+    assert (before, once, starts.read_text()) == (False, ".", "..")
+    names = [json.loads(called.content[0].text)["client"] for called in (own, other)]
+    assert names == ["mine", "other"]

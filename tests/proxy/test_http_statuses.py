@@ -10,9 +10,7 @@ from typing import Any
 import pytest
 from far import Refused, far_server, plain, tool
 from mcp.shared.exceptions import MCPError
-from proxying import over_http, proxied
-
-from runner.errors import UsageError
+from proxying import over_http, proxied, unreachable
 
 pytestmark = pytest.mark.anyio
 
@@ -135,9 +133,8 @@ async def test_status_while_connecting_reaches_the_message(
     folder: Path, user: str, code: int, words: str
 ) -> None:
     refuses, form = refusing("", code, "7")
-    with far_server([tool("run")], fine, form, refuses) as url, pytest.raises(UsageError, match=words):
-        async with proxied(folder, user, over_http(url)):
-            pass
+    with far_server([tool("run")], fine, form, refuses) as url:
+        assert words in await unreachable(folder, user, over_http(url))
 
 
 async def test_list_missing_by_status_is_empty(folder: Path, user: str) -> None:

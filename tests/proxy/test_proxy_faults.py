@@ -71,16 +71,19 @@ async def test_internal_error_in_other_proxied_request_is_described(
     folder: Path, user: str, mode: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with upstreams_for(folder, user, over_stdio()) as upstreams:
-        monkeypatch.setattr(Upstreams, "upstream", fail)
         proxy = make_proxy(upstreams, transport="stdio")
         async with Client(proxy, mode=mode) as client:
-            with pytest.raises(MCPError) as told:
-                await client.list_prompts_mcp()
+            with monkeypatch.context() as patched:
+                patched.setattr(Upstreams, "upstream", fail)
+                with pytest.raises(MCPError) as told:
+                    await client.list_prompts_mcp()
         # The control: without what stands around all handlers, the earlier era says what we keep.
         low_level(proxy).middleware.pop(0)
         async with Client(proxy, mode="legacy") as client:
-            with pytest.raises(MCPError) as untold:
-                await client.list_prompts_mcp()
+            with monkeypatch.context() as patched:
+                patched.setattr(Upstreams, "upstream", fail)
+                with pytest.raises(MCPError) as untold:
+                    await client.list_prompts_mcp()
 
     answer = told.value.error
     assert answer.code == -32603

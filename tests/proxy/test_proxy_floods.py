@@ -13,7 +13,7 @@ from mcp.shared.exceptions import MCPError
 from proxying import messages_of_call, over_http, over_stdio, proxied, proxy_command
 from support import becomes
 
-from runner.proxy.notification_pace import NotificationPace
+from runner.proxy.server_messages import NotificationPace
 
 pytestmark = [
     pytest.mark.release,
@@ -276,8 +276,8 @@ def test_pace_relays_its_limit_and_counts_rest(delays: list[float]) -> None:
     for delay in delays:
         now += delay
         passed += pace.passes(now)
-        told += pace.tell(now)
-    told += pace.tell(now, at_last=True)
+        told += pace.report(now)
+    told += pace.report(now, at_last=True)
 
     assert passed <= 20 + 5 * now
     assert passed + told == len(delays)

@@ -15,9 +15,8 @@ from proxying import proxied
 from support import ROOT, settings_in
 
 from runner.errors import UsageError
-from runner.proxy.hints import network_hint, option_hint, variable_hint
+from runner.proxy.hints import UnlentPaths, network_hint, option_hint, variable_hint
 from runner.proxy.targets import Target
-from runner.proxy.unlent_paths import UnlentPaths
 from runner.proxy.ways import ways_to
 from runner.settings.lendable import within
 from runner.settings.missed_network import missed_network

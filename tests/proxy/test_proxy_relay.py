@@ -11,6 +11,7 @@ import pytest
 from fastmcp import Client
 from mcp.client.subscriptions import listen
 from mcp.server.subscriptions import ResourceUpdated
+from mcp.shared.exceptions import MCPError
 from proxying import (
     PAGED,
     messages_of_call,
@@ -19,14 +20,11 @@ from proxying import (
     proxied,
     proxy_command,
     result,
+    unreachable,
     upstreams_for,
 )
-from support import settings_in
 
-from runner.errors import UsageError
 from runner.proxy.server import make_proxy
-from runner.proxy.upstreams import Upstreams
-from runner.proxy.ways import ways_to
 from runner.users.identity import User
 
 pytestmark = [
@@ -327,12 +325,13 @@ async def test_several_servers_prefixed_and_failed_one_isolated(
     assert "gone cannot be reached" in failed.content[0].text
 
 
-async def test_proxy_with_no_answering_server_does_not_start(folder: Path, user: str) -> None:
-    settings = settings_in(folder, user=user)
+async def test_client_without_reachable_server_gets_reason(folder: Path, user: str) -> None:
+    said = await unreachable(folder, user, over_http(NOWHERE))
+    async with proxied(folder, user, over_http(NOWHERE)) as sessionless:
+        with pytest.raises(MCPError, match="the server remote cannot be reached"):
+            await sessionless.list_tools()
 
-    with pytest.raises(UsageError, match="the server remote cannot be reached"):
-        async with Upstreams.open(settings, ways_to(settings, [over_http(NOWHERE)]), User(user)):
-            pass
+    assert "the server remote cannot be reached" in said
 
 
 @ERAS

@@ -7,8 +7,7 @@ import pytest
 from mcp.shared.exceptions import MCPError
 
 from runner.protocol.resource_tools import RemoteError
-from runner.proxy.held_calls import Pausing
-from runner.proxy.question_rounds import answered
+from runner.proxy.questions import Pausing, answered
 from runner.steps.listener import ClientRefusal
 
 pytestmark = pytest.mark.anyio

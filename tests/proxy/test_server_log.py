@@ -18,8 +18,7 @@ from support import ROOT, environment_in
 
 from runner.formats.terminal_text import has_hidden
 from runner.proxy.server import make_proxy
-from runner.proxy.server_log import ServerLog
-from runner.proxy.stderr import LastWords
+from runner.proxy.stderr import LastWords, ServerLog
 from sandbox.token_bucket import TokenBucket
 
 pytestmark = [

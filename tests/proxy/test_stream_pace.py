@@ -11,8 +11,7 @@ import pytest
 from proxying import over_http, proxied
 from support import becomes
 
-from runner.proxy import stream_pace
-from runner.proxy.stream_pace import StreamPace
+from runner.proxy.http_transport import StreamPace
 
 pytestmark = [pytest.mark.anyio, pytest.mark.filterwarnings("ignore::mcp.MCPDeprecationWarning")]
 
@@ -83,7 +82,7 @@ async def test_ending_streams_reopened_at_bounded_rate(
         waits.append(wait_s)
         await asyncio.sleep(3600)
 
-    monkeypatch.setattr(stream_pace, "sleep", wait)
+    monkeypatch.setattr("runner.proxy.http_transport.sleep", wait)
     async with proxied(folder, user, over_http(address), mode="legacy") as client:
         first = await client.call_tool("add")
         assert await becomes(lambda: bool(waits))

@@ -14,9 +14,9 @@ from mcp import ClientSession
 from mcp.client import sse, streamable_http
 from mcp.shared.dispatcher import CallOptions, ProgressFnT
 from mcp.shared.exceptions import MCPError
-from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
 from mcp_types import (
     CONNECTION_CLOSED,
+    INTERNAL_ERROR,
     INVALID_REQUEST,
     PARSE_ERROR,
     UNSUPPORTED_PROTOCOL_VERSION,
@@ -29,6 +29,8 @@ from mcp_types import (
 )
 from pydantic_core import PydanticCustomError, ValidationError
 
+from runner.contract.unexpected_errors import unexpected
+from runner.errors import CallError
 from runner.protocol.internals.results import mend_results
 from runner.protocol.messages import Unreadable, read_message
 
@@ -40,6 +42,7 @@ __all__ = [
     "UnreadableAnswer",
     "ask_remote",
     "learn_tools",
+    "mark_sent",
     "mend_messages_over_http",
     "relaying_session",
     "tell_remote",
@@ -96,11 +99,16 @@ class _Messages:
                 # The caller in this exchange is told by the transport, which knows errors of pydantic.
                 raise _of_pydantic(error) from None
             return JSONRPCError(jsonrpc="2.0", id=error.id, error=error.error)
-        # With that code alone the SDK reads the data.
-        if isinstance(message, JSONRPCError) and message.error.code != UNSUPPORTED_PROTOCOL_VERSION:
-            failure = message.error
-            message.error = ErrorData(code=failure.code, message=failure.message, data=_Sent(failure.data))
+        mark_sent(message)
         return message
+
+
+def mark_sent(message: JSONRPCMessage) -> None:
+    """Mark an error of JSON-RPC as one that came from the server: the SDK makes errors of the same codes."""
+    # With that code alone the SDK reads the data.
+    if isinstance(message, JSONRPCError) and message.error.code != UNSUPPORTED_PROTOCOL_VERSION:
+        failure = message.error
+        message.error = ErrorData(code=failure.code, message=failure.message, data=_Sent(failure.data))
 
 
 def _of_pydantic(error: Unreadable) -> ValidationError:
@@ -126,6 +134,7 @@ def relaying_session(
     capabilities: Callable[[str], ClientCapabilities],
     on_request: Callable[[str, Mapping[str, Any] | None], Awaitable[dict[str, Any]]],
     on_notify: Callable[[str, Mapping[str, Any] | None], Awaitable[None]],
+    bounded: Callable[[Any], Any],
 ) -> type[ClientSession]:
     """Return a session class with capabilities and handlers of others.
 
@@ -134,18 +143,35 @@ def relaying_session(
     Args:
         capabilities: Returns what to announce, by protocol version.
         on_request: Answers a request of the server, or raises `MCPError`.
-        on_notify: Hears a notification of the server.
+        on_notify: Receives a notification of the server.
+        bounded: Returns the stream of the server's messages within bounds; its `problem` is why it was ended.
     """
     mend_results()
 
     class _Relaying(ClientSession):
+        def __init__(self, read_stream: Any, write_stream: Any, **more: Any) -> None:
+            self._messages = bounded(read_stream)
+            super().__init__(self._messages, write_stream, **more)
+
+        @property
+        def problem(self) -> str | None:
+            problem: str | None = self._messages.problem
+            return problem
+
         def _build_capabilities(self, version: str) -> ClientCapabilities:
             return capabilities(version)
 
         async def _on_request(
             self, dctx: object, method: str, params: Mapping[str, Any] | None
         ) -> dict[str, Any]:
-            return await on_request(method, params)
+            try:
+                return await on_request(method, params)
+            except MCPError:
+                raise
+            except Exception as error:
+                # The SDK would answer with the text of the exception.
+                failure = error if isinstance(error, CallError) else unexpected(error)
+                raise MCPError(code=INTERNAL_ERROR, message=failure.message) from error
 
         async def _on_notify(self, dctx: object, method: str, params: Mapping[str, Any] | None) -> None:
             await on_notify(method, params)
@@ -198,13 +224,14 @@ async def ask_remote(
         data = error.error.data
         if isinstance(data, _Sent):
             raise MCPError(code=error.code, message=error.message, data=data.data) from None
-        if isinstance(session._dispatcher, JSONRPCDispatcher):
-            if error.code == CONNECTION_CLOSED:
-                raise Disconnected(error.code, error.message) from error
-            if error.code in (PARSE_ERROR, INVALID_REQUEST) and http.status < HTTPStatus.BAD_REQUEST:
-                raise UnreadableAnswer(error.code, error.message) from error
-            if http.status >= HTTPStatus.BAD_REQUEST:
-                raise NoAnswer(error.code, error.message) from error
+        if error.code == CONNECTION_CLOSED:
+            problem = getattr(session, "problem", None)
+            message = error.message if problem is None else f"{error.message}: {problem}"
+            raise Disconnected(error.code, message) from error
+        if error.code in (PARSE_ERROR, INVALID_REQUEST) and http.status < HTTPStatus.BAD_REQUEST:
+            raise UnreadableAnswer(error.code, error.message) from error
+        if http.status >= HTTPStatus.BAD_REQUEST:
+            raise NoAnswer(error.code, error.message) from error
         raise
     finally:
         HTTP_ANSWER.reset(before)

@@ -8,34 +8,20 @@ from mcp.server.connection import Connection
 from mcp.server.streamable_http import REQUEST_CANCELLED
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp.shared.dispatcher import (
-    CallOptions,
-    DispatchContext,
-    OnNotify,
-    OnNotifyIntercept,
-    OnRequest,
     ProgressFnT,
     coerce_request_id,
-    run_notify_intercept,
 )
 from mcp.shared.message import SessionMessage
-from mcp.shared.transport_context import TransportContext
 from starlette.types import Scope
 
 __all__ = [
     "REQUEST_CANCELLED",
-    "CallOptions",
     "Connection",
-    "DispatchContext",
-    "OnNotify",
-    "OnNotifyIntercept",
-    "OnRequest",
     "ProgressFnT",
     "SessionMessage",
     "StreamableHTTPSessionManager",
-    "TransportContext",
     "coerce_request_id",
     "credential_of",
-    "run_notify_intercept",
 ]
 
 

@@ -1,8 +1,9 @@
-"""Calls that wait for answers of a client that cannot be asked while its request is in flight.
+"""Questions of servers to clients of the other era of the protocol.
 
 In the later era a server's question is the answer to a request, which the client sends again with what it
-was asked for. A server of the handshake era asks in the middle of a call. So the call goes on waiting here,
-while the client gets the question and an opaque name of the call, and comes back with both.
+was asked for. For a client with sessions `answered` does that, since such a client can be asked during its
+request. A server of the handshake era asks in the middle of a call. For a client of the later era the call
+goes on waiting in `Pausing`, while the client gets the question and an opaque name of the call.
 
 Source: MCP specification 2026-07-28, "Multi Round-Trip Requests", and 2025-11-25, "Elicitation", "Sampling"
 and "Roots".
@@ -18,9 +19,59 @@ from typing import Any, TypeVar
 import mcp_types
 from mcp.shared.exceptions import MCPError
 
-from runner.steps.listener import PROGRESS, Client, ClientRefusal
+from runner.protocol.resource_tools import InvalidAnswer, RemoteError
+from runner.steps.listener import CLIENT_REQUESTS, PROGRESS, Client, ClientRefusal
 
-__all__ = ["ANSWER_S", "Pausing"]
+__all__ = ["ANSWER_S", "Pausing", "answered"]
+
+_MOST_ROUNDS = 20
+
+Ask = Callable[[str, dict[str, Any]], Awaitable[Mapping[str, Any]]]
+
+
+async def answered(
+    send: Callable[[dict[str, Any]], Awaitable[dict[str, Any]]], params: dict[str, Any], ask: Ask | None
+) -> dict[str, Any]:
+    """Return what a server answers to a request, once the client has answered its questions.
+
+    Args:
+        send: Sends the request with these params.
+        params: The params of the client.
+        ask: Asks the client; None: the client answers by itself, and gets the questions.
+
+    Raises:
+        InvalidAnswer: The server does not stop asking, or asks what no client is asked.
+        RemoteError: The client did not answer.
+    """
+    result = await send(params)
+    if ask is None:
+        return result
+    for _round in range(_MOST_ROUNDS):
+        questions = result.get("inputRequests")
+        if result.get("resultType") != "input_required":
+            return result
+        if questions is None and "requestState" in result:
+            questions = {}
+        if not isinstance(questions, Mapping):
+            raise InvalidAnswer("it asked for input, and did not say for which")
+        answers = {number: await _answer(ask, question) for number, question in questions.items()}
+        more: dict[str, Any] = {"inputResponses": answers}
+        if "requestState" in result:
+            more["requestState"] = result["requestState"]
+        result = await send({**params, **more})
+    raise InvalidAnswer(f"it asked {_MOST_ROUNDS} times for more")
+
+
+async def _answer(ask: Ask, question: object) -> dict[str, Any]:
+    method = question.get("method") if isinstance(question, Mapping) else None
+    if not isinstance(question, Mapping) or method not in CLIENT_REQUESTS:
+        raise InvalidAnswer(f"it asked for {method!r}, which no client is asked")
+    params = question.get("params")
+    try:
+        return dict(await ask(str(method), dict(params) if isinstance(params, Mapping) else {}))
+    except ClientRefusal as refusal:
+        raise RemoteError(f"the client did not answer {method}: {refusal}") from refusal
+
 
 ANSWER_S = 600.0
 """How long a client may take to answer a server's question, in seconds."""
