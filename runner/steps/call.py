@@ -1,6 +1,7 @@
 """One tool call, from its arguments to its recorded end, whatever executes the tool.
 
-`runner.call.FileCall` executes tools of our own files, `runner.proxy.contracted` those of other servers.
+Three classes execute it: `runner.call.FileCall` in a worker, `runner.call.FleetCall` at a worker node, and
+`runner.proxy.contracted.UpstreamCall` at another server.
 
 Source: architecture, "One call, in order"; `docs/decisions/0033-one-spine-for-two-executors.md`.
 """
