@@ -179,7 +179,8 @@ async def test_a_record_without_the_seal_does_nothing(world: World) -> None:
 @pytest.mark.parametrize(
     ("said", "code"),
     [
-        ({"value": {"results": 1}, "files": [{"id": "art_000000000000"}]}, "E_STORE"),
+        ({"value": {"results": 1, "artifacts": [{}]}, "files": [{"id": "art_000000000000"}]}, "E_STORE"),
+        ({"value": {"results": 1}, "files": [{"id": "art_000000000000"}]}, "E_INVALID_RESULT"),
         ({"value": {"results": 1}, "more": 1}, "E_INVALID_RESULT"),
         ({"failure": {"code": "E_NONE", "message": "m"}}, "E_INVALID_RESULT"),
         ({}, "E_INVALID_RESULT"),
@@ -223,7 +224,7 @@ async def test_a_node_cannot_hand_over_a_file_of_another_user(world: World) -> N
         calling = asyncio.create_task(host.call("once", _waiting(world, "o", 60.0), client=Listening()))
         await until(lambda: world.runs("o"))
         ((call, _),) = host.engine.placed.items()
-        body = {"value": {"results": 1}, "files": [{"id": file.id}]}
+        body = {"value": {"results": 1, "artifacts": [{}]}, "files": [{"id": file.id}]}
         sealed = host.engine.connection.key.seal(
             NodeMessage(call=call, kind="end", body=body).model_dump(), to=host.engine.host
         )
