@@ -38,7 +38,7 @@ async def _tells(port: int, name: str, label: str, value: float) -> None:
 
 
 def _call(world: World, marker: str) -> Mapping[str, Any]:
-    arguments = {"runs": str(world.folder / "runs"), "marker": marker, "seconds": 3.0}
+    arguments = {"runs": str(world.folder / "runs"), "marker": marker, "seconds": 60.0}
     return {**ADD, "params": {"name": "once", "arguments": arguments}}
 
 
