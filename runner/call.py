@@ -10,8 +10,8 @@
               _executed     a worker is leased, runs the request (`run_in_lease`), and its end is judged
 
 `run`, `staged` and `collected` are in `runner.steps.call`, since calls of other servers' tools share them.
-In a fleet `execute` hands the call to a `RemoteExecutor`, and the worker node that gets it enters with
-`execute_admitted`.
+In a fleet a `FleetCall` takes the place of the steps from `execute_admitted` on: a `RemoteExecutor` sends it
+to a worker node, which enters with `execute_admitted` itself.
 
 `ARCHITECTURE.md`, "One call, in order", has the steps with their errors. No middleware in front of it runs a
 tool or reads what one returned. Other requests that reach author code (`resources/read`, `prompts/get`,
@@ -82,7 +82,7 @@ async def execute(toolset: Toolset, request: Request, remote: RemoteExecutor | N
     with CallScope(request.id):
         request = observed(toolset, request)
         listener = _listener(toolset, request, request.tool)
-        return await FileCall.of(toolset, request, listener, remote).run()
+        return await _call_of(toolset, request, listener, remote).run()
 
 
 async def execute_admitted(toolset: Toolset, request: Request, listener: CallListener) -> Completed:
@@ -98,15 +98,16 @@ async def execute_admitted(toolset: Toolset, request: Request, listener: CallLis
         WireError: The tool's server answered with a JSON-RPC error.
     """
     with CallScope(request.id):
-        call = FileCall.of(toolset, request, listener)
+        call = _call_of(toolset, request, listener)
         spec = await call.find_tool()
+        call.count(spec)
         check_json(request.params)
         return await call.execute_admitted(spec)
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class FileCall(Call):
-    """A call of a tool of our own files, executed by a worker of this machine or by a node of a fleet.
+    """A call of a tool of our own files, executed by a worker of this machine.
 
     Attributes:
         toolset: The tools.
@@ -114,47 +115,35 @@ class FileCall(Call):
     """
 
     toolset: Toolset
-    remote: RemoteExecutor | None
+    remote: RemoteExecutor | None = None
     _pool_key: PoolKey | None = None
 
     passed_on: ClassVar[type[Exception]] = WireError
-
-    @classmethod
-    def of(
-        cls,
-        toolset: Toolset,
-        request: Request,
-        listener: CallListener,
-        remote: RemoteExecutor | None = None,
-    ) -> "FileCall":
-        """Return a call of a tool as its file offered it when it was loaded."""
-        spec = toolset.catalog.tools.get(request.tool)
-        return cls(
-            service=toolset, toolset=toolset, request=request, listener=listener, spec=spec, remote=remote
-        )
 
     async def execute(self) -> Completed:
         """Authorise, count and execute the call.
 
         A tool is looked for in the user's worker before it is asked who may call it.
         """
-        toolset, remote, facts = self.toolset, self.remote, self.request.facts
+        toolset, facts = self.toolset, self.request.facts
         spec = await self.find_tool()
         effective = toolset.effective(spec.name)
         authorize_scopes(spec.name, effective.scopes, facts)
         authorize(spec, facts)
         authorize_widget(spec.name, spec.widgets, self.request.params)
-        self.request = request = _with_limits(toolset, self.request, spec)
-        if remote is not None:
-            await remote.count(request.counted)
-        else:
-            # The tool may have been looked for in a worker: by now it is later than it was.
-            toolset.rates.admit(request.counted, now=time.monotonic())
-        await _check(request)
-        if remote is None:
-            return await self.execute_admitted(spec)
-        async with toolset.drain.call(self.listener.tell), _place_here(toolset, request):
-            return await remote.call(request, spec, self.listener, request.counted)
+        self.count(spec)
+        await _check(self.request)
+        return await self.execute_admitted(spec)
+
+    def count(self, spec: ToolSpec) -> None:
+        """Count the call for the limits by name that hold here.
+
+        Raises:
+            CallError: `E_BUSY`: a rate limit is reached.
+        """
+        self.request = _with_limits(self.toolset, self.request, spec)
+        # The tool may have been looked for in a worker: by now it is later than it was.
+        self.toolset.rates.admit(self.request.counted, now=time.monotonic())
 
     async def execute_admitted(self, spec: ToolSpec) -> Completed:
         """Execute the call in a worker of this machine, unless the server is about to end."""
@@ -262,6 +251,31 @@ class FileCall(Call):
             )
 
 
+@dataclass(slots=True, kw_only=True, eq=False)
+class FleetCall(FileCall):
+    """A call of a tool of our own files, executed by a worker node of a fleet.
+
+    Attributes:
+        remote: Sends it to the node.
+    """
+
+    remote: RemoteExecutor
+
+    async def execute_admitted(self, spec: ToolSpec) -> Completed:
+        """Execute the call at a node, from staging to routing, unless the server is about to end."""
+        async with self.toolset.drain.call(self.listener.tell), _place_here(self.toolset, self.request):
+            return await self.remote.call(self.request, spec, self.listener)
+
+
+def _call_of(
+    toolset: Toolset, request: Request, listener: CallListener, remote: RemoteExecutor | None = None
+) -> FileCall:
+    """Return a call of a tool as its file offered it when it was loaded."""
+    parts: dict[str, Any] = {"service": toolset, "toolset": toolset, "request": request, "listener": listener}
+    parts["spec"] = toolset.catalog.tools.get(request.tool)
+    return FileCall(**parts) if remote is None else FleetCall(**parts, remote=remote)
+
+
 async def _spec_from_worker(
     toolset: Toolset, request: Request, remote: RemoteExecutor | None
 ) -> ToolSpec | None:
@@ -345,7 +359,7 @@ async def relay(
     request, user = _with_limits(toolset, request, None), request.user
     if remote is not None:
         async with toolset.drain.call(listener.tell, of_tool=False), _place_here(toolset, request):
-            return await remote.relay(request, listener, request.counted)
+            return await remote.relay(request, listener)
     async with toolset.drain.call(listener.tell, of_tool=False):
         outcome = await _in_user_pool(
             toolset,

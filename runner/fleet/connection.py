@@ -3,11 +3,11 @@
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 from docket import Docket
 from redis import Redis as BlockingRedis
@@ -20,11 +20,13 @@ from redis.retry import Retry as BlockingRetry
 from runner.errors import UsageError
 from runner.fleet.address import RedisAddress
 from runner.fleet.internals.plain_pickles import read_plain_pickles_only
-from runner.fleet.redis_names import RedisKeys
 from runner.fleet.seal import FleetKey
 from runner.settings.parts import FleetSettings
 
-__all__ = ["REDIS_FAILURES", "TASK", "FleetConnection", "leave_if_cancelled", "problem_of"]
+__all__ = [
+    "FENCE_S", "HOST_TTL_S", "NODE_TTL_S", "REDIS_FAILURES", "TASK", "FleetConnection", "RedisKeys",
+    "leave_if_cancelled", "problem_of",
+]  # fmt: skip
 
 log = logging.getLogger(__name__)
 
@@ -33,6 +35,15 @@ TASK = "toolcell_call"
 
 REDIS_FAILURES = (RedisError, OSError, TimeoutError)
 """What is raised where Redis does not answer, or not with what was asked for."""
+
+NODE_TTL_S = 7.0
+"""Lifetime of a node's status in Redis, in seconds; hosts take the node for dead when it has expired."""
+
+HOST_TTL_S = 5.0
+"""Lifetime of a host's name in Redis, in seconds; nodes end its calls some beats after it has expired."""
+
+FENCE_S = 5.0
+"""Seconds without an answer of Redis after which a node ends its calls: before its status has expired."""
 
 _COMMAND_S = 2.0
 _READ_MS = 1000
@@ -55,6 +66,28 @@ def leave_if_cancelled() -> None:
     task = asyncio.current_task()
     if task is not None and task.cancelling():
         raise asyncio.CancelledError
+
+
+_Kind = Literal[
+    "queue", "node", "nodes", "host", "begin", "said", "told", "user", "state",
+    "sessions", "session-uses", "session-end", "events",
+]  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class RedisKeys:
+    """Names of keys in Redis. They begin with the name of the fleet, so fleets can share one Redis.
+
+    `queue` is a node's docket, `node` its status, `nodes` the set of nodes of a release that accept calls. A
+    host has `host` while it is alive. A call may begin as long as its `begin` exists. `said` is the stream of
+    messages to a host, `told` the one to a node. `user` holds the node of a user, `state` the session state.
+    """
+
+    fleet: str
+
+    def __call__(self, kind: _Kind, *whose: str) -> str:
+        """Return a key."""
+        return ":".join((self.fleet, kind, *whose))
 
 
 async def _elsewhere(record: str) -> None:
@@ -90,10 +123,8 @@ class FleetConnection:
         Raises:
             UsageError: They say it wrongly, or Redis cannot be used.
         """
-        if settings.redis_url is None:
-            raise UsageError("the engine docket needs redis_url; give --redis-url or RUNNER_REDIS_URL")
-        if settings.fleet_key_file is None:
-            raise UsageError("the engine docket needs fleet_key_file, the same key on all its machines")
+        if settings.redis_url is None or settings.fleet_key_file is None:
+            raise UsageError("--engine docket needs redis_url and fleet_key_file")
         address = RedisAddress.checked(
             settings.redis_url.get_secret_value(), insecure=settings.redis_insecure
         )
@@ -110,6 +141,7 @@ class FleetConnection:
         async with connection._closing:
             connection._closing.push_async_callback(connection.reading.aclose)
             connection._closing.push_async_callback(connection.redis.aclose)
+            connection._closing.push_async_callback(connection.close_dockets)
             await connection._check()
             yield connection
 
@@ -128,7 +160,7 @@ class FleetConnection:
             known = self._dockets.get(node)
             if known is None:
                 known = Docket(
-                    name=self.keys.queue(node),
+                    name=self.keys("queue", node),
                     url=self.address.url,
                     # What has been delivered is not kept: the arguments of users are in it.
                     execution_ttl=timedelta(0),
@@ -136,9 +168,15 @@ class FleetConnection:
                 # Those that come with it are for demonstrations.
                 known.tasks.clear()
                 known.register(_elsewhere, names=[TASK])
-                await self._closing.enter_async_context(known)
-                self._dockets[node] = known
+                self._dockets[node] = await known.__aenter__()
             return known
+
+    async def close_dockets(self, *, but: Collection[str] = ()) -> None:
+        """Close all dockets but those of some nodes; each holds connections to Redis."""
+        async with self._making:
+            for node in self._dockets.keys() - set(but):
+                with contextlib.suppress(*REDIS_FAILURES):
+                    await self._dockets.pop(node).__aexit__(None, None, None)
 
     async def hear(self, stream: str, receive: Callable[[bytes], Awaitable[None] | None]) -> None:
         """Read a stream for ever, each entry once it was heard gone from there; go on after an outage.
@@ -199,6 +237,7 @@ def _entries(reply: Any) -> list[tuple[bytes, dict[bytes, bytes]]]:
     """Return the entries of one stream, as either version of the protocol has them."""
     if not reply:
         return []
-    (stream,) = reply.values() if isinstance(reply, dict) else [entries for _, entries in reply]
-    found = stream[0] if isinstance(reply, dict) and stream and isinstance(stream[0], list) else stream
-    return [(entry, fields) for entry, fields in found]
+    if not isinstance(reply, dict):
+        return list(reply[0][1])
+    (stream,) = reply.values()
+    return list(stream[0] if stream and isinstance(stream[0], list) else stream)

@@ -3,7 +3,7 @@
 from runner.contract.error_messages import crashed
 from runner.errors import CallError, Code
 
-__all__ = ["may_have_run", "no_node", "no_room", "redis_lost"]
+__all__ = ["may_have_run", "no_node", "not_sent"]
 
 RETRY_AFTER_S = 5
 
@@ -16,15 +16,7 @@ def no_node(release: str) -> CallError:
     )
 
 
-def no_room(waited_s: float) -> CallError:
-    """Return the error of a call that no node had a place for."""
-    return _busy(
-        f"All worker nodes were busy for {waited_s:g} seconds",
-        "Call again later. For the operator: start more worker nodes, or raise max_calls",
-    )
-
-
-def redis_lost(problem: str) -> CallError:
+def not_sent(problem: str) -> CallError:
     """Return the error of a call that could not be handed to a worker node."""
     return _busy(
         f"The call could not be handed to a worker node: {problem}",

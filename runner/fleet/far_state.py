@@ -14,8 +14,7 @@ from typing import Any
 
 from redis.asyncio import Redis
 
-from runner.fleet.connection import REDIS_FAILURES
-from runner.fleet.redis_names import RedisKeys
+from runner.fleet.connection import REDIS_FAILURES, RedisKeys
 from runner.toolset.session_state import SessionState, StateItem
 from sandbox import strict_json
 
@@ -41,16 +40,9 @@ class FarState:
     stay_s: float
     _versions: dict[str, bytes] = field(default_factory=dict)
 
-    async def fetch(self, user: str, *, stays: bool) -> None:
-        """Load the state of a user as the last call left it, on any node.
-
-        Args:
-            user: The user.
-            stays: Whether all calls since the last one here ran here.
-        """
-        if stays and user in self._versions:
-            return
-        key = self.keys.state(user)
+    async def fetch(self, user: str) -> None:
+        """Load the state of a user as the last call left it, on any node."""
+        key = self.keys("state", user)
         try:
             version: Any = await self.redis.hget(key, "")
             if (version or b"") == self._versions.setdefault(user, b""):
@@ -69,7 +61,7 @@ class FarState:
         changes = self.state.take_changes(user)
         if not changes:
             return
-        key = self.keys.state(user)
+        key = self.keys("state", user)
         try:
             seconds, micros = await self.redis.time()
             now = seconds + micros / 1e6

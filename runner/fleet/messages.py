@@ -9,19 +9,22 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from runner.fleet.seal import FleetKey, Forged
-from runner.worker.wire import RequestFacts
 
 __all__ = [
+    "NOTICE",
     "WIRE_VERSION",
     "HostMessage",
     "NodeMessage",
+    "NodeStatus",
     "SentCall",
-    "facts_of",
     "read",
 ]
 
-WIRE_VERSION = 5
+WIRE_VERSION = 6
 """Which version of these messages this is. Who meets another one leaves it to others."""
+
+NOTICE = "toolcell/notice"
+"""Notification by which a node gives the client of a call a notice."""
 
 _MOST_NAME_CHARS = 256
 
@@ -41,7 +44,6 @@ class SentCall(_Message):
         version: `WIRE_VERSION` of the host.
         release: What the host serves; a node that serves something else refuses.
         call: Id of the call.
-        epoch: How often it was placed before; what a node says of an earlier placing counts no more.
         host: Who waits for it.
         is_tool: Whether it is a `tools/call`; else its answer is the file's own.
         user: Name of the user.
@@ -51,13 +53,11 @@ class SentCall(_Message):
         facts: What the tool may learn of the request: `RequestFacts`.
         levels: Levels of log messages that the client wants.
         is_awaited: Whether its client waits for the answer.
-        stays: Whether the user's calls went to this node before, and to no other since.
     """
 
     version: int
     release: str
     call: Id
-    epoch: int = Field(ge=0)
     host: Id
     is_tool: bool
     user: Name
@@ -67,7 +67,6 @@ class SentCall(_Message):
     facts: Object
     levels: list[str]
     is_awaited: bool
-    stays: bool
 
 
 class NodeMessage(_Message):
@@ -75,16 +74,28 @@ class NodeMessage(_Message):
 
     Attributes:
         call: Which call.
-        epoch: In which placing of it.
-        kind: `took`: the node has it; `begun`: its code runs; `note`: a notification for its client; `ask`: a
-            request to its client; `end`: how it ended; `refused`: the node does not execute it, and has not.
+        kind: `note`: a notification for its client; `ask`: a request to its client; `end`: how it ended;
+            `refused`: the node does not execute it, and has not.
         body: What, as its kind has it.
     """
 
     call: Id
-    epoch: int = Field(ge=0)
-    kind: Literal["took", "begun", "note", "ask", "end", "refused"]
+    kind: Literal["note", "ask", "end", "refused"]
     body: Object = Field(default_factory=dict)
+
+
+class NodeStatus(_Message):
+    """Status of a node, which it writes every second for all hosts.
+
+    Attributes:
+        beat: Number of the status.
+        capacity: Number of concurrent calls that it accepts.
+        calls: The calls that it has, each with whether its code has begun to run.
+    """
+
+    beat: int
+    capacity: int = Field(ge=1)
+    calls: dict[str, bool]
 
 
 class HostMessage(_Message):
@@ -101,11 +112,11 @@ class HostMessage(_Message):
     body: Object = Field(default_factory=dict)
 
 
-def read(message: type[Any], text: bytes, key: FleetKey, *, to: str) -> Any:
+def read(message: type[Any], text: bytes | str, key: FleetKey, *, to: str) -> Any:
     """Return a message from its sealed text.
 
     Args:
-        message: `SentCall`, `NodeMessage` or `HostMessage`.
+        message: `SentCall`, `NodeMessage`, `NodeStatus` or `HostMessage`.
         text: The text.
         key: The key of the fleet.
         to: Who reads it.
@@ -118,19 +129,3 @@ def read(message: type[Any], text: bytes, key: FleetKey, *, to: str) -> Any:
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         raise Forged(f"{message.__name__}: {'.'.join(map(str, first['loc']))}: {first['msg']}") from error
-
-
-def facts_of(record: SentCall) -> RequestFacts:
-    """Return what a tool may learn of a request.
-
-    Raises:
-        Forged: It is not what that is.
-    """
-    facts = dict(record.facts)
-    headers = facts.get("headers")
-    if headers is not None:
-        facts["headers"] = [(str(name), str(value)) for name, value in headers]
-    try:
-        return RequestFacts(**facts)
-    except TypeError as error:
-        raise Forged(f"SentCall: facts: {error}") from error

@@ -1,8 +1,8 @@
-"""A worker node: takes calls from its docket, runs them in the sandbox of its machine, and says how it went.
+"""A worker node: takes calls from its docket, runs them in the sandbox of its machine, and reports their end.
 
-Its life is that of one name in Redis. It says every second that it is there; where it could not say so for
-`FENCE_S`, it ends all its calls, before any host may take it for dead and give them to others. Then it begins
-a new life, with a new name and nothing of the old one.
+A node lives as long as its name in Redis. Every second it writes its status; where it could not do so for
+`FENCE_S`, it ends all its calls, before any host takes it for dead and gives them to others. Then it begins a
+new life, with a new name and nothing of the old one.
 
 Source: `docs/decisions/0044-fleet-over-redis.md`.
 """
@@ -11,7 +11,6 @@ import asyncio
 import contextlib
 import contextvars
 import logging
-import math
 import secrets
 import socket
 import time
@@ -24,12 +23,18 @@ from typing import Any
 from docket import Worker
 
 from runner.files.sessions import Unkept
-from runner.fleet.connection import REDIS_FAILURES, TASK, FleetConnection, leave_if_cancelled
+from runner.fleet.connection import (
+    FENCE_S,
+    NODE_TTL_S,
+    REDIS_FAILURES,
+    TASK,
+    FleetConnection,
+    leave_if_cancelled,
+)
 from runner.fleet.far_state import FarState
-from runner.fleet.lost_nodes import FENCE_S, TTL_S
-from runner.fleet.lua import BEGIN
-from runner.fleet.messages import WIRE_VERSION, HostMessage, NodeMessage, SentCall, read
+from runner.fleet.messages import WIRE_VERSION, HostMessage, NodeMessage, NodeStatus, SentCall, read
 from runner.fleet.node_call import NodeCall
+from runner.fleet.placing import share_of
 from runner.fleet.seal import Forged
 from runner.fleet.shared_events import SharedEvents
 from runner.toolset.toolset import Toolset
@@ -43,10 +48,10 @@ _BEAT_S = 1.0
 _SAY_AGAIN_S = 0.2
 _MOST_WAITING = 2000
 _MOST_NOTE_BYTES = 1024 * 1024
-# A host renews its calls every 2 s, and notes again what Redis has lost of them: where it has had time for
-# that, it is gone. Where Redis lost this node's own name, too, hosts have had an outage, and take longer.
-_SILENT_BEATS, _SILENT_BEATS_IF_LOST = 3, 6
-_LOST_S = 10.0
+# Calls taken in this life, of which Redis may deliver some again after it has lost the last moments.
+_MOST_KNOWN = 10_000
+# A host renews its name twice a second: where it has had time for that, it is gone.
+_SILENT_BEATS = 5
 _DOCKET_WAITS_S = 0.5
 _LAST_WORDS_S = 5.0
 _LEAVE_S = 1.0
@@ -59,9 +64,9 @@ class Node:
     Attributes:
         toolset: What executes its calls.
         connection: The way to Redis.
-        release: What it serves.
-        name: What it is called in the fleet.
-        fenced: Set once it has heard nothing of Redis for too long.
+        release: The release that it serves.
+        name: Its name in the fleet.
+        fenced: Set once Redis has not answered for too long.
     """
 
     toolset: Toolset
@@ -70,13 +75,14 @@ class Node:
     name: str
     fenced: asyncio.Event = field(default_factory=asyncio.Event)
     _calls: dict[str, NodeCall] = field(default_factory=dict)
+    _known: dict[str, None] = field(default_factory=dict)
     _outbox: "asyncio.Queue[tuple[str, NodeMessage]]" = field(
         default_factory=lambda: asyncio.Queue(_MOST_WAITING)
     )
     _state: FarState = field(init=False)
     _is_draining: bool = False
     _heard_at: float = 0.0
-    _lost_at: float = -math.inf
+    _beats: int = 0
 
     def __post_init__(self) -> None:
         self._state = FarState(
@@ -99,14 +105,15 @@ class Node:
         worker = Worker(
             docket,
             name=name,
-            concurrency=2 * toolset.settings.max_calls,
+            # They wait for their turn in the queue of the toolset, which bounds them.
+            concurrency=_MOST_WAITING,
             # Its own messages only: nobody else reads this docket.
             redelivery_timeout=timedelta(minutes=5),
             reconnection_delay=timedelta(seconds=0.5),
             schedule_automatic_tasks=False,
         )
         node._heard_at = time.monotonic()
-        await node._register()
+        await node._report()
         # pydocket leaves in the context in which it was entered, and in no other.
         within = contextvars.copy_context()
         await asyncio.create_task(worker.__aenter__(), context=within)
@@ -114,7 +121,7 @@ class Node:
             asyncio.create_task(one)
             for one in (
                 worker.run_forever(),
-                connection.hear(connection.keys.told(name), node._told),
+                connection.hear(connection.keys("told", name), node._told),
                 node._beat(),
                 node._send(),
             )
@@ -132,11 +139,17 @@ class Node:
                 await asyncio.wait({leaving}, timeout=_LEAVE_S)
 
     async def drain(self, left_s: float, again: asyncio.Event) -> None:
-        """Take no further call, and let those under way end, for so many seconds or until `again` is set."""
+        """Accept no further call, and let running calls end, for so many seconds or until `again` is set.
+
+        Calls that wait for their turn go back to their hosts.
+        """
         self._is_draining = True
         with contextlib.suppress(*REDIS_FAILURES):
-            await self.connection.redis.hset(self.connection.keys.node(self.name), "draining", "1")
+            await self._report()
         self.toolset.drain.begin(left_s)
+        for call in self._calls.values():
+            if not call.has_begun:
+                call.cancel()
         done, hurry = asyncio.create_task(self._idle()), asyncio.create_task(again.wait())
         await asyncio.wait({done, hurry}, timeout=left_s + _LAST_WORDS_S, return_when=asyncio.FIRST_COMPLETED)
         if not done.done():
@@ -152,16 +165,6 @@ class Node:
             await asyncio.sleep(0)
         await self._outbox.join()
 
-    async def _register(self) -> None:
-        keys, capacity = self.connection.keys, self.toolset.settings.max_calls
-        facts: dict[Any, Any]
-        facts = {"release": self.release, "capacity": capacity, "draining": int(self._is_draining)}
-        async with self.connection.redis.pipeline() as whole:
-            whole.hset(keys.node(self.name), mapping=facts)
-            whole.pexpire(keys.node(self.name), int(TTL_S * 1000))
-            whole.sadd(keys.nodes(self.release), self.name)
-            await whole.execute()
-
     async def _taken(self, record: str) -> None:
         """Take a call out of the docket. What becomes of it, its host is told, and not the docket."""
         try:
@@ -169,10 +172,14 @@ class Node:
         except Forged as error:
             log.warning("a record was dropped", extra={"reason": str(error)})
             return
+        if sent.call in self._known:
+            return
+        self._known[sent.call] = None
+        if len(self._known) > _MOST_KNOWN:
+            del self._known[next(iter(self._known))]
         is_ours = sent.version == WIRE_VERSION and sent.release == self.release
-        is_known = sent.call in self._calls
-        if not is_ours or self._is_draining or is_known or self.fenced.is_set():
-            await self._say(sent.host, NodeMessage(call=sent.call, epoch=sent.epoch, kind="refused"))
+        if not is_ours or self._is_draining or self.fenced.is_set():
+            await self._say(sent.host, NodeMessage(call=sent.call, kind="refused"))
             return
         call = NodeCall(
             record=sent, toolset=self.toolset, begin=self._begins, send=self._say, state=self._state
@@ -189,11 +196,10 @@ class Node:
             log.error("fleet call failed", exc_info=fault, extra={"call": call})
 
     async def _begins(self, record: SentCall) -> bool:
-        key = self.connection.keys.call(record.call)
+        """Return whether a call may begin: its host has not taken it back, and cannot any more."""
         try:
-            return bool(await BEGIN.run(self.connection.redis, [key], self.name, record.epoch))
+            return await self.connection.redis.delete(self.connection.keys("begin", record.call)) == 1
         except REDIS_FAILURES as error:
-            # Perhaps it is noted as begun; then its host will say that nobody knows.
             log.warning("a call could not begin", extra={"call": record.call, "fault": str(error)})
             return False
 
@@ -210,7 +216,7 @@ class Node:
             while not self._outbox.empty():
                 waiting.append(self._outbox.get_nowait())
             sealed = [
-                (self.connection.keys.said(host), self.connection.key.seal(said.model_dump(), to=host))
+                (self.connection.keys("said", host), self.connection.key.seal(said.model_dump(), to=host))
                 for host, said in waiting
             ]
             while not await self._sent(sealed):
@@ -243,8 +249,8 @@ class Node:
             return None
         call = self._calls.get(message.call)
         match message.kind:
-            case "cancel" if call is not None and call.task is not None:
-                call.task.cancel()
+            case "cancel" if call is not None:
+                call.cancel()
             case "answer" if call is not None:
                 call.answered(message.body)
             case "ended" if isinstance(session := message.body.get("session"), str):
@@ -252,13 +258,13 @@ class Node:
         return None
 
     async def _beat(self) -> None:
-        """Renew the lease of this node, and end calls without a host; end all of them in time."""
+        """Report the status every second; end all calls before hosts take this node for dead."""
         while True:
             leave_if_cancelled()
             began = time.monotonic()
             try:
                 async with asyncio.timeout(FENCE_S / 2):
-                    await self._look_around()
+                    await self._report()
                 self._heard_at = began
             except REDIS_FAILURES as error:
                 log.warning("redis is out of reach", extra={"fault": str(error), "node": self.name})
@@ -266,46 +272,56 @@ class Node:
                 log.error("fleet node fenced", extra={"calls": len(self._calls)})
                 self.fenced.set()
                 for call in self._calls.values():
-                    if call.task is not None:
-                        call.task.cancel()
+                    call.cancel()
                 return
             await asyncio.sleep(_BEAT_S)
 
-    async def _look_around(self) -> None:
-        keys, calls = self.connection.keys, list(self._calls.values())
-        async with self.connection.redis.pipeline(transaction=False) as all_of_them:
-            all_of_them.pexpire(keys.node(self.name), int(TTL_S * 1000))
-            for host in {call.record.host for call in calls}:
-                # Of a host that is gone nothing stays.
-                all_of_them.pexpire(keys.said(host), _HOUR_MS)
-            for call in calls:
-                all_of_them.hmget(keys.call(call.record.call), "state", "node", "epoch")
-            is_known, *replies = await all_of_them.execute()
-            states = replies[len(replies) - len(calls) :]
-        if not is_known:
-            self._lost_at = time.monotonic()
-            await self._register()
-        for call, state in zip(calls, states, strict=True):
-            self._judge(call, state)
-            await call.tell_how_far()
+    async def _report(self) -> None:
+        """Write the status, take this node's share of limits, and end calls whose host is gone.
 
-    def _judge(self, call: NodeCall, state: list[bytes | None]) -> None:
-        """End a call that its host has taken back, or whose host is gone."""
-        is_mine = state[1:] == [self.name.encode(), str(call.record.epoch).encode()]
-        call.silent = call.silent + 1 if state[0] is None else 0
-        if call.task is None or call.task.done():
-            return
-        is_revoked = state[0] is not None and (not is_mine or state[0] == b"revoked")
-        was_lost = time.monotonic() - self._lost_at < _LOST_S
-        if is_revoked or call.silent > (_SILENT_BEATS_IF_LOST if was_lost else _SILENT_BEATS):
-            log.info("fleet call abandoned", extra={"call": call.record.call})
-            call.task.cancel()
+        Raises:
+            REDIS_FAILURES: Redis does not answer.
+        """
+        keys, calls = self.connection.keys, list(self._calls.values())
+        hosts = sorted({call.record.host for call in calls})
+        self._beats += 1
+        status = NodeStatus(
+            beat=self._beats,
+            capacity=self.toolset.settings.max_calls,
+            calls={call.record.call: call.has_begun for call in calls},
+        )
+        mine, nodes = keys("node", self.name), keys("nodes", self.release)
+        sealed = self.connection.key.seal(status.model_dump(), to=mine)
+        async with self.connection.redis.pipeline(transaction=False) as together:
+            # A Redis without memory still renews what it has.
+            together.pexpire(mine, int(NODE_TTL_S * 1000))
+            together.set(mine, sealed, px=int(NODE_TTL_S * 1000))
+            (together.srem if self._is_draining else together.sadd)(nodes, self.name)
+            together.smembers(nodes)
+            for host in hosts:
+                # Of a host that is gone nothing stays.
+                together.pexpire(keys("said", host), _HOUR_MS)
+                together.exists(keys("host", host))
+            _, _, _, members, *replies = await together.execute(raise_on_error=False)
+        if isinstance(members, Exception):
+            raise members
+        names = sorted({self.name, *(name.decode(errors="replace") for name in members)})
+        self.toolset.rates.limits = {
+            name: share_of(limit, rank=names.index(self.name), nodes=len(names))
+            for name, limit in self.toolset.settings.call_limits.items()
+        }
+        is_there = dict(zip(hosts, replies[1::2], strict=True))
+        for call in calls:
+            call.silent = 0 if is_there[call.record.host] == 1 else call.silent + 1
+            if call.silent > _SILENT_BEATS:
+                log.info("fleet call abandoned", extra={"call": call.record.call})
+                call.cancel()
 
     async def _end(self, work: list["asyncio.Task[Any]"]) -> None:
         """End what is under way, and leave the fleet."""
         running = [call.task for call in self._calls.values() if call.task is not None]
-        for task in running:
-            task.cancel()
+        for call in self._calls.values():
+            call.cancel()
         if running:
             await asyncio.wait(running, timeout=_LAST_WORDS_S)
         if not self.fenced.is_set():
@@ -320,8 +336,7 @@ class Node:
             return
         keys = self.connection.keys
         with contextlib.suppress(*REDIS_FAILURES):
-            await self.connection.redis.srem(keys.nodes(self.release), self.name)
+            await self.connection.redis.srem(keys("nodes", self.release), self.name)
             await self.connection.redis.delete(
-                keys.node(self.name), keys.load(self.name), keys.told(self.name),
-                f"{keys.queue(self.name)}:stream",
-            )  # fmt: skip
+                keys("node", self.name), keys("told", self.name), f"{keys('queue', self.name)}:stream"
+            )

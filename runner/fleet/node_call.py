@@ -1,7 +1,6 @@
 """One call on a worker node: run by the spine, in the sandbox of this machine, for a host somewhere else."""
 
 import asyncio
-import contextlib
 import logging
 import secrets
 from collections.abc import Awaitable, Callable, Mapping
@@ -14,16 +13,15 @@ from runner.contract.error_messages import cancelled
 from runner.contract.unexpected_errors import unexpected
 from runner.errors import CallError
 from runner.fleet.far_state import FarState
-from runner.fleet.listening import FarListener
-from runner.fleet.messages import NodeMessage, SentCall, facts_of
-from runner.fleet.results import ended, failed, noted, wire_failed
-from runner.steps.listener import LOG_LEVELS, Nobody
+from runner.fleet.messages import NOTICE, NodeMessage, SentCall
+from runner.fleet.results import parts_of, report
+from runner.steps.listener import CLIENT_REQUESTS, LOG_LEVELS, CallListener, Nobody
 from runner.steps.request import Request
 from runner.toolset.toolset import Toolset
 from runner.users.identity import User
-from runner.worker.wire import WireError
+from runner.worker.wire import RequestFacts, WireError
 
-__all__ = ["NodeCall", "Send", "Unwanted"]
+__all__ = ["NodeCall", "Send"]
 
 log = logging.getLogger(__name__)
 
@@ -35,18 +33,49 @@ class Unwanted(Exception):
     """A call may not begin any more: its host has given it to another node, or to nobody."""
 
 
+@dataclass(slots=True, kw_only=True)
+class _FarListener(CallListener):
+    """Receives the notifications and requests of one call on a node, and sends them to the call's host.
+
+    Attributes:
+        call: The call.
+    """
+
+    call: "NodeCall"
+
+    async def notify(self, value: Mapping[str, object]) -> None:
+        """Send a worker's notification. The host decides what of it its client gets."""
+        value = self.masked(value)
+        # The last thing that a tool said before it fell silent is part of its error.
+        await CallListener.notify(self, value)
+        await self.call.say("note", {"method": value.get("method"), "params": value.get("params")})
+
+    async def request(self, value: Mapping[str, object]) -> Mapping[str, object]:
+        """Answer a worker's request, or have the client answer it."""
+        if value.get("method") not in CLIENT_REQUESTS:
+            return await CallListener.request(self, value)
+        value = self.masked(value)
+        return await self.call.ask({"method": value["method"], "params": value.get("params")})
+
+    async def tell(self, text: str) -> None:
+        """Send a notice to the client through the host."""
+        self.notices.append(text)
+        await self.call.say("note", {"method": NOTICE, "params": {"message": text}})
+
+
 @dataclass(slots=True, kw_only=True, eq=False)
 class NodeCall:
     """One call.
 
     Attributes:
-        record: What its host sent.
-        toolset: What executes it.
-        begin: Asks whether it may begin, and notes that it does.
-        send: Sends its host what is said of it.
+        record: The record that its host sent.
+        toolset: The tools.
+        begin: Returns whether it may begin, and keeps its host from taking it back.
+        send: Sends its host a message.
         state: Session state of its user.
-        task: What runs it.
-        silent: How often in a row Redis knew nothing of it.
+        task: The task that runs it.
+        silent: In how many beats in a row its host was not there.
+        has_begun: Whether its code has begun to run.
     """
 
     record: SentCall
@@ -57,30 +86,30 @@ class NodeCall:
     task: "asyncio.Task[None] | None" = None
     silent: int = 0
     has_begun: bool = False
-    _told: str = ""
     _questions: "dict[str, asyncio.Future[Mapping[str, object]]]" = field(default_factory=dict)
 
-    async def tell_how_far(self) -> None:
-        """Report to its host that it was taken, or has begun, once it has lasted for a moment."""
-        far: Literal["took", "begun"] = "begun" if self.has_begun else "took"
-        if far != self._told:
-            self._told = far
-            await self._say(far)
+    def cancel(self) -> None:
+        """End it."""
+        if self.task is not None:
+            self.task.cancel()
 
     async def run(self) -> None:
-        """Run it, and tell its host how it ended."""
+        """Run it, and report its end to its host."""
         record = self.record
         try:
-            user, facts = User(record.user, record.session), facts_of(record)
+            facts, headers = dict(record.facts), record.facts.get("headers")
+            if headers is not None:
+                facts["headers"] = [(str(name), str(value)) for name, value in headers]
+            user, known = User(record.user, record.session), RequestFacts(**facts)
         except Exception as error:  # noqa: BLE001 - a record of a host is checked, and its faults are told
             log.warning("a call was refused", extra={"call": record.call, "reason": str(error)})
-            await self._say("refused")
+            await self.say("refused")
             return
         request = Request(
             user=user,
             method=record.method,
             params=record.params,
-            facts=facts,
+            facts=known,
             client=Nobody(),
             inline_max_bytes=NEVER_INLINE,
             # No client is asked whether it wants them: the host knows, and hears all.
@@ -89,11 +118,19 @@ class NodeCall:
             id=record.call.partition(".")[0],
             begins=self._begins,
         )
-        await self.state.fetch(user.segment, stays=record.stays)
-        with contextlib.suppress(Unwanted):
+        await self.state.fetch(user.segment)
+        try:
             end = await self._end_of(request)
-            await self.state.store(user.segment)
-            await self._say("end", end)
+        except Unwanted:
+            await self.say("refused")
+            return
+        except asyncio.CancelledError:
+            # For a host that has cancelled it this is too late; another host gets it when this node stops.
+            end = report(request, **parts_of(cancelled()))
+            await asyncio.shield(self.say("end", end) if self.has_begun else self.say("refused"))
+            raise
+        await self.state.store(user.segment)
+        await self.say("end", end)
 
     def answered(self, body: Mapping[str, Any]) -> None:
         """Take what the client has answered."""
@@ -108,37 +145,29 @@ class NodeCall:
         Raises:
             Unwanted: It may not begin.
         """
-        listener = self._listener(request)
-        try:
-            if self.record.is_tool:
-                return ended(await execute_admitted(self.toolset, request, listener), request)
-            answer = await relay(self.toolset, request, listener=listener)
-            return {"answer": dict(answer), "fared": noted(request)}
-        except Unwanted:
-            raise
-        except WireError as error:
-            return wire_failed(error, request)
-        except CallError as error:
-            return failed(error, request)
-        except asyncio.CancelledError:
-            # Nobody waits for this, unless the node itself is ending.
-            await asyncio.shield(self._say("end", failed(cancelled(), request)))
-            raise
-        except Exception as error:  # noqa: BLE001 - whatever it is, the host gets an error of the contract
-            return failed(unexpected(error, call=request.id), request)
-
-    def _listener(self, request: Request) -> FarListener:
         tool = request.tool if self.record.is_tool else None
-        return FarListener(
+        listener = _FarListener(
             client=request.client,
             params=request.params,
             levels=request.levels,
             deadlines=self.toolset.effective(tool).deadlines,
             user=request.user.segment,
             state=self.toolset.state,
-            say=self._note,
-            ask=self._ask,
+            call=self,
         )
+        try:
+            if self.record.is_tool:
+                completed = await execute_admitted(self.toolset, request, listener)
+                return report(request, **parts_of(completed))
+            return report(request, answer=await relay(self.toolset, request, listener=listener))
+        except Unwanted:
+            raise
+        except WireError as error:
+            return report(request, wire_error=error.error)
+        except CallError as error:
+            return report(request, **parts_of(error))
+        except Exception as error:  # noqa: BLE001 - whatever it is, the host gets an error of the contract
+            return report(request, **parts_of(unexpected(error, call=request.id)))
 
     async def _begins(self) -> None:
         """Request the right to begin; once if its zygote ended before.
@@ -150,21 +179,21 @@ class NodeCall:
             raise Unwanted(self.record.call)
         self.has_begun = True
 
-    async def _note(self, note: Mapping[str, Any]) -> None:
-        await self._say("note", dict(note))
-
-    async def _ask(self, request: Mapping[str, Any]) -> Mapping[str, object]:
+    async def ask(self, request: Mapping[str, Any]) -> Mapping[str, object]:
+        """Send the client a request through the host, and return its answer."""
         number = secrets.token_hex(8)
         question = self._questions[number] = asyncio.get_running_loop().create_future()
         try:
-            await self._say("ask", {**request, "number": number})
+            await self.say("ask", {**request, "number": number})
             answer: Mapping[str, object] = await question
             return answer
         finally:
             self._questions.pop(number, None)
 
-    async def _say(self, kind: Any, body: Mapping[str, Any] | None = None) -> None:
-        message = NodeMessage(
-            call=self.record.call, epoch=self.record.epoch, kind=kind, body=dict(body or {})
+    async def say(
+        self, kind: Literal["note", "ask", "end", "refused"], body: Mapping[str, Any] | None = None
+    ) -> None:
+        """Send the host a message."""
+        await self.send(
+            self.record.host, NodeMessage(call=self.record.call, kind=kind, body=dict(body or {}))
         )
-        await self.send(self.record.host, message)

@@ -17,6 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from runner.artifacts.accept import ArtifactFile, Processed
 from runner.artifacts.route import NEVER_INLINE, s3_ref
 from runner.contract.error_messages import RefusedFile, invalid_result
+from runner.contract.loose_json import mapping_of
 from runner.contract.models import FILE_LISTS
 from runner.contract.normalise import normalise
 from runner.errors import CallError, Code
@@ -28,7 +29,7 @@ from runner.toolset.catalog import ToolSpec
 from runner.worker.wire import WireError
 from sandbox.outcome import Denial, Ending, Outcome
 
-__all__ = ["Ended", "completed_of", "ended", "failed", "noted", "read_ended", "wire_failed"]
+__all__ = ["Ended", "completed_of", "parts_of", "read_ended", "report"]
 
 # What the host says of a file itself, from what the store knows.
 _OURS = ("name", "mime", "size", "b64", "path", "s3_ref", "uri", "sha256", "pending")
@@ -37,14 +38,15 @@ _MOST_DENIALS = 1000
 
 
 class _Part(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 class _File(_Part):
+    """A file in the store; what the tool said of it beside its bytes is an entry of the value."""
+
     id: str = Field(max_length=256)
     origin: str | None = None
     block: int | None = None
-    entry: dict[str, Any] = Field(default_factory=dict)
 
 
 class _Failure(_Part):
@@ -55,17 +57,25 @@ class _Failure(_Part):
     answer: dict[str, Any] | None = None
     beside: dict[str, Any] | None = None
 
+    @classmethod
+    def of(cls, error: CallError) -> "_Failure":
+        """Return an error as a node sends it."""
+        return cls(**{name: getattr(error, name) for name in cls.model_fields} | {"code": error.code.name})
+
+    def error(self) -> CallError:
+        """Return the error as the host reports it."""
+        code = Code.__members__.get(self.code)
+        if code is None:
+            return invalid_result("the worker node", f"it sent an unknown error code, {self.code[:64]!r}")
+        error = CallError(code, self.message, details=self.details, retryable=self.retryable)
+        error.answer, error.beside = self.answer, self.beside
+        return error
+
 
 class _Refused(_Part):
-    name: str
+    name: str | None
     reason: str
     error: _Failure
-
-
-class _Denied(_Part):
-    operation: str
-    path: str
-    layer: str
 
 
 class _Generated(_Part):
@@ -88,7 +98,7 @@ class _Fared(_Part):
     goes_on: bool | None = None
     cpu_s: float | None = None
     memory_peak_bytes: int | None = None
-    denials: list[_Denied] = Field(default_factory=list, max_length=_MOST_DENIALS)
+    denials: tuple[Denial, ...] = Field((), max_length=_MOST_DENIALS)
     inputs: list[str] = Field(default_factory=list, max_length=_MOST_FILES)
     generated: list[str] = Field(default_factory=list, max_length=_MOST_FILES)
     ran: bool = False
@@ -98,7 +108,7 @@ class Ended(_Part):
     """End of a call: a value with files, an interim answer, an error, or an answer without a tool.
 
     Attributes:
-        value: The contract value without its files.
+        value: The contract value, without what the store knows of its files.
         wire: The tool's own result, as its worker wrote it, without bytes of files and what `in_value` names.
         in_value: What of it is in the value.
         files: Artifacts that are in the store.
@@ -136,59 +146,59 @@ class Ended(_Part):
         return (
             invalid_result("the worker node", "it says nothing")
             if self.failure is None
-            else _error(self.failure)
+            else self.failure.error()
         )
 
 
-def ended(completed: Completed, request: Request) -> dict[str, Any]:
-    """Return what a node says of a call that has ended."""
-    processed = completed.processed
-    if completed.interim is not None:
-        return {"interim": dict(completed.interim), "fared": noted(request)}
-    wire, in_value = shortened(completed.wire, processed)
-    entries = {key: processed.value.get(key, ()) for key in FILE_LISTS}
+def report(request: Request, **parts: Any) -> dict[str, Any]:
+    """Return the message of a node on the end of a call.
+
+    Args:
+        request: The call.
+        parts: `answer` or `wire_error`, or those of `parts_of`.
+    """
+    steps, outcome = request.steps, request.steps.outcome
+    fared = _Fared(
+        is_fresh=steps.is_fresh,
+        goes_on=steps.goes_on,
+        cpu_s=None if outcome is None else outcome.cpu_s,
+        memory_peak_bytes=None if outcome is None else outcome.memory_peak_bytes,
+        denials=() if outcome is None else outcome.denials[:_MOST_DENIALS],
+        inputs=[record.id for record in steps.inputs][:_MOST_FILES],
+        generated=[record.id for record in steps.generated][:_MOST_FILES],
+        ran=outcome is not None,
+    )
+    return Ended(fared=fared, **parts).model_dump(exclude_defaults=True)
+
+
+def parts_of(ended: Completed | CallError) -> dict[str, Any]:
+    """Return the parts of a report on a tool call that has ended, by its contract or with an error."""
+    if isinstance(ended, CallError):
+        return {"failure": _Failure.of(ended)}
+    if ended.interim is not None:
+        return {"interim": ended.interim}
+    processed = ended.processed
+    wire, in_value = shortened(ended.wire, processed)
+    entries = {
+        key: [{name: item for name, item in entry.items() if name not in _OURS} for entry in items]
+        for key in FILE_LISTS
+        if (items := processed.value.get(key))
+    }
     return {
         "wire": wire,
-        "in_value": in_value.model_dump(),
-        "fared": noted(request),
-        "value": {key: item for key, item in processed.value.items() if key not in FILE_LISTS},
-        "files": _files(entries["artifacts"], processed.files),
-        "deferred": _files(entries["deferred_artifacts"], processed.deferred),
+        "in_value": in_value,
+        "value": {**processed.value, **entries},
+        "files": _files(processed.files),
+        "deferred": _files(processed.deferred),
         "errors": [
-            {"name": refusal.name, "reason": refusal.reason, "error": _failure(refusal.error)}
-            for refusal in processed.errors
+            _Refused(name=one.name, reason=one.reason, error=_Failure.of(one.error))
+            for one in processed.errors
         ],
         "texts": list(processed.texts),
         "is_own": processed.is_own,
-        "generated": [dict(entry) for entry in processed.generated],
+        "generated": [_Generated(**entry) for entry in processed.generated],
         "places": dict(processed.places),
-        "failure": None if processed.failure is None else _failure(processed.failure),
-    }
-
-
-def failed(error: CallError, request: Request) -> dict[str, Any]:
-    """Return what a node says of a call that has ended with an error of the contract."""
-    return {"failure": _failure(error), "fared": noted(request)}
-
-
-def wire_failed(error: WireError, request: Request) -> dict[str, Any]:
-    """Return what a node says of a request that its server has answered with an error of JSON-RPC."""
-    return {"wire_error": error.error, "fared": noted(request)}
-
-
-def noted(request: Request) -> dict[str, Any]:
-    """Return how the worker of a call fared."""
-    steps, outcome = request.steps, request.steps.outcome
-    denials = () if outcome is None else outcome.denials[:_MOST_DENIALS]
-    return {
-        "is_fresh": steps.is_fresh,
-        "goes_on": steps.goes_on,
-        "cpu_s": None if outcome is None or outcome.cpu_s is None else float(outcome.cpu_s),
-        "memory_peak_bytes": None if outcome is None else outcome.memory_peak_bytes,
-        "denials": [{"operation": d.operation, "path": d.path, "layer": d.layer} for d in denials],
-        "inputs": [record.id for record in steps.inputs][:_MOST_FILES],
-        "generated": [record.id for record in steps.generated][:_MOST_FILES],
-        "ran": outcome is not None,
+        "failure": None if processed.failure is None else _Failure.of(processed.failure),
     }
 
 
@@ -241,12 +251,13 @@ async def completed_of(
         return Completed.for_now(question, spec)
     if said.value is None:
         raise said.error()
+    kept = {key: said.value.pop(key, []) for key in FILE_LISTS}
     normalised = normalise(
         {"structuredContent": said.value}, wrapped=False, results_max_bytes=results_max_bytes
     )
     value = {key: item for key, item in normalised.value.items() if key not in FILE_LISTS}
     travel = _Travel(files, left=request.inline_max_bytes)
-    artifacts = [await travel.taken(one) for one in said.files]
+    artifacts = await travel.all_of(said.files, kept["artifacts"])
     wire = await restored(
         said.wire,
         said.in_value,
@@ -256,7 +267,7 @@ async def completed_of(
         inlined=travel.inlined,
         message_max_bytes=message_max_bytes,
     )
-    deferred = [await travel.taken(one, may_be_inline=False) for one in said.deferred]
+    deferred = await travel.all_of(said.deferred, kept["deferred_artifacts"], may_be_inline=False)
     for name, pairs in zip(FILE_LISTS, (artifacts, deferred), strict=True):
         if pairs:
             value[name] = [entry for entry, _ in pairs]
@@ -264,9 +275,9 @@ async def completed_of(
         value=value,
         files=tuple(file for _, file in artifacts),
         deferred=tuple(file for _, file in deferred),
-        errors=tuple(RefusedFile(name=r.name, reason=r.reason, error=_error(r.error)) for r in said.errors),
+        errors=tuple(RefusedFile(name=r.name, reason=r.reason, error=r.error.error()) for r in said.errors),
         texts=tuple(said.texts),
-        failure=None if said.failure is None else _error(said.failure),
+        failure=None if said.failure is None else said.failure.error(),
         is_own=said.is_own,
         generated=tuple(entry.model_dump(exclude_none=True) for entry in said.generated),
         places=said.places,
@@ -289,7 +300,25 @@ class _Travel:
     inlined: dict[str, str] = field(default_factory=dict)
     _records: dict[str, Record] = field(default_factory=dict)
 
-    async def taken(self, said: _File, *, may_be_inline: bool = True) -> tuple[dict[str, Any], ArtifactFile]:
+    async def all_of(
+        self, said: Sequence[_File], entries: Any, *, may_be_inline: bool = True
+    ) -> list[tuple[dict[str, Any], ArtifactFile]]:
+        """Return the entry of each file in the value, with the file.
+
+        Raises:
+            CallError: `E_INVALID_RESULT` or `E_STORE`: the files are not those of the value, or of the user.
+        """
+        if not isinstance(entries, list) or len(entries) != len(said):
+            raise invalid_result("the worker node", "its files are not those of its value")
+        pairs = zip(said, entries, strict=True)
+        return [await self._taken(one, mapping_of(entry), may_be_inline) for one, entry in pairs]
+
+    async def _taken(
+        self,
+        said: _File,
+        extras: Mapping[str, Any],
+        may_be_inline: bool,  # noqa: FBT001 - passed on
+    ) -> tuple[dict[str, Any], ArtifactFile]:
         record = await self.files.by_id(said.id)
         if record is None:
             raise CallError(
@@ -306,8 +335,8 @@ class _Travel:
             if origin is None and said.block is None:
                 # The tool gave it by its bytes, and its own result has them again.
                 origin = carried["b64"]
-        extras = {key: item for key, item in said.entry.items() if key not in _OURS}
-        entry = {"name": record.shown, **carried, "mime": record.mime, "size": record.size, **extras}
+        more = {key: item for key, item in extras.items() if key not in _OURS}
+        entry = {"name": record.shown, **carried, "mime": record.mime, "size": record.size, **more}
         return entry, ArtifactFile(
             id=record.id,
             name=record.shown,
@@ -329,37 +358,11 @@ class _Travel:
             return pybase64.b64encode(b"".join([piece async for piece in content])).decode()
 
 
-def _files(entries: Sequence[Mapping[str, Any]], files: Sequence[ArtifactFile]) -> list[dict[str, Any]]:
+def _files(files: Sequence[ArtifactFile]) -> list[_File]:
+    # Bytes are in the store, and are not a name.
     return [
-        {
-            "id": file.id,
-            # Bytes are in the store, and are not a name.
-            "origin": None if file.is_content else file.origin,
-            "block": file.block,
-            "entry": {key: item for key, item in entry.items() if key not in _OURS},
-        }
-        for entry, file in zip(entries, files, strict=True)
+        _File(id=file.id, origin=None if file.is_content else file.origin, block=file.block) for file in files
     ]
-
-
-def _failure(error: CallError) -> dict[str, Any]:
-    return {
-        "code": error.code.name,
-        "message": error.message,
-        "details": error.details,
-        "retryable": error.retryable,
-        "answer": None if error.answer is None else dict(error.answer),
-        "beside": None if error.beside is None else dict(error.beside),
-    }
-
-
-def _error(failure: _Failure) -> CallError:
-    code = Code.__members__.get(failure.code)
-    if code is None:
-        return invalid_result("the worker node", f"it sent an unknown error code, {failure.code[:64]!r}")
-    error = CallError(code, failure.message, details=failure.details, retryable=failure.retryable)
-    error.answer, error.beside = failure.answer, failure.beside
-    return error
 
 
 async def _adopt(fared: _Fared, request: Request, files: MyFiles, *, is_observed: bool) -> None:
@@ -367,12 +370,11 @@ async def _adopt(fared: _Fared, request: Request, files: MyFiles, *, is_observed
     steps = request.steps
     steps.is_fresh, steps.goes_on = fared.is_fresh, fared.goes_on
     if fared.ran:
-        denials = tuple(Denial(operation=d.operation, path=d.path, layer=d.layer) for d in fared.denials)
         steps.outcome = Outcome(
             ending=Ending.ANSWERED,
             cpu_s=fared.cpu_s,
             memory_peak_bytes=fared.memory_peak_bytes,
-            denials=denials,
+            denials=fared.denials,
         )
     found = [await files.by_id(id_) for id_ in fared.inputs] if is_observed else []
     steps.inputs = [record for record in found if record is not None]

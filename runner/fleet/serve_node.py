@@ -4,7 +4,7 @@ import asyncio
 import logging
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from runner.errors import UsageError
 from runner.fleet.connection import REDIS_FAILURES, FleetConnection, leave_if_cancelled
@@ -59,42 +59,26 @@ async def serve_node(settings: Settings, targets: Sequence[str]) -> int:
         LoadError: A tool file is at fault.
     """
     signals = StopSignals.heard()
-    now = _Now()
+    # What executes calls now, if anything does.
+    lives: list[tuple[Toolset, Readiness]] = []
+
+    async def gauges() -> Gauges:
+        """Return the gauges of a node. Calls are counted by the hosts of their clients."""
+        if not lives:
+            return Gauges(faults=("fleet",), component="node")
+        ((toolset, readiness),) = lives
+        found, faults = await toolset.gauges(), await readiness.faults()
+        return replace(found, faults=tuple(faults), component="node")
+
     async with (
         FleetConnection.open(settings) as connection,
         # Through all its lives: a node that waits for Redis is healthy, and monitoring has to see that.
-        metrics_served(settings.metrics_address, Metrics(), now.gauges, hosts=settings.allowed_hosts),
+        metrics_served(settings.metrics_address, Metrics(), gauges, hosts=settings.allowed_hosts),
     ):
         while not signals.stopped.is_set():
-            await _live(settings, targets, connection, signals, now)
+            await _live(settings, targets, connection, signals, lives)
             await _reachable(connection, signals.stopped)
     return signals.exit_status
-
-
-@dataclass(slots=True)
-class _Now:
-    """Gauges of this node at one moment.
-
-    Attributes:
-        toolset: What executes calls; None while it takes none.
-        readiness: Says what keeps it from that.
-    """
-
-    toolset: Toolset | None = None
-    readiness: Readiness | None = None
-
-    def takes(self, toolset: Toolset | None) -> None:
-        """Note what executes calls from now on, if anything does."""
-        self.toolset = toolset
-        self.readiness = None if toolset is None else Readiness.of_services(toolset)
-
-    async def gauges(self) -> Gauges:
-        """Return it, as of a node. Calls are counted by the hosts of their clients."""
-        toolset, readiness = self.toolset, self.readiness
-        if toolset is None or readiness is None:
-            return Gauges(faults=("fleet",), component="node")
-        found, faults = await toolset.gauges(), await readiness.faults()
-        return replace(found, faults=tuple(faults), component="node")
 
 
 async def _live(
@@ -102,7 +86,7 @@ async def _live(
     targets: Sequence[str],
     connection: FleetConnection,
     signals: StopSignals,
-    now: _Now,
+    lives: list[tuple[Toolset, Readiness]],
 ) -> None:
     """Live one life of a node: until it is told to stop, or cut off."""
     release = release_of(targets)
@@ -111,14 +95,14 @@ async def _live(
         Node.open(toolset, connection, release) as node,
     ):
         print(f"worker node {node.name} of {connection.address.shown}", file=sys.stderr, flush=True)  # noqa: T201
-        now.takes(toolset)
+        lives.append((toolset, Readiness.of_services(toolset)))
         ends = [asyncio.create_task(event.wait()) for event in (signals.stopped, node.fenced)]
         await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
         for task in ends:
             task.cancel()
         if not node.fenced.is_set():
             await node.drain(settings.drain_s, signals.again)
-        now.takes(None)
+        lives.clear()
 
 
 async def _reachable(connection: FleetConnection, stopped: asyncio.Event) -> None:

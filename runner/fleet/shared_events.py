@@ -14,7 +14,8 @@ import asyncio
 import contextlib
 import itertools
 import logging
-from collections.abc import AsyncIterator, Hashable, Iterator, Mapping
+from collections import Counter
+from collections.abc import AsyncIterator, Hashable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -63,8 +64,7 @@ class SharedEvents:
     source: str
     # In the order in which they came.
     _waiting: dict[Hashable, _News] = field(default_factory=dict)
-    _lost: dict[str, int] = field(default_factory=dict)
-    _numbers: Iterator[int] = field(default_factory=itertools.count)
+    _lost: Counter[str] = field(default_factory=Counter)
     _woken: asyncio.Event = field(default_factory=asyncio.Event)
 
     @asynccontextmanager
@@ -90,31 +90,23 @@ class SharedEvents:
                     while self._waiting or self._lost:
                         await self._publish()
             if self._waiting or self._lost:
-                log.warning(
-                    "news of files are lost", extra={"count": len(self._waiting) + self._count_lost()}
-                )
+                count = len(self._waiting) + self._lost.total()
+                log.warning("news of files are lost", extra={"count": count})
 
     def _tell(self, event: Mapping[str, Any], user: str, session: str | None) -> None:
         if event.get("type") not in _SHARED or "call" in event:
             return
         news = _News(source=self.source, user=user, session=session, event=dict(event))
-        same = _same(news)
-        key = next(self._numbers) if same is None else same
+        key = _merged_by(news)
         # What replaces another one is as new as the last.
         self._waiting.pop(key, None)
         self._waiting[key] = news
         if len(self._waiting) > _MOST_WAITING:
-            self._lose(self._waiting.pop(next(iter(self._waiting))))
+            if not self._lost:
+                log.warning("file events lost")
+            self.events.lost += 1
+            self._lost[self._waiting.pop(next(iter(self._waiting))).user] += 1
         self._woken.set()
-
-    def _lose(self, news: _News) -> None:
-        if not self._lost:
-            log.warning("file events lost")
-        self.events.lost += 1
-        self._lost[news.user] = self._lost.get(news.user, 0) + 1
-
-    def _count_lost(self) -> int:
-        return sum(self._lost.values())
 
     async def _send(self) -> None:
         is_behind = False
@@ -149,15 +141,13 @@ class SharedEvents:
         async with self.connection.redis.pipeline(transaction=False) as all_of_them:
             for news in (*missed, *due.values()):
                 text = self.connection.key.seal(news.model_dump(), to=_EVERYBODY)
-                all_of_them.publish(self.connection.keys.events, text)
+                all_of_them.publish(self.connection.keys("events"), text)
             await all_of_them.execute()
         for key, news in due.items():
             if self._waiting.get(key) is news:
                 del self._waiting[key]
-        for user, count in lost.items():
-            self._lost[user] -= count
-            if not self._lost[user]:
-                del self._lost[user]
+        # Without users whose count is zero.
+        self._lost -= Counter(lost)
 
     async def _listen(self) -> None:
         was_cut_off = False
@@ -165,7 +155,7 @@ class SharedEvents:
             leave_if_cancelled()
             with contextlib.suppress(*REDIS_FAILURES):
                 async with self.connection.reading.pubsub() as channel:
-                    await channel.subscribe(self.connection.keys.events)
+                    await channel.subscribe(self.connection.keys("events"))
                     if was_cut_off:
                         self.events.note_missed()
                     while True:
@@ -186,9 +176,8 @@ class SharedEvents:
             self.events.deliver(news.event, user=news.user, session=news.session)
 
 
-def _same(news: _News) -> Hashable:
-    """Return what two news have in common of which the later says all; None where there is no such other."""
-    event = news.event
-    kind = event.get("type")
-    what = event.get("list") if kind == LIST_CHANGED else event.get("uri") if kind == UPDATED else None
-    return None if what is None else (kind, news.user, news.session, str(what))
+def _merged_by(news: _News) -> Hashable:
+    """Return a key that is equal for events of which the last one is enough."""
+    kind = news.event.get("type")
+    what = news.event.get({LIST_CHANGED: "list", UPDATED: "uri"}.get(str(kind), ""))
+    return object() if what is None else (kind, news.user, news.session, str(what))

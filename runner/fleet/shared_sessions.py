@@ -16,18 +16,18 @@ import logging
 import secrets
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from redis import Redis
+from redis.client import Pipeline
 
 from runner.errors import CallError, Code
 from runner.files.sessions import Session
-from runner.fleet.connection import REDIS_FAILURES, problem_of
-from runner.fleet.lua import SESSION_CLAIM, SESSION_END, SESSION_LEAVE, SESSION_USE
-from runner.fleet.redis_names import RedisKeys
+from runner.fleet.connection import REDIS_FAILURES, RedisKeys, problem_of
 
 __all__ = ["LEASE_S", "SharedSessions"]
 
@@ -68,15 +68,24 @@ class _Right:
         """Give the right back."""
         names = self.names
         try:
-            held = SESSION_END.run_now(
-                self.sessions.redis, [names.known, names.end], names.note, self.whose, int(self._is_over)
-            )
+            held = _transaction(self.sessions.redis, self._give_back, names.end)
         except REDIS_FAILURES as error:
             # It runs out by itself. The session is ended once more then, and has no files by that time.
             log.warning("session end not recorded", extra={"fault": problem_of(error)})
             return
         if not held:
             log.warning("session end exceeded lease", extra={"session": names.note})
+
+    def _give_back(self, pipe: Pipeline) -> bool:
+        """Return whether the right was still held; where it had run out, the session may be in use again."""
+        names = self.names
+        if pipe.get(names.end) != self.whose.encode():
+            return False
+        pipe.multi()
+        if self._is_over:
+            pipe.zrem(names.known, names.note)
+        pipe.delete(names.end)
+        return True
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -120,7 +129,8 @@ class SharedSessions:
             with self._lock:
                 del self._uses[use]
             try:
-                SESSION_LEAVE.run_now(self.redis, [names.known, names.uses], names.note, use)
+                self.redis.zadd(names.known, {names.note: _now_ms(self.redis)})
+                self.redis.zrem(names.uses, use)
             except REDIS_FAILURES as error:
                 # Its lease ends, and its idle time is counted from its beginning.
                 log.warning("session release not recorded", extra={"fault": problem_of(error)})
@@ -137,11 +147,8 @@ class SharedSessions:
         """
         names, whose = self._names(session), secrets.token_hex(8)
         try:
-            claimed = SESSION_CLAIM.run_now(
-                self.redis,
-                [names.known, names.uses, names.end],
-                names.note, whose, int(_END_S * 1000), int(idle_s * 1000),
-            )  # fmt: skip
+            claims = partial(_claims, names, whose, idle_s)
+            claimed = _transaction(self.redis, claims, names.uses, names.end)
         except REDIS_FAILURES as error:
             raise _unusable(error) from error
         return _Right(self, names, whose) if claimed else None
@@ -153,10 +160,8 @@ class SharedSessions:
             CallError: `E_STORE`: nobody says.
         """
         try:
-            seconds: Any = self.redis.time()[0]
-            notes: Any = self.redis.zrangebyscore(
-                self.keys.sessions, "-inf", (seconds - idle_s + 1) * 1000 if idle_s else "+inf"
-            )
+            until = _now_ms(self.redis) + 1000 - idle_s * 1000 if idle_s else "+inf"
+            notes: Any = self.redis.zrangebyscore(self.keys("sessions"), "-inf", until)
         except REDIS_FAILURES as error:
             raise _unusable(error) from error
         for note in notes:
@@ -169,9 +174,7 @@ class SharedSessions:
             uses = dict(self._uses)
         for use, names in uses.items():
             # Again, since Redis may have lost it; nobody can end it meanwhile.
-            SESSION_USE.run_now(
-                self.redis, [names.known, names.uses, names.end], names.note, use, int(LEASE_S * 1000)
-            )
+            self._uses_now(names, use)
             with self._lock:
                 is_over = use not in self._uses
             if is_over:
@@ -179,17 +182,60 @@ class SharedSessions:
 
     def _begin(self, names: _Names, use: str) -> None:
         ends = time.monotonic() + _WAIT_S
-        while not SESSION_USE.run_now(
-            self.redis, [names.known, names.uses, names.end], names.note, use, int(LEASE_S * 1000)
-        ):
+        while not self._uses_now(names, use):
             if time.monotonic() > ends:
                 raise TimeoutError("the session has been ending for too long")
             time.sleep(_AGAIN_S)
 
+    def _uses_now(self, names: _Names, use: str) -> bool:
+        """Note a use; return False if a host is ending the session."""
+        return _transaction(self.redis, partial(_uses, names, use), names.end)
+
     def _names(self, session: Session) -> _Names:
         note = json.dumps([session.user, session.name])
         digest = hashlib.sha256(note.encode()).hexdigest()[:32]
-        return _Names(note, self.keys.sessions, self.keys.session_uses(digest), self.keys.session_end(digest))
+        keys = self.keys
+        return _Names(note, keys("sessions"), keys("session-uses", digest), keys("session-end", digest))
+
+
+def _transaction(redis: Redis, step: Callable[[Pipeline], bool], *watched: str) -> bool:
+    """Run a step as a whole, again where one of the watched keys has changed; return its value."""
+    # Its types leave out the value.
+    transaction: Any = redis.transaction
+    return bool(transaction(step, *watched, value_from_callable=True))
+
+
+# A use watches the right to end the session, and that right watches the uses: one of the two is repeated.
+# Nothing watches the set of all sessions, which changes with every call of the fleet.
+
+
+def _uses(names: _Names, use: str, pipe: Pipeline) -> bool:
+    if pipe.exists(names.end):
+        return False
+    now_ms = _now_ms(pipe)
+    pipe.multi()
+    pipe.zadd(names.known, {names.note: now_ms})
+    pipe.zadd(names.uses, {use: now_ms + LEASE_S * 1000})
+    pipe.pexpire(names.uses, int(LEASE_S * 1000))
+    return True
+
+
+def _claims(names: _Names, whose: str, idle_s: float, pipe: Pipeline) -> bool:
+    now_ms = _now_ms(pipe)
+    used: Any = pipe.zscore(names.known, names.note)
+    # Uses of a host that has died end with their leases.
+    is_used = pipe.zcount(names.uses, now_ms, "+inf") or pipe.exists(names.end)
+    if used is None or now_ms - used < idle_s * 1000 or is_used:
+        return False
+    pipe.multi()
+    pipe.set(names.end, whose, px=int(_END_S * 1000))
+    return True
+
+
+def _now_ms(redis: "Redis | Pipeline") -> int:
+    """Return the time of Redis, as the clocks of hosts may differ."""
+    seconds, micros = redis.time()
+    return int(seconds * 1000 + micros // 1000)
 
 
 def _unusable(error: Exception) -> CallError:

@@ -1,6 +1,7 @@
 """One tool call, from its arguments to its recorded end, for all executors.
 
-`FileCall` in `runner.call` executes tools of our own files, `UpstreamCall` in `runner.proxy.calls` others.
+Three classes execute it: `runner.call.FileCall` in a worker, `runner.call.FleetCall` at a worker node, and
+`runner.proxy.calls.UpstreamCall` at another server.
 
 Source: architecture, "One call, in order"; `docs/decisions/0033-one-spine-for-two-executors.md`.
 """

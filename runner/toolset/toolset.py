@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 from runner.errors import RunnerError
 from runner.files.my_files import open_library
 from runner.files.sessions import KnownSessions
-from runner.homes.full_disk import told_of_no_room
 from runner.homes.changes import HomeChanges
+from runner.homes.full_disk import told_of_no_room
 from runner.homes.homes import Homes
 from runner.homes.scratch import sweep
 from runner.observation.metrics import Gauges

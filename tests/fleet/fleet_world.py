@@ -113,9 +113,14 @@ class NodeProcess:
         return self.log.read_text(errors="replace")
 
     @property
+    def names(self) -> list[str]:
+        """Names of the node in the fleet, one for each of its lives."""
+        return [line.split()[2] for line in self.said.splitlines() if line.startswith("worker node ")]
+
+    @property
     def name(self) -> str:
         """Name of the node in the fleet since its latest start."""
-        return self.said.rsplit("worker node ", 1)[1].split()[0]
+        return self.names[-1]
 
     def signal(self, number: int) -> None:
         self.process.send_signal(number)
@@ -188,7 +193,7 @@ class World:
         node = NodeProcess(process, log, self.folder / name)
         self.nodes.append(node)
         if wait:
-            wait_until(lambda: "worker node " in node.said or process.poll() is not None)
+            wait_until(lambda: node.names or process.poll() is not None)
             assert process.poll() is None, node.said
         return node
 

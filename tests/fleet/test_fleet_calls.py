@@ -50,7 +50,7 @@ async def test_unreturned_file_on_node_is_recorded_by_host(
     world.node("one")
 
     async with world.host(audit_dir=world.folder / "audit") as host:
-        with caplog.at_level("INFO", logger="runner.observation.call_log"):
+        with caplog.at_level("INFO", logger="runner.observation.call_record"):
             await host.result("leave", {"username": "x", "text": "hello"})
             await until(lambda: any(record.message == "call ended" for record in caplog.records))
 
@@ -119,7 +119,7 @@ async def test_a_cancelled_call_ends_on_its_node_and_leaves_no_process(world: Wo
         (worker,) = {int(pid) for pid in (world.folder / "runs" / "c").read_text().split()}
         before = node.children()
         calling.cancel()
-        await until(lambda: not host.engine.running)
+        await until(lambda: not host.engine.placed)
         await until(lambda: len(alive(before)) < len(before))
         after = await host.result("add", {"a": 1, "b": 1})
 

@@ -10,8 +10,8 @@ from fleet_world import TOOLS, World, alive, code_of, until
 from support import Listening
 
 from runner.fleet.messages import NodeMessage
+from runner.fleet.placing import node_of
 from runner.fleet.release import release_of
-from runner.settings.named_limits import LimitSettings
 
 pytestmark = [pytest.mark.anyio, pytest.mark.needs_s3, pytest.mark.release]
 
@@ -32,13 +32,11 @@ async def test_a_limit_of_calls_at_once_holds_over_hosts_and_nodes(world: World)
             for _ in range(2)
         ]
         await until(lambda: world.runs("n") == 2)
-        at_once = int(world.redis.client().zcard("toolcell:running:user:ann"))
         # Nobody of another user has to wait for them.
         other = await second.result("add", {"a": 1, "b": 2}, user="bob")
         while_two_ran = world.runs("n")
         ended = await asyncio.gather(*calls)
 
-    assert at_once == 2
     assert other == 3
     assert while_two_ran == 2
     assert [one.processed.value["results"] for one in ended] == ["done"] * 4
@@ -47,8 +45,7 @@ async def test_a_limit_of_calls_at_once_holds_over_hosts_and_nodes(world: World)
 
 async def test_a_limit_of_calls_at_once_holds_after_a_host_has_died(world: World) -> None:
     world.more |= {"max_calls_per_user": 1}
-    # The limit is the fleet's: the node itself would take more.
-    world.node("one", max_calls_per_user=16)
+    world.node("one")
 
     async with world.host("host1") as dying, world.host("host2") as host:
         orphan = asyncio.create_task(dying.call("once", _waiting(world, "h", 300.0)))
@@ -71,19 +68,15 @@ async def test_a_limit_of_calls_at_once_holds_after_a_host_has_died(world: World
 
 async def test_running_call_counts_for_limits_after_redis_data_loss(world: World) -> None:
     world.more |= {"max_calls_per_user": 1}
-    world.node("one", max_calls_per_user=16)
-    counts = "toolcell:running:user:"
+    world.node("one")
 
     async with world.host("host1") as busy, world.host("host2") as host:
-        redis = world.redis.client()
         long = asyncio.create_task(busy.call("once", _waiting(world, "l", 300.0)))
         await until(lambda: busy.engine.begun)
-        redis.flushall()
-        await until(lambda: any(redis.zcard(key) for key in redis.scan_iter(f"{counts}*")))
+        world.redis.client().flushall()
         calling = asyncio.create_task(host.call("once", _waiting(world, "n", 0.1)))
-        # Each asks at least twice a second.
-        await until(host.engine.waiting)
-        await asyncio.sleep(3)
+        # Its node reports that it waits there.
+        await until(lambda: host.engine.placed and host.engine.waiting())
         beside = (world.runs("n"), long.done())
         long.cancel()
         ended = await calling
@@ -92,57 +85,33 @@ async def test_running_call_counts_for_limits_after_redis_data_loss(world: World
     assert ended.processed.value["results"] == "done"
 
 
-async def test_call_ending_during_place_renewal_leaves_no_place(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    world.node("one")
+async def test_rate_of_all_users_is_divided_between_nodes(world: World) -> None:
+    config = world.folder / "limits.toml"
+    config.write_text('[call_limits.adding]\ntools = ["add"]\ncalls_per_minute = 4\n')
+    nodes = [world.node(name, config=config) for name in ("one", "two")]
+    redis = world.redis.client()
+    key = f"toolcell:node:{nodes[0].name}"
+    # The first node reads in its next beats that there is a second one.
+    statuses = {redis.get(key)}
+    await until(lambda: statuses.add(redis.get(key)) or len(statuses) > 2)
+    names = {node.name: 16 for node in nodes}
+    users = [f"user{number}" for number in range(40)]
 
-    async with world.host() as host:
-        redis, engine = world.redis.client(), host.engine
-        calling = asyncio.create_task(host.call("once", _waiting(world, "e", 4.0)))
-        await until(lambda: engine.begun)
-        at_work = [redis.zcard(key) for key in redis.scan_iter("toolcell:running:*")]
-        time_now = engine.connection.redis.time
+    async with world.host("host1") as first, world.host("host2") as second:
+        said = {
+            node.name: [
+                await host.call("add", {"a": 1, "b": 1}, user=user)
+                for host, user in zip(
+                    (first, second, first),
+                    [user for user in users if node_of(user, names) == node.name],
+                    strict=False,
+                )
+            ]
+            for node in nodes
+        }
 
-        renewed: list[int] = []
-
-        def left() -> int:
-            return sum(redis.zcard(key) for key in redis.scan_iter("toolcell:running:*"))
-
-        def renewals() -> int:
-            return int(redis.info("commandstats")["cmdstat_zadd"]["calls"])
-
-        async def late() -> Any:
-            """Return the time once the call has ended and its places are given back."""
-            await calling
-            await until(lambda: left() == 0)
-            renewed.append(renewals())
-            return await time_now()
-
-        # The engine asks for it as it renews, every few seconds.
-        monkeypatch.setattr(engine.connection.redis, "time", late)
-        await until(lambda: bool(renewed) and renewals() > renewed[0])
-        remains = left()
-
-    assert sum(at_work) >= 2
-    assert remains == 0
-
-
-async def test_rates_are_those_of_the_fleet(world: World) -> None:
-    limits = {
-        "adding": LimitSettings(tools=("add",), calls_per_minute=3),
-    }
-    world.node("one")
-
-    async with (
-        world.host("host1", call_limits=limits) as first,
-        world.host("host2", call_limits=limits) as second,
-    ):
-        said = [code_of(await host.call("add", {"a": 1, "b": 1})) for host in (first, second) * 2]
-        refused = await first.call("add", {"a": 1, "b": 1})
-
-    assert said == [None, None, None, "E_BUSY"]
-    details = refused.processed.value["meta_data"]["details"]
+    assert [[code_of(one) for one in ended] for ended in said.values()] == [[None, None, "E_BUSY"]] * 2
+    details = said[nodes[0].name][-1].processed.value["meta_data"]["details"]
     assert 0 < details["retry_after_seconds"] <= 60
     assert details["limit"] == "call_limits.adding.calls_per_minute"
 
@@ -196,7 +165,7 @@ async def test_a_record_without_the_seal_does_nothing(world: World) -> None:
         calling = asyncio.create_task(host.call("once", _waiting(world, "s", 3.0)))
         await until(lambda: world.runs("s"))
         ((call, name),) = host.engine.placed.items()
-        forged = NodeMessage(call=call, epoch=0, kind="end", body={"value": {"results": "forged"}})
+        forged = NodeMessage(call=call, kind="end", body={"value": {"results": "forged"}})
         stranger = "0" * 64 + json.dumps(forged.model_dump())
         redis = world.redis.client()
         redis.xadd(f"toolcell:said:{host.engine.host}", {"said": stranger})
@@ -210,7 +179,8 @@ async def test_a_record_without_the_seal_does_nothing(world: World) -> None:
 @pytest.mark.parametrize(
     ("said", "code"),
     [
-        ({"value": {"results": 1}, "files": [{"id": "art_000000000000"}]}, "E_STORE"),
+        ({"value": {"results": 1, "artifacts": [{}]}, "files": [{"id": "art_000000000000"}]}, "E_STORE"),
+        ({"value": {"results": 1}, "files": [{"id": "art_000000000000"}]}, "E_INVALID_RESULT"),
         ({"value": {"results": 1}, "more": 1}, "E_INVALID_RESULT"),
         ({"failure": {"code": "E_NONE", "message": "m"}}, "E_INVALID_RESULT"),
         ({}, "E_INVALID_RESULT"),
@@ -234,7 +204,7 @@ async def test_node_is_trusted_no_more_than_a_worker(
         ((call, _),) = host.engine.placed.items()
         # As a node that was taken over would say it: with the seal of the fleet.
         sealed = host.engine.connection.key.seal(
-            NodeMessage(call=call, epoch=0, kind="end", body=said).model_dump(), to=host.engine.host
+            NodeMessage(call=call, kind="end", body=said).model_dump(), to=host.engine.host
         )
         world.redis.client().xadd(f"toolcell:said:{host.engine.host}", {"said": sealed})
         ended = await calling
@@ -254,9 +224,9 @@ async def test_a_node_cannot_hand_over_a_file_of_another_user(world: World) -> N
         calling = asyncio.create_task(host.call("once", _waiting(world, "o", 60.0), client=Listening()))
         await until(lambda: world.runs("o"))
         ((call, _),) = host.engine.placed.items()
-        body = {"value": {"results": 1}, "files": [{"id": file.id}]}
+        body = {"value": {"results": 1, "artifacts": [{}]}, "files": [{"id": file.id}]}
         sealed = host.engine.connection.key.seal(
-            NodeMessage(call=call, epoch=0, kind="end", body=body).model_dump(), to=host.engine.host
+            NodeMessage(call=call, kind="end", body=body).model_dump(), to=host.engine.host
         )
         world.redis.client().xadd(f"toolcell:said:{host.engine.host}", {"said": sealed})
         ended = await calling

@@ -81,7 +81,8 @@ async def state(store):
     for scope in (ALICE, BOB):
         for record in await store.list(scope=scope):
             content = await content_of(store, record)
-            found[scope.user_id, record.name] = (content, bool(record.metadata.facts), bool(record.expires_at))
+            known, ends = bool(record.metadata.facts), bool(record.expires_at)
+            found[scope.user_id, record.name] = (content, known, ends)
     return found
 
 async def look(root):
