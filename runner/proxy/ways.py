@@ -33,17 +33,19 @@ def ways_to(settings: Settings, targets: Sequence[Target]) -> list[UpstreamSpec]
     """Return how each server is reached; one of several that cannot be started is one that is never reached.
 
     Raises:
-        UsageError: The only server is a command that cannot be run, or names a variable in vain.
+        UsageError: Each server is a command that cannot be run, or names a variable in vain.
     """
     made: list[UpstreamSpec] = []
+    problems: list[str] = []
     for target in targets:
         try:
             made.append(_way(settings, target))
         except UsageError as error:
-            if len(targets) == 1:
-                raise
+            problems.append(str(error))
             transport = partial(_nowhere, str(error))
             made.append(UpstreamSpec(name=target.name, transport=transport, is_near=True, contract="guard"))
+    if len(problems) == len(targets):
+        raise UsageError("; ".join(problems))
     return made
 
 

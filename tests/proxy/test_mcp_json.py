@@ -163,6 +163,8 @@ async def test_missing_program_stops_no_other_server(folder: Path, user: str, co
     (alone,) = written(config, missing)
     with pytest.raises(UsageError, match="there is no program not-there-at-all"):
         ways_to(settings_in(folder), [alone])
+    with pytest.raises(UsageError, match=r"not-there-at-all.*API_KEY"):
+        ways_to(settings_in(folder), written(config, missing, unset))
 
     async with proxied(folder, user, *written(config, missing, fine, unset)) as client:
         names = {each.name for each in await client.list_tools()}
