@@ -1,4 +1,4 @@
-"""Keys in Redis. All begin with the fleet's name, so fleets can share one Redis."""
+"""Keys in Redis. All begin with one name, so other programs can share the database."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,7 @@ __all__ = ["RedisKeys"]
 
 @dataclass(frozen=True, slots=True)
 class RedisKeys:
-    """The names of one fleet.
+    """The keys of a fleet.
 
     Attributes:
         fleet: Its name.

@@ -19,7 +19,7 @@ from runner.formats.json_size import least_chars
 from runner.output_guard.guard import GuardedCall, OutputGuard
 from runner.settings.own_paths import OwnPaths
 from runner.settings.settings import Settings
-from runner.steps.client_message import Delivery, inline_limit, is_open_schema, render
+from runner.steps.client_message import MESSAGE_MAX_BYTES, Delivery, inline_limit, is_open_schema, render
 from runner.steps.request import SHORT_BYTES, Completed, Request
 from runner.steps.short_meta_data import little
 from runner.system.logging_setup import CallScope
@@ -103,7 +103,6 @@ class ResultMessages:
             wire=completed.wire,
             output_schema=schema,
             delivery=delivery_to(self.settings, request.params, request.facts),
-            max_bytes=self.settings.max_message_bytes,
             download_url=None if url is None else lambda file: url(user, file),
             allowed_origins=self.settings.iframe_origins,
         )
@@ -132,7 +131,7 @@ class ResultMessages:
         beside = [block for block in message["content"] if block.get("type") != "image"]
         if not 0 < len(blocks) <= _MOST_PICTURES or len(message["content"]) - len(beside) >= len(blocks):
             return {}
-        left = self.settings.max_message_bytes - len(json.dumps({**message, "content": beside}).encode())
+        left = MESSAGE_MAX_BYTES - len(json.dumps({**message, "content": beside}).encode())
         most = (left // len(blocks) - _BESIDE_PICTURE) // 4 * 3
         smaller: dict[int, str] = {}
         for index, file in blocks.items():
@@ -219,5 +218,5 @@ def delivery_to(settings: Settings, params: Mapping[str, Any], facts: RequestFac
 
 def inline_limit_of(settings: Settings, params: Mapping[str, Any], facts: RequestFacts) -> int:
     """Return the largest artifact that the client of a request wants inside its result."""
-    most = min(settings.inline_max_bytes, settings.max_message_bytes)
+    most = min(settings.inline_max_bytes, MESSAGE_MAX_BYTES)
     return inline_limit(delivery_to(settings, params, facts), most)

@@ -340,12 +340,12 @@ class CallSettings(_Part):
             "the enforcement of this and the following limits.",
         )
     )
-    call_memory_mb: Annotated[
-        Count, LimitFacts("call_memory_bytes", Code.E_MEMORY, "bytes", MIB), LIVE, PER_TOOL
-    ] = Field(
-        4096,
-        description="Memory of all processes of a call together, in MiB; what they share counts once. At "
-        "least `memory_mb`.",
+    call_memory_mb: Annotated[Count, LimitFacts("call_memory_bytes", Code.E_MEMORY, "bytes", MIB), LIVE] = (
+        Field(
+            4096,
+            description="Memory of all processes of a call together, in MiB; what they share counts once. At "
+            "least `memory_mb`.",
+        )
     )
     cpu_s: Annotated[Count, LimitFacts("cpu_s", Code.E_RESOURCE_LIMIT, "seconds"), LIVE, PER_TOOL] = Field(
         600, description="Processor seconds of each process of a call."
@@ -442,23 +442,11 @@ class ResultSettings(_Part):
         "in its home, or as the `url` of a download link; `auto` is the path, since a tool file shares the "
         "disk with the host. `file_names` always become links.",
     )
-    max_message_bytes: int = Field(
-        900_000,
-        ge=65_536,
-        description="Longest result message for an MCP client, in bytes, at least 65536. A picture or sound "
-        "that does not fit becomes a link that says why; of several, those that fit together stay, the "
-        "first ones first. Some clients refuse messages above 1 MB.",
-    )
     shrink_pictures: bool = Field(
         default=False,
         description="Whether a PNG, JPEG or WebP that does not fit is made smaller instead, of up to eight "
         "in a message. It stays what it is in My Files, and a link beside it leads there. It is decoded in "
         "a confined process of its own. Needs Pillow: `pip install 'toolcell[pictures]'`.",
-    )
-    results_max_bytes: Annotated[Count, NARROWS] = Field(
-        8192,
-        description="Size of `results` as JSON, in bytes, above which the result and the log say that it "
-        "belongs in a file.",
     )
     iframe_origins: Names = Field(
         (),
@@ -534,11 +522,6 @@ class FleetSettings(_Part):
     )
     redis_insecure: Annotated[bool, Flag()] = Field(
         default=False, description="Whether a Redis on another machine may do without TLS and a password."
-    )
-    fleet: str = Field(
-        "toolcell",
-        pattern=r"^[A-Za-z0-9_-]{1,64}$",
-        description="Name of the fleet, with which all that it has in Redis begins.",
     )
     fleet_key_file: Annotated[PrivatePath | None, Flag("FILE")] = Field(
         None,

@@ -33,7 +33,7 @@ from runner.settings.values import NARROWS, widens_rights
 DOCS = Path(__file__).parents[2] / "docs" / "settings.md"
 # Each can be given in a file that nobody has trusted. Before a name is added: which of its values give more?
 NARROWING = {
-    *("port", "extras", "results_max_bytes", "worker_reuse", "identity_pattern"),
+    *("port", "extras", "log_level", "worker_reuse", "identity_pattern"),
     *("playground", "log_level", "log_format"),
     "tools.NAME.scopes",
     *(f"call_limits.NAME.{name}" for name in LimitSettings.model_fields),

@@ -108,7 +108,7 @@ async def shown(folder: Path, user: str, pictures: list[bytes], kind: str, **set
     """Return the content blocks that a client gets of pictures, and what it reads of the first link."""
     given = [base64.b64encode(each).decode() for each in pictures]
     async with (
-        open_toolset(TOOLS / "pictures.py", folder, user, max_message_bytes=65_536, **settings) as toolset,
+        open_toolset(TOOLS / "pictures.py", folder, user, **settings) as toolset,
         Client(make_host(toolset, transport="stdio", download_url=None)) as client,
     ):
         called = await client.call_tool_mcp("show", {"pictures": given, "kind": kind.lower()})
@@ -119,7 +119,7 @@ async def shown(folder: Path, user: str, pictures: list[bytes], kind: str, **set
 
 @pytest.mark.parametrize("kind", MARKED)
 def test_client_gets_the_smaller_picture_and_a_link(kind: str, user: str, tmp_path: Path) -> None:
-    given = picture(kind)
+    given = picture(kind, 1600, 800)
 
     link, image, original = asyncio.run(shown(tmp_path, user, [given], kind, shrink_pictures=True))
 
@@ -134,7 +134,7 @@ def test_client_gets_the_smaller_picture_and_a_link(kind: str, user: str, tmp_pa
 
 @pytest.mark.release
 def test_client_gets_a_link_alone_without_the_setting(user: str, tmp_path: Path) -> None:
-    given = picture()
+    given = picture(width=1600, height=800)
 
     link, original = asyncio.run(shown(tmp_path, user, [given], "PNG"))
 
@@ -144,7 +144,8 @@ def test_client_gets_a_link_alone_without_the_setting(user: str, tmp_path: Path)
 
 @pytest.mark.release
 def test_client_gets_pictures_reduced_and_faulty_ones_as_links(user: str, tmp_path: Path) -> None:
-    pictures = [picture(), picture()[:70_000], picture()]
+    large = picture(width=1600, height=800)
+    pictures = [large, large[:1_000_000], picture(width=1600, height=800)]
 
     content = asyncio.run(shown(tmp_path, user, pictures, "PNG", shrink_pictures=True))
 
