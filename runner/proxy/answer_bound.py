@@ -23,7 +23,7 @@ import httpx2
 
 from runner.protocol.internals.proxy import HTTP_ANSWER
 from runner.proxy.stream_pace import StreamPace
-from runner.settings.settings import Settings
+from runner.settings.execution import ExecutionSettings
 from runner.system.now_and_then import NowAndThen
 from sandbox.host.loop_share import LoopShare
 
@@ -63,7 +63,7 @@ class AnswerBound:
     share: LoopShare = field(default_factory=LoopShare)
 
     @classmethod
-    def of(cls, settings: Settings, server: str) -> "AnswerBound":
+    def of(cls, settings: ExecutionSettings, server: str) -> "AnswerBound":
         """Return the bound of a server."""
         return cls(server=server, most_bytes=most_message_bytes(settings))
 
@@ -117,7 +117,7 @@ class AnswerBound:
         )
 
 
-def most_message_bytes(settings: Settings) -> int:
+def most_message_bytes(settings: ExecutionSettings) -> int:
     """Return how long a message of a server may be: the longest answer of any tool, and what a list needs."""
     return max(settings.widest_limits().frame_bytes, _LEAST_BYTES)
 

@@ -8,10 +8,10 @@ Source: `docs/settings.md`, which `scripts/settings` writes.
 """
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 from urllib.parse import unquote, urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, model_validator
 
 from runner.errors import Code
 from runner.settings.auth import Auth
@@ -159,6 +159,12 @@ class StoreSettings(StateSettings):
         "says more.",
     )
 
+    @model_validator(mode="after")
+    def _has_both_keys(self) -> Self:
+        if (self.s3_access_key is None) != (self.s3_secret_key is None):
+            raise ValueError("s3_access_key and s3_secret_key belong together; give both, or neither")
+        return self
+
     @property
     def store_scheme(self) -> str:
         """Return the kind of store: `file`, `s3`, `memory` or `none`."""
@@ -255,11 +261,6 @@ class ServerSettings(IdentitySettings):
         description="Largest body of an MCP request, and of a JSON body beside it, in bytes. One user has "
         "twice that in flight, all together eight times.",
     )
-    load_timeout_s: Seconds = Field(
-        30.0,
-        description="Longest import of a tool file, in seconds. So long `runner proxy` also waits for a "
-        "server to start, or to be reached; one that imports much may need longer on a busy machine.",
-    )
     drain_s: float = Field(
         25.0,
         ge=0,
@@ -332,6 +333,11 @@ class CallSettings(_Part):
     )
     total_timeout_s: Annotated[Seconds, LIVE, PER_TOOL, Flag("SECONDS", name="--total-timeout")] = Field(
         600.0, description="Longest call, whatever it reports, in seconds."
+    )
+    load_timeout_s: Seconds = Field(
+        30.0,
+        description="Longest import of a tool file, in seconds. So long `runner proxy` also waits for a "
+        "server to start, or to be reached; one that imports much may need longer on a busy machine.",
     )
     memory_mb: Annotated[Count, LimitFacts("memory_bytes", Code.E_MEMORY, "bytes", MIB), LIVE, PER_TOOL] = (
         Field(
@@ -428,7 +434,7 @@ class CallSettings(_Part):
     )
 
 
-class ResultSettings(_Part):
+class ResultSettings(StoreSettings):
     """The form in which results and files reach a client."""
 
     artifact_delivery: Literal["auto", "reference", "inline"] = Field(

@@ -19,10 +19,11 @@ from pydantic_settings import EnvSettingsSource, SettingsError
 from runner.errors import UsageError
 from runner.formats.nearest import nearest
 from runner.settings.auth import Auth
+from runner.settings.execution import ToolSettings
 from runner.settings.named_limits import LimitSettings
 from runner.settings.removed import REMOVED
 from runner.settings.secrets import SecretSettings
-from runner.settings.settings import Settings, ToolSettings, option_of
+from runner.settings.settings import Settings, option_of
 from runner.settings.toml_lines import line_of
 from runner.settings.trust import (
     CONFIG_FILE,

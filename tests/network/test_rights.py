@@ -7,7 +7,8 @@ from support import trusted_config
 
 from runner.errors import UsageError
 from runner.settings.rights import Rights, program_files, spell_out
-from runner.settings.settings import Settings, ToolSettings
+from runner.settings.execution import ToolSettings
+from runner.settings.settings import Settings
 from runner.settings.sources import load
 
 pytestmark = pytest.mark.needs_npm

@@ -14,9 +14,10 @@ from support import trusted_config
 
 from runner.errors import UsageError
 from runner.settings.auth import Auth
+from runner.settings.execution import ToolSettings
 from runner.settings.named_limits import LimitSettings, counted
 from runner.settings.secrets import Secrets, SecretSettings
-from runner.settings.settings import Settings, ToolSettings
+from runner.settings.settings import Settings
 from runner.settings.sources import load, variables, widening
 from runner.settings.trust import (
     UnsafeFile,
