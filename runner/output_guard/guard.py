@@ -46,7 +46,7 @@ def config_of(settings: Settings) -> GuardConfig:
     Raises:
         UsageError: Something in the section is wrong; the message names the file and each setting.
     """
-    config = from_mapping(settings.output_guard, file=file_name(settings))
+    config = from_mapping(settings.output_guard, place=settings.config_source.place)
     return config.with_reading_tools() if settings.extras else config
 
 
@@ -120,8 +120,9 @@ class OutputGuard:
                     name, folder=folder, arguments=3, named_config=settings.config_source.is_named
                 )
             except UsageError as error:
-                where = ".".join(map(str, ("output_guard", *place)))
-                raise UsageError(f"{file.name}: {where}: {error}" if file else f"{where}: {error}") from error
+                key = ("output_guard", *place)
+                where = settings.config_source.place(*key) + ".".join(map(str, key))
+                raise UsageError(f"{where}: {error}") from error
         return cls(config, functions)
 
     async def results(self, value: Any, call: GuardedCall) -> Any:

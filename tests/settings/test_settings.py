@@ -89,7 +89,7 @@ def test_a_zero_byte_in_a_file_is_refused_with_the_settings_name(line: str) -> N
     assert origins(load({}))[line.split()[0]] != "default"
     trusted_config(line + "\n")
 
-    with pytest.raises(UsageError, match=rf"^runner\.toml: {line.split()[0]} has a zero byte in it"):
+    with pytest.raises(UsageError, match=rf"^runner\.toml, line 1: {line.split()[0]} has a zero byte in it"):
         load({})
 
 
