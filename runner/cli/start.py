@@ -13,11 +13,11 @@ from runner.errors import UsageError
 from runner.settings.execution import ExecutionSettings
 from runner.settings.settings import Settings
 from runner.settings.sources import load, origins, widening
-from runner.settings.targets import entry_of, split_target
 from runner.settings.trust import ConfigFile, read_trusted
 from runner.system.logging_setup import set_up
 from runner.system.state_access import check_access
 from runner.users.resource import is_loopback
+from runner.worker.targets import entry_of, split_target
 from sandbox.errors import IsolationUnavailable, LoadError, ZygoteDied
 
 __all__ = ["as_configured", "explained", "load_checked", "load_told", "start", "tell_ignored"]

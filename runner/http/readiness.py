@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
+from runner.contract.own_paths import OwnPaths
 from runner.files.download_links import DownloadLinks
 from runner.files.my_files import Library
 from runner.http.context import Site
 from runner.settings.execution import ExecutionSettings
-from runner.settings.own_paths import OwnPaths
 from runner.store.disk import least_free_bytes
 from runner.store.protocol import ArtifactStore
 from runner.users.capability_tokens import Tokens

@@ -13,11 +13,11 @@ from functools import partial
 from typing import Any
 
 from runner.artifacts.accept import ArtifactFile, Processed
+from runner.contract.own_paths import OwnPaths
 from runner.files.my_files import MyFiles
 from runner.formats.base64 import canonical, decode, encode, without_header
 from runner.formats.json_size import least_chars
 from runner.output_guard.guard import GuardedCall, OutputGuard
-from runner.settings.own_paths import OwnPaths
 from runner.settings.settings import Settings
 from runner.steps.client_message import MESSAGE_MAX_BYTES, Delivery, inline_limit, is_open_schema, render
 from runner.steps.request import SHORT_BYTES, Completed, Request

@@ -45,12 +45,12 @@ from runner.proxy.unlent_paths import UnlentPaths
 from runner.settings.execution import ExecutionSettings, SettingsT
 from runner.settings.isolation import in_force, uids_of, unfit
 from runner.settings.lendable import of_the_system, shared, within
-from runner.settings.rights import interpreters_of, with_rights
 from runner.system.threads import in_thread
 from runner.system.worker_environment import call_environment, framework_environment, planned_environment
 from runner.toolset.grants import opened, readable, refused_word
 from runner.toolset.lending import lend
 from runner.toolset.policies import GUARD_ONLY, aliases
+from runner.toolset.programs import interpreters_of, with_rights
 from runner.users.identity import User
 from sandbox.errors import IsolationUnavailable
 from sandbox.layers.mounts import EMPTY

@@ -16,7 +16,6 @@ from runner.homes.homes import USUAL_HOMES, HomeLease, Homes
 from runner.homes.scratch import scratch_folder
 from runner.settings.execution import ExecutionSettings
 from runner.settings.isolation import unfit
-from runner.settings.targets import EntryPoint, entry_of, split_target
 from runner.system.worker_environment import (
     call_environment,
     homeless_environment,
@@ -26,6 +25,7 @@ from runner.system.worker_environment import (
 from runner.toolset.grants import readable
 from runner.toolset.user_pool import HomeAccess
 from runner.users.identity import User
+from runner.worker.targets import EntryPoint, entry_of, split_target
 from sandbox.errors import IsolationUnavailable, LoadError
 from sandbox.policy import Policy
 from sandbox.probe.machine import Tier

@@ -19,10 +19,10 @@ from runner.files.download_links import DownloadLinks
 from runner.homes.homes import HomeLease
 from runner.http.loopback import Loopback
 from runner.settings.execution import ExecutionSettings
-from runner.settings.rights import with_rights
 from runner.system.now_and_then import NowAndThen
 from runner.system.threads import run_in_thread
 from runner.toolset.policies import PolicyBuilder
+from runner.toolset.programs import with_rights
 from runner.toolset.user_pool import HomeAccess, PoolKey, UserPool, Workers
 from runner.users.identity import User
 from sandbox.host import descriptors

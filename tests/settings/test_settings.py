@@ -15,11 +15,11 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from support import trusted_config
 
+from runner.contract.own_paths import OwnPaths
 from runner.errors import UsageError
 from runner.settings.auth import Auth
 from runner.settings.execution import ToolSettings
 from runner.settings.named_limits import LimitSettings
-from runner.settings.own_paths import OwnPaths
 from runner.settings.private_paths import is_open
 from runner.settings.resource_limits import LIMITS
 from runner.settings.secrets import SecretSettings
