@@ -355,8 +355,9 @@ def _sentence(detail: ErrorDetails, given: Mapping[Leaf, _Given]) -> str:
     leaf = tuple(str(part) for part in detail["loc"])
     name = ".".join(leaf)
     item = next((given[leaf[:end]] for end in range(len(leaf), 0, -1) if leaf[:end] in given), None)
-    # An unknown table has no value of its own; one of its keys has the place.
-    placed = item or next((one for key, one in given.items() if key[: len(leaf)] == leaf), None)
+    # A key that is unknown or missing has no value of its own; another of its table has the place.
+    beside = (one for end in range(len(leaf), 0, -1) for key, one in given.items() if key[:end] == leaf[:end])
+    placed = item or next(beside, None)
     where = placed.place(leaf) if placed else ""
     if detail["type"] == "extra_forbidden":
         instead = REMOVED.get(f"{leaf[0]}.NAME.{leaf[-1]}" if leaf[0] in _BY_NAME else name)
