@@ -26,7 +26,7 @@ from runner.output_guard.operator_code import load_function
 from runner.output_guard.pipeline import Guarded, guard
 from runner.output_guard.schema_fit import fits
 from runner.output_guard.transformer import Transformer
-from runner.settings.settings import Settings
+from runner.settings.execution import ServiceSettings
 from runner.store.protocol import Record, Scope
 
 __all__ = ["GuardedCall", "OutputGuard", "config_of", "file_name", "unfit"]
@@ -40,7 +40,7 @@ _LONG = 64 * 1024
 _MOST_BESIDE = 20
 
 
-def config_of(settings: Settings) -> GuardConfig:
+def config_of(settings: ServiceSettings) -> GuardConfig:
     """Return the guard's settings, the section `output_guard`.
 
     Raises:
@@ -50,7 +50,7 @@ def config_of(settings: Settings) -> GuardConfig:
     return config.with_reading_tools() if settings.extras else config
 
 
-def file_name(settings: Settings) -> str | None:
+def file_name(settings: ServiceSettings) -> str | None:
     """Return the name of the file that the settings were given in; None where there is none."""
     return settings.config_file.name if settings.config_file else None
 
@@ -105,7 +105,7 @@ class OutputGuard:
     transformers: Mapping[str, Transformer] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, settings: Settings) -> "OutputGuard":
+    def of(cls, settings: ServiceSettings) -> "OutputGuard":
         """Return the guard that the settings ask for, with the operator's code imported.
 
         Raises:

@@ -18,7 +18,7 @@ from runner.files.my_files import MyFiles
 from runner.formats.base64 import canonical, decode, encode, without_header
 from runner.formats.json_size import least_chars
 from runner.output_guard.guard import GuardedCall, OutputGuard
-from runner.settings.settings import Settings
+from runner.settings.execution import ServiceSettings
 from runner.steps.client_message import MESSAGE_MAX_BYTES, Delivery, inline_limit, is_open_schema, render
 from runner.steps.request import SHORT_BYTES, Completed, Request
 from runner.steps.short_meta_data import little
@@ -62,7 +62,7 @@ class ResultMessages:
         download_url: Makes download addresses, over HTTP.
     """
 
-    settings: Settings
+    settings: ServiceSettings
     guard: OutputGuard
     own_paths: OwnPaths
     download_url: DownloadUrl | None
@@ -204,7 +204,7 @@ def _linkless(block: Any) -> Any:
     return {"type": "text", "text": f"{block.get('name')}{about}: read it as resource {block.get('uri')}"}
 
 
-def delivery_to(settings: Settings, params: Mapping[str, Any], facts: RequestFacts) -> Delivery:
+def delivery_to(settings: ServiceSettings, params: Mapping[str, Any], facts: RequestFacts) -> Delivery:
     """Decide how artifacts reach a client: by setting, else as it asks."""
     if settings.store_scheme == "none":
         # Nothing could be read by reference.
@@ -216,7 +216,7 @@ def delivery_to(settings: Settings, params: Mapping[str, Any], facts: RequestFac
     return Delivery.INLINE if delivery == "inline" else Delivery.REFERENCE
 
 
-def inline_limit_of(settings: Settings, params: Mapping[str, Any], facts: RequestFacts) -> int:
+def inline_limit_of(settings: ServiceSettings, params: Mapping[str, Any], facts: RequestFacts) -> int:
     """Return the largest artifact that the client of a request wants inside its result."""
     most = min(settings.inline_max_bytes, MESSAGE_MAX_BYTES)
     return inline_limit(delivery_to(settings, params, facts), most)

@@ -19,6 +19,7 @@ from runner.settings.parts import (
     CallSettings,
     FleetSettings,
     ObservationSettings,
+    ResultSettings,
     RightsSettings,
     StoreSettings,
 )
@@ -32,7 +33,14 @@ from sandbox.deadlines import Deadlines
 from sandbox.host.retirement import WORKER_CALLS, Reuse
 from sandbox.policy import Limits
 
-__all__ = ["ExecutionSettings", "LibrarySettings", "SettingsT", "ToolSettings", "is_pattern"]
+__all__ = [
+    "ExecutionSettings",
+    "LibrarySettings",
+    "ServiceSettings",
+    "SettingsT",
+    "ToolSettings",
+    "is_pattern",
+]
 
 REDIS_PORT = 6379
 _AWS_FILES = ("AWS_SHARED_CREDENTIALS_FILE", "AWS_CONFIG_FILE", "AWS_WEB_IDENTITY_TOKEN_FILE")
@@ -282,6 +290,10 @@ class ExecutionSettings(LibrarySettings, RightsSettings, CallSettings, Observati
     def lender(self) -> int | None:
         """Return the user id that every process has because of what is lent, if it must have one."""
         return None if self._lent.owner is None else self._lent.owner[0]
+
+
+class ServiceSettings(ResultSettings, ExecutionSettings):
+    """Execution of calls and the form of their results: all but addresses, identities and the start."""
 
 
 SettingsT = TypeVar("SettingsT", bound=ExecutionSettings)

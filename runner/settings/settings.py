@@ -11,14 +11,14 @@ from collections.abc import Mapping
 from pydantic import PrivateAttr
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
-from runner.settings.execution import ExecutionSettings
-from runner.settings.parts import ResultSettings, ServerSettings
+from runner.settings.execution import ServiceSettings
+from runner.settings.parts import ServerSettings
 from runner.settings.values import Flag
 
 __all__ = ["Settings", "option_of"]
 
 
-class Settings(ServerSettings, ResultSettings, ExecutionSettings, BaseSettings):
+class Settings(ServerSettings, ServiceSettings, BaseSettings):
     """Every setting, checked. Times in seconds, sizes in the unit of their name."""
 
     model_config = SettingsConfigDict(
