@@ -25,12 +25,12 @@ from runner.server.serve import KEY_S, make_application, site_of
 from runner.settings.isolation import lacking
 from runner.settings.settings import Settings
 from runner.settings.sources import load
-from runner.settings.targets import check_targets
 from runner.steps.listener import Nobody
 from runner.store.discovery import discover
 from runner.store.protocol import ArtifactStore
 from runner.toolset.toolset import Toolset
 from runner.users.identity import User, resolve
+from runner.worker.targets import check_targets
 from runner.worker.wire import LATEST_PROTOCOL, RequestFacts, WireError
 from sandbox.errors import IsolationUnavailable
 

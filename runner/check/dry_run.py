@@ -19,7 +19,7 @@ from runner.check.rules import Finding
 from runner.check.source import SourceFile
 from runner.contract.error_messages import legible
 from runner.errors import RunnerError
-from runner.settings.settings import Settings, ToolSettings
+from runner.settings.execution import SettingsT, ToolSettings
 from runner.steps.listener import Nobody
 from runner.steps.told_denials import plain_denial
 from runner.store.protocol import Origin
@@ -47,7 +47,7 @@ _OF_OTHERS = ("/home/", "/root/", "/run/", "/mnt/", "/media/", "/srv/", "/data/"
 _SYSTEM = ("/usr/", "/lib", "/etc/", "/proc/", "/sys/", "/dev/", sys.prefix, sys.base_prefix)
 
 
-def closed(settings: Settings, folder: Path) -> Settings:
+def closed(settings: SettingsT, folder: Path) -> SettingsT:
     """Return settings under which calls of tools change nothing outside the sandbox and `folder`."""
     shut = {
         "allow_net": (), "allow_write": (), "allow_sockets": False, "scopes": (),

@@ -12,8 +12,8 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from types import FrameType
 
-from runner.settings.targets import entry_of
 from runner.worker.program import ToolProgram
+from runner.worker.targets import entry_of
 from sandbox.inside.program import Channel
 
 __all__ = ["PROGRAM", "WatchedProgram"]

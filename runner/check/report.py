@@ -14,14 +14,14 @@ from runner.check.source import SourceFile
 from runner.check.text_rules import check_text, needs
 from runner.check.wire_rules import page_faults, seen_at_import, tool_faults
 from runner.formats.terminal_text import json_text, one_line, visible
-from runner.settings.secrets import Secrets, secret_fault
 from runner.settings.settings import Settings
-from runner.settings.targets import entry_of
 from runner.toolset.background import refused_jobs
 from runner.toolset.hidden_files import hidden_files
 from runner.toolset.toolset import Toolset
 from runner.toolset.user_pool import HomeAccess
 from runner.users.identity import User
+from runner.users.tool_secrets import Secrets, secret_fault
+from runner.worker.targets import entry_of
 from sandbox.errors import ConfinementError, IsolationUnavailable, SandboxError
 from sandbox.probe.machine import Tier
 

@@ -16,8 +16,8 @@ import typer
 from typer.core import TyperGroup
 
 from runner.cli.exits import EXIT_USAGE, say
+from runner.cli.options import spell_out
 from runner.errors import UsageError
-from runner.settings.rights import spell_out
 from sandbox.host.launch import Launched
 
 __all__ = ["app", "main"]

@@ -2,8 +2,9 @@
 
 import functools
 import inspect
+import os
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin
 
@@ -11,6 +12,7 @@ import typer
 
 from runner.settings.settings import Settings, option_of
 from runner.settings.values import Flag, holds
+from sandbox.network.destinations import Destinations
 
 __all__ = [
     "ADDRESS",
@@ -24,6 +26,7 @@ __all__ = [
     "Files",
     "Flags",
     "flags_of",
+    "spell_out",
     "takes",
 ]
 
@@ -56,6 +59,8 @@ _SHORTHANDS: Mapping[str, tuple[str, str, str]] = {
 }
 """Options for one value of a setting: the setting, the value, the help."""
 
+# With a dot, a colon or both, or the one name that every machine has.
+_HOSTS = re.compile(r"(?:localhost|[^\s/=,@]*[.:][^\s=,@]*)(?:,[^\s=,@]+)*")
 _LINK = re.compile(r"\[([^\]]+)\]\([^)]*\)")
 _ASIDE = re.compile(r" \((?:see )?\[[^\]]+\]\([^)]*\)\)")
 
@@ -120,3 +125,37 @@ def _first_sentence(description: str) -> str:
     """Return the first sentence of a description, without Markdown."""
     plain = _LINK.sub(r"\1", _ASIDE.sub("", description)).replace("`", "")
     return plain.partition(". ")[0].removesuffix(".") + "."
+
+
+def spell_out(arguments: Sequence[str]) -> list[str]:
+    """Return command line arguments with `--allow-net` and its value as one word, `--allow-net=*` for none.
+
+    Its value is optional. So the next word is taken for it only where that can be nothing else: a host with a
+    dot or a port, and neither a file nor the only word that could name one.
+    """
+    end = list(arguments).index("--") if "--" in arguments else len(arguments)
+    found: list[str] = []
+    words = iter(enumerate(arguments))
+    for at, argument in words:
+        if at >= end or argument != "--allow-net":
+            found.append(argument)
+            continue
+        following = arguments[at + 1] if at + 1 < end else ""
+        others = [word for word in arguments[1:] if not word.startswith("-")]
+        if _names_hosts(following) and len(others) > 1:
+            found.append(f"--allow-net={following}")
+            next(words)
+        else:
+            found.append("--allow-net=*")
+    return found
+
+
+def _names_hosts(word: str) -> bool:
+    """Say whether a word can only be meant as hosts."""
+    if not _HOSTS.fullmatch(word) or word.endswith(".py") or ".py:" in word or os.path.exists(word):
+        return False
+    try:
+        Destinations.parse(word.split(","))
+    except ValueError:
+        return False
+    return True

@@ -10,13 +10,14 @@ from typing import Any
 from pydantic import ValidationError
 
 from runner.errors import UsageError
+from runner.settings.execution import ExecutionSettings
 from runner.settings.settings import Settings
 from runner.settings.sources import load, origins, widening
-from runner.settings.targets import entry_of, split_target
 from runner.settings.trust import ConfigFile, read_trusted
 from runner.system.logging_setup import set_up
 from runner.system.state_access import check_access
 from runner.users.resource import is_loopback
+from runner.worker.targets import entry_of, split_target
 from sandbox.errors import IsolationUnavailable, LoadError, ZygoteDied
 
 __all__ = ["as_configured", "explained", "load_checked", "load_told", "start", "tell_ignored"]
@@ -65,7 +66,7 @@ def load_told(flags: Mapping[str, Any], config: Path | ConfigFile | None, *, who
     return settings
 
 
-def tell_ignored(settings: Settings) -> None:
+def tell_ignored(settings: ExecutionSettings) -> None:
     """Print what of a configuration file is ignored since nobody has trusted it."""
     for sentence in settings.ignored:
         print(f"runner: {sentence}", file=sys.stderr)  # noqa: T201

@@ -35,6 +35,7 @@ __all__ = [
 
 META_DATA_MAX_BYTES = 4096
 RESULTS_MAX_BYTES = 8192
+"""Size of `results` as JSON above which a warning says so; nothing is cut."""
 
 _FILE_KEYS = ("artifacts", "deferred_artifacts", "returned_file_names", "returned_file_contents")
 # The shapes of what may stand beside `results`. In another shape it is the data of another system.
@@ -81,19 +82,13 @@ class Normalised:
     warnings: tuple[str, ...] = ()
 
 
-def normalise(
-    wire: Mapping[str, Any],
-    *,
-    wrapped: bool,
-    results_max_bytes: int = RESULTS_MAX_BYTES,
-) -> Normalised:
+def normalise(wire: Mapping[str, Any], *, wrapped: bool) -> Normalised:
     """Return the contract value of one `tools/call` result.
 
     Args:
         wire: The result as on the wire, keys in camelCase.
         wrapped: Whether the tool's output schema carries `x-fastmcp-wrap-result`: then
             `{"result": x}` is FastMCP's way to send a bare `x` and not the author's.
-        results_max_bytes: Size of `results` as JSON above which a warning says so; nothing is cut.
     """
     intake = Intake()
     blocks = _blocks(wire, intake.warnings)
@@ -113,7 +108,7 @@ def normalise(
     texts = [] if failed and not speaks else spoken
     _take_files(value, blocks, intake)
     value = _mend(value, intake, links)
-    _weigh(value["results"], results_max_bytes, intake.warnings)
+    _weigh(value["results"], intake.warnings)
     return Normalised(
         value=value,
         speaks_contract=speaks and not _is_of_another_shape(payload, failed=failed),
@@ -400,13 +395,15 @@ def _misspelled(keys: Iterable[str]) -> str | None:
     return next(alike, None)
 
 
-def _weigh(results: Any, max_bytes: int, warnings: list[str]) -> None:
+def _weigh(results: Any, warnings: list[str]) -> None:
     # A text is weighed by its characters first, or the largest ones would cost the most.
-    if isinstance(results, str) and len(results) <= max_bytes // 4:
+    if isinstance(results, str) and len(results) <= RESULTS_MAX_BYTES // 4:
         return
     size = len(json.dumps(results, ensure_ascii=False).encode())
-    if size > max_bytes:
-        warnings.append(f"`results` has {size} bytes, more than {max_bytes}; large data belongs in artifacts")
+    if size > RESULTS_MAX_BYTES:
+        warnings.append(
+            f"`results` has {size} bytes, more than {RESULTS_MAX_BYTES}; large data belongs in artifacts"
+        )
 
 
 def is_small_meta_data(meta_data: object) -> bool:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from runner.doctor.report import DoctorLine, Level
 from runner.errors import CallError
 from runner.files.my_files import open_library
-from runner.settings.settings import Settings
+from runner.settings.execution import LibrarySettings
 from runner.store.local.store import LocalStore
 from runner.store.protocol import Reason, Removal
 from runner.store.verifying import Damage, Verifiable
@@ -22,7 +22,7 @@ __all__ = ["repair", "verify"]
 _SECTION = "store"
 
 
-async def repair(settings: Settings) -> tuple[DoctorLine, ...]:
+async def repair(settings: LibrarySettings) -> tuple[DoctorLine, ...]:
     """Sweep the store, end idle sessions, and return what was found, as lines of the report."""
     library = open_library(settings)
     try:
@@ -42,7 +42,7 @@ async def repair(settings: Settings) -> tuple[DoctorLine, ...]:
     return (*lines, *map(_lost, missing))
 
 
-async def verify(settings: Settings) -> tuple[DoctorLine, ...]:
+async def verify(settings: LibrarySettings) -> tuple[DoctorLine, ...]:
     """Read everything in the store, and return what was found, as lines of the report."""
     store = open_library(settings).store
     if not isinstance(store, Verifiable):

@@ -18,7 +18,6 @@ from typing import Any
 
 from runner.errors import CallError, RunnerError
 from runner.settings.isolation import AUTO
-from runner.settings.secrets import secret_fault
 from runner.settings.settings import Settings
 from runner.store.bucket_health import fault_of, lost_records
 from runner.store.local.examining import examine
@@ -28,6 +27,7 @@ from runner.system.state_access import account_name, denied_in
 from runner.system.state_files import apart_in
 from runner.users.gateway_tls import GatewayTls
 from runner.users.identity import auth_provider, check_startable
+from runner.users.tool_secrets import secret_fault
 from sandbox.probe.gate import try_gate
 from sandbox.probe.machine import Probe, Tier, layers, probe
 

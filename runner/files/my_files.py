@@ -29,7 +29,7 @@ from runner.files.sessions import KnownSessions, Session, Sessions
 from runner.formats.filenames import safe_name
 from runner.formats.mime import guess
 from runner.formats.nearest import nearest
-from runner.settings.settings import Settings
+from runner.settings.execution import LibrarySettings
 from runner.store.local.store import utc_now
 from runner.store.observations import budgets_of
 from runner.store.opening import open_store
@@ -109,7 +109,7 @@ def _unheard(_: FileChange) -> None:
     """Ignore a changed file."""
 
 
-def store_rules(settings: Settings) -> RetentionRules:
+def store_rules(settings: LibrarySettings) -> RetentionRules:
     """Return what a store may keep by these settings."""
     largest = max(Quota().max_file_bytes, settings.max_artifact_bytes)
     quota = Quota(
@@ -124,7 +124,7 @@ def artifact_id(reference: str) -> str | None:
     return None if found is None else found[1]
 
 
-def open_library(settings: Settings, store: ArtifactStore | None = None) -> "Library":
+def open_library(settings: LibrarySettings, store: ArtifactStore | None = None) -> "Library":
     """Return the library that the settings name.
 
     Args:
@@ -163,7 +163,7 @@ class Library:
     clock: Callable[[], datetime] = utc_now
     changed: Callable[[FileChange], None] = _unheard
 
-    def rebound(self, settings: Settings) -> None:
+    def rebound(self, settings: LibrarySettings) -> None:
         """Go by the limits of other settings from the next file on."""
         self.quota.max_user_bytes = settings.max_user_bytes
         self.quota.max_age_s = settings.max_file_age_s

@@ -50,6 +50,8 @@ _READ_MS = 1000
 _READ_S = 5.0
 _AGAIN_S = 0.3
 _MOST_AT_ONCE = 200
+# Fleets that share a Redis have a database each.
+_FLEET = "toolcell"
 
 
 def problem_of(error: Exception) -> str:
@@ -133,7 +135,7 @@ class FleetConnection:
         logging.getLogger("docket").setLevel(logging.WARNING)
         connection = cls(
             address=address,
-            keys=RedisKeys(settings.fleet),
+            keys=RedisKeys(_FLEET),
             key=FleetKey.read(settings.fleet_key_file),
             redis=_client(address, _COMMAND_S),
             reading=_client(address, _READ_S),

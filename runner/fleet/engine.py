@@ -155,13 +155,12 @@ class FleetEngine:
         """Execute a tool call. See `RemoteExecutor`."""
         ended = await self._ended(request, listener, is_tool=True, is_idempotent=spec.is_idempotent)
         request.steps.done("run")
-        settings, files = self.toolset.settings, self.toolset.files(request.user, trace=request.id)
+        files = self.toolset.files(request.user, trace=request.id)
         completed = await completed_of(
             ended,
             request,
             spec,
             files,
-            results_max_bytes=settings.results_max_bytes,
             message_max_bytes=MESSAGE_MAX_BYTES,
             is_observed=bool(self.toolset.observers),
         )

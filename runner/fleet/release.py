@@ -6,7 +6,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from runner.fleet.messages import WIRE_VERSION
-from runner.settings.targets import tool_files
+from runner.worker.targets import tool_files
 
 __all__ = ["release_of"]
 

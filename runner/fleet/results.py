@@ -222,7 +222,6 @@ async def completed_of(
     spec: ToolSpec,
     files: MyFiles,
     *,
-    results_max_bytes: int,
     message_max_bytes: int,
     is_observed: bool,
 ) -> Completed:
@@ -233,7 +232,6 @@ async def completed_of(
         request: The call.
         spec: Its tool.
         files: My Files of its user.
-        results_max_bytes: Size of `results` above which a warning is logged.
         message_max_bytes: Longest message for a client.
         is_observed: Whether somebody hears of the files that it was given.
 
@@ -252,9 +250,7 @@ async def completed_of(
     if said.value is None:
         raise said.error()
     kept = {key: said.value.pop(key, []) for key in FILE_LISTS}
-    normalised = normalise(
-        {"structuredContent": said.value}, wrapped=False, results_max_bytes=results_max_bytes
-    )
+    normalised = normalise({"structuredContent": said.value}, wrapped=False)
     value = {key: item for key, item in normalised.value.items() if key not in FILE_LISTS}
     travel = _Travel(files, left=request.inline_max_bytes)
     artifacts = await travel.all_of(said.files, kept["artifacts"])

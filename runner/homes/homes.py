@@ -30,7 +30,7 @@ from pathlib import Path
 from runner.homes.emptying import Emptied, empty
 from runner.homes.leftovers import walk
 from runner.homes.notes import HomeNote, HomeNotes
-from runner.settings.settings import Settings
+from runner.settings.execution import ExecutionSettings
 from runner.system import locks
 from runner.system.openat import CONFINED, openat2
 from runner.system.own_folders import (
@@ -97,7 +97,7 @@ class Homes:
     lender: int | None = None
 
     @classmethod
-    def of(cls, settings: Settings, uids: Uids | None = None) -> "Homes":
+    def of(cls, settings: ExecutionSettings, uids: Uids | None = None) -> "Homes":
         """Return the homes that the settings name."""
         return cls(settings.homes, settings.state_dir, uids, settings.uids, settings.lender)
 

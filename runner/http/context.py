@@ -5,11 +5,11 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from runner.contract.own_paths import OwnPaths
 from runner.files.my_files import Library
 from runner.http.logins import Logins
 from runner.observation.observers import Observers
 from runner.settings.live import with_live
-from runner.settings.own_paths import OwnPaths
 from runner.settings.settings import Settings
 from runner.users.capability_tokens import Tokens
 from runner.users.events import Events

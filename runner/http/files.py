@@ -81,11 +81,11 @@ class _FilesApi:
 
     async def put(self, request: Request) -> JSONResponse:
         user = await identify(self.site, request)
-        files = self._of(user)
+        files, settings = self._of(user), self.site.settings
         with self._one_more(user):
             async with (
                 self._rooms.one(files) as room,
-                receive(request, self.site.settings, room) as upload,
+                receive(request, settings, room, max_json_bytes=settings.max_request_bytes) as upload,
             ):
                 file = await files.put(upload.fd, name=upload.name, mime=upload.mime, origin=Origin.UPLOADED)
         _log.info("file uploaded", extra={"user": user.name, "file": file.id, "size": file.size})

@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
+from runner.contract.own_paths import OwnPaths
 from runner.files.download_links import DownloadLinks
 from runner.files.my_files import Library
 from runner.http.context import Site
-from runner.settings.own_paths import OwnPaths
-from runner.settings.settings import Settings
+from runner.settings.execution import ExecutionSettings
 from runner.store.disk import least_free_bytes
 from runner.store.protocol import ArtifactStore
 from runner.users.capability_tokens import Tokens
@@ -68,9 +68,12 @@ class _Part:
 class Checked(Protocol):
     """Parts of a server that readiness checks."""
 
-    settings: Settings
     library: Library
     links: DownloadLinks
+
+    @property
+    def settings(self) -> ExecutionSettings:
+        """Return the effective settings."""
 
     @property
     def named_files(self) -> Sequence[Path]:
@@ -95,7 +98,7 @@ class Readiness:
 
     def __init__(
         self,
-        settings: Settings,
+        settings: ExecutionSettings,
         *,
         tools: Ask,
         store: ArtifactStore,

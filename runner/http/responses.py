@@ -12,10 +12,10 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+from runner.contract.own_paths import OwnPaths
 from runner.contract.unexpected_errors import unexpected
 from runner.errors import CallError, Code
 from runner.http.whole import note_left
-from runner.settings.own_paths import OwnPaths
 
 __all__ = ["SAFE_HEADERS", "Refusal", "fails", "left", "of_call_error", "refused", "refuses"]
 

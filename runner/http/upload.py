@@ -29,7 +29,7 @@ from runner.http.held_bodies import streamed
 from runner.http.multipart import FormFile
 from runner.http.responses import Refusal
 from runner.http.upload_room import UploadRoom
-from runner.settings.settings import Settings
+from runner.settings.parts import StoreSettings
 from runner.store.disk import free_bytes, least_free_bytes
 from sandbox.json_values import values_above
 
@@ -64,13 +64,16 @@ class UploadedFile:
 
 
 @asynccontextmanager
-async def receive(request: Request, settings: Settings, room: UploadRoom) -> AsyncIterator[UploadedFile]:
+async def receive(
+    request: Request, settings: StoreSettings, room: UploadRoom, *, max_json_bytes: int
+) -> AsyncIterator[UploadedFile]:
     """Read the file that a request brings; it is gone when the block ends.
 
     Args:
         request: The request.
         settings: The effective settings.
         room: The reservation of the user's quota.
+        max_json_bytes: Longest JSON body.
 
     Raises:
         Refusal: 400 what the request brings is not a file, 413 it is too large, 503 the store's folder
@@ -82,7 +85,8 @@ async def receive(request: Request, settings: Settings, room: UploadRoom) -> Asy
         try:
             await asyncio.to_thread(_make, folder)
             file = stack.enter_context(tempfile.TemporaryFile(dir=folder, buffering=0))
-            yield await _received(request, settings, _Sink(file, folder, settings.max_artifact_bytes, room))
+            sink = _Sink(file, folder, settings.max_artifact_bytes, room)
+            yield await _received(request, sink, max_json_bytes)
         except OSError as error:
             if error.errno not in _FULL:
                 # Of the machine, and no fault of ours.
@@ -165,14 +169,14 @@ class _Sink:
             left = left[self._file.write(left) :]
 
 
-async def _received(request: Request, settings: Settings, sink: _Sink) -> UploadedFile:
+async def _received(request: Request, sink: _Sink, max_json_bytes: int) -> UploadedFile:
     named = request.query_params.get("filename")
     stated = request.headers.get("content-type", "")
     kind = stated.partition(";")[0].strip().lower()
     if kind == _FORM_TYPE:
         upload = await _of_form(request, sink, stated, named)
     elif kind == _JSON_TYPE and named is None:
-        upload = await _of_json(request, sink, settings.max_request_bytes)
+        upload = await _of_json(request, sink, max_json_bytes)
     else:
         upload = await _of_body(request, sink, named, kind)
     await sink.flush()

@@ -7,7 +7,7 @@ cases; requirements S4-47 to S4-60.
 """
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Annotated, Any, Self
 
 from pydantic import (
@@ -215,14 +215,14 @@ def from_mapping(
     given: Mapping[str, Any],
     *,
     where: str = "output_guard",
-    file: str | None = None,
+    place: Callable[..., str] = lambda *_: "",
 ) -> GuardConfig:
     """Return the configuration that a table of a file, or any mapping, says.
 
     Args:
         given: The mapping.
         where: What it is called.
-        file: Name of the file that says it, to stand in front of what is wrong.
+        place: Returns the beginning of a sentence about a key, with the file and line.
 
     Raises:
         UsageError: Something in it is wrong; the message names each place, the value and what is allowed.
@@ -230,10 +230,8 @@ def from_mapping(
     try:
         return GuardConfig.model_validate(given)
     except ValidationError as error:
-        front = f"{file}: " if file else ""
-        faults = [
-            front + _sentence(fault, (where, *_written(fault["loc"], given))) for fault in error.errors()
-        ]
+        keys = [(fault, (where, *_written(fault["loc"], given))) for fault in error.errors()]
+        faults = [place(*key) + _sentence(fault, key) for fault, key in keys]
         raise UsageError("\n".join(faults)) from None
 
 

@@ -26,7 +26,7 @@ from runner.output_guard.operator_code import load_function
 from runner.output_guard.pipeline import Guarded, guard
 from runner.output_guard.schema_fit import fits
 from runner.output_guard.transformer import Transformer
-from runner.settings.settings import Settings
+from runner.settings.execution import ServiceSettings
 from runner.store.protocol import Record, Scope
 
 __all__ = ["GuardedCall", "OutputGuard", "config_of", "file_name", "unfit"]
@@ -40,17 +40,17 @@ _LONG = 64 * 1024
 _MOST_BESIDE = 20
 
 
-def config_of(settings: Settings) -> GuardConfig:
+def config_of(settings: ServiceSettings) -> GuardConfig:
     """Return the guard's settings, the section `output_guard`.
 
     Raises:
         UsageError: Something in the section is wrong; the message names the file and each setting.
     """
-    config = from_mapping(settings.output_guard, file=file_name(settings))
+    config = from_mapping(settings.output_guard, place=settings.config_source.place)
     return config.with_reading_tools() if settings.extras else config
 
 
-def file_name(settings: Settings) -> str | None:
+def file_name(settings: ServiceSettings) -> str | None:
     """Return the name of the file that the settings were given in; None where there is none."""
     return settings.config_file.name if settings.config_file else None
 
@@ -105,7 +105,7 @@ class OutputGuard:
     transformers: Mapping[str, Transformer] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, settings: Settings) -> "OutputGuard":
+    def of(cls, settings: ServiceSettings) -> "OutputGuard":
         """Return the guard that the settings ask for, with the operator's code imported.
 
         Raises:
@@ -120,8 +120,9 @@ class OutputGuard:
                     name, folder=folder, arguments=3, named_config=settings.config_source.is_named
                 )
             except UsageError as error:
-                where = ".".join(map(str, ("output_guard", *place)))
-                raise UsageError(f"{file.name}: {where}: {error}" if file else f"{where}: {error}") from error
+                key = ("output_guard", *place)
+                where = settings.config_source.place(*key) + ".".join(map(str, key))
+                raise UsageError(f"{where}: {error}") from error
         return cls(config, functions)
 
     async def results(self, value: Any, call: GuardedCall) -> Any:

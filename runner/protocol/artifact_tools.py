@@ -23,7 +23,7 @@ from runner.files.my_files import SCHEME, MyFiles, artifact_id
 from runner.formats.bounded_text import whole_characters
 from runner.formats.content_shape import HEAD_CHARS, TAIL_CHARS, shape_of
 from runner.formats.encodings import encoding_of
-from runner.settings.settings import Settings
+from runner.settings.parts import ResultSettings
 from runner.store.protocol import Content, Record
 
 __all__ = ["READING", "described", "offered", "read_back", "reading_result"]
@@ -82,7 +82,7 @@ READING: Mapping[str, _Tool] = {
 """The tools, by name."""
 
 
-def offered(settings: Settings) -> list[dict[str, Any]]:
+def offered(settings: ResultSettings) -> list[dict[str, Any]]:
     """Return the tools for a list; none where the operator wants none, or nothing is kept."""
     return described() if settings.extras and settings.store != "none:" else []
 

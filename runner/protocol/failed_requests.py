@@ -14,12 +14,12 @@ from mcp_types import INTERNAL_ERROR
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 
 from runner.artifacts.accept import failed
+from runner.contract.own_paths import OwnPaths
 from runner.contract.unexpected_errors import unexpected
 from runner.errors import CallError
 from runner.protocol.internals.answer import is_refusal
 from runner.protocol.internals.host import Relay
 from runner.protocol.messages import check_meta, check_name
-from runner.settings.own_paths import OwnPaths
 from runner.steps.client_message import Delivery, render
 
 __all__ = ["answer_failures", "failed_result", "redacted_error", "redacted_result"]

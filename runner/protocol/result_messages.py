@@ -13,12 +13,12 @@ from functools import partial
 from typing import Any
 
 from runner.artifacts.accept import ArtifactFile, Processed
+from runner.contract.own_paths import OwnPaths
 from runner.files.my_files import MyFiles
 from runner.formats.base64 import canonical, decode, encode, without_header
 from runner.formats.json_size import least_chars
 from runner.output_guard.guard import GuardedCall, OutputGuard
-from runner.settings.own_paths import OwnPaths
-from runner.settings.settings import Settings
+from runner.settings.execution import ServiceSettings
 from runner.steps.client_message import Delivery, inline_limit, is_open_schema, render
 from runner.steps.request import SHORT_BYTES, Completed, Request
 from runner.steps.short_meta_data import little
@@ -62,7 +62,7 @@ class ResultMessages:
         download_url: Makes download addresses, over HTTP.
     """
 
-    settings: Settings
+    settings: ServiceSettings
     guard: OutputGuard
     own_paths: OwnPaths
     download_url: DownloadUrl | None
@@ -103,9 +103,9 @@ class ResultMessages:
             wire=completed.wire,
             output_schema=schema,
             delivery=delivery_to(self.settings, request.params, request.facts),
-            max_bytes=self.settings.max_message_bytes,
             download_url=None if url is None else lambda file: url(user, file),
             allowed_origins=self.settings.iframe_origins,
+            max_bytes=self.settings.max_message_bytes,
         )
         # Each value is copied, and each text searched for what names a file: of many, that takes a while.
         sizes = (least_chars(value, SHORT_BYTES) for value in (short.value, completed.wire))
@@ -205,7 +205,7 @@ def _linkless(block: Any) -> Any:
     return {"type": "text", "text": f"{block.get('name')}{about}: read it as resource {block.get('uri')}"}
 
 
-def delivery_to(settings: Settings, params: Mapping[str, Any], facts: RequestFacts) -> Delivery:
+def delivery_to(settings: ServiceSettings, params: Mapping[str, Any], facts: RequestFacts) -> Delivery:
     """Return the delivery of artifacts to a client: by setting, else by its request."""
     if settings.store_scheme == "none":
         # Nothing could be read by reference.
@@ -217,7 +217,7 @@ def delivery_to(settings: Settings, params: Mapping[str, Any], facts: RequestFac
     return Delivery.INLINE if delivery == "inline" else Delivery.REFERENCE
 
 
-def inline_limit_of(settings: Settings, params: Mapping[str, Any], facts: RequestFacts) -> int:
+def inline_limit_of(settings: ServiceSettings, params: Mapping[str, Any], facts: RequestFacts) -> int:
     """Return the largest artifact that the client of a request wants inside its result."""
     most = min(settings.inline_max_bytes, settings.max_message_bytes)
     return inline_limit(delivery_to(settings, params, facts), most)

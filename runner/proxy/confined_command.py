@@ -41,15 +41,15 @@ from runner.proxy.remote import HomedTransport, StartFailed
 from runner.proxy.stderr import LastWords
 from runner.proxy.stdio_process import spoken_with
 from runner.proxy.targets import SCRIPTS, Target
+from runner.settings.execution import ExecutionSettings, SettingsT
 from runner.settings.isolation import in_force, uids_of, unfit
 from runner.settings.lendable import of_the_system, shared, within
-from runner.settings.rights import interpreters_of, with_rights
-from runner.settings.settings import Settings
 from runner.system.threads import in_thread
 from runner.system.worker_environment import call_environment, framework_environment, planned_environment
 from runner.toolset.grants import opened, readable, refused_word
 from runner.toolset.lending import lend
 from runner.toolset.policies import GUARD_ONLY, aliases
+from runner.toolset.programs import interpreters_of, with_rights
 from runner.users.identity import User
 from sandbox.errors import IsolationUnavailable
 from sandbox.layers.mounts import EMPTY
@@ -67,7 +67,7 @@ _SAID_CHARS = 500
 _SHARED_MEMORY_BYTES = 16 * MIB
 
 
-def check_command(target: Target, settings: Settings) -> Path:
+def check_command(target: Target, settings: ExecutionSettings) -> Path:
     """Return the program that a command names.
 
     Raises:
@@ -84,7 +84,7 @@ def check_command(target: Target, settings: Settings) -> Path:
     return Path(found).absolute()
 
 
-def lent_to(target: Target, program: Path, settings: Settings) -> Settings:
+def lent_to(target: Target, program: Path, settings: SettingsT) -> SettingsT:
     """Return the settings of one command, with its words and what is lent to it looked at.
 
     Raises:
@@ -98,7 +98,7 @@ def lent_to(target: Target, program: Path, settings: Settings) -> Settings:
     return lend(named, (program, *scripts, *_packages(program), *sources))
 
 
-def tier_of(target: Target, program: Path, settings: Settings) -> Tier:
+def tier_of(target: Target, program: Path, settings: ExecutionSettings) -> Tier:
     """Return the isolation tier in which a command runs: the one asked for, or the strongest there is.
 
     Raises:
@@ -117,7 +117,7 @@ def tier_of(target: Target, program: Path, settings: Settings) -> Tier:
     return tier
 
 
-def hint_for(settings: Settings, tier: Tier) -> Callable[[str], str | None]:
+def hint_for(settings: ExecutionSettings, tier: Tier) -> Callable[[str], str | None]:
     """Return what names the option that would have helped a command, from what it says of a failure."""
     unseen = (*map(Path, EMPTY), settings.homes) if tier is Tier.NAMESPACE else ()
     return functools.partial(
@@ -149,7 +149,7 @@ class ConfinedTransport(HomedTransport):
         self,
         target: Target,
         program: Path,
-        settings: Settings,
+        settings: ExecutionSettings,
         user: User,
         tier: Tier,
         *,
@@ -304,7 +304,7 @@ class ConfinedTransport(HomedTransport):
         return with_rights(policy, rights, os.environ)
 
 
-def _readable(settings: Settings, files: Sequence[Path], code: Sequence[Path]) -> Readable:
+def _readable(settings: ExecutionSettings, files: Sequence[Path], code: Sequence[Path]) -> Readable:
     """Return what a server may read of its own accord.
 
     Args:
@@ -334,7 +334,7 @@ def _code(program: Path, target: Target) -> tuple[Path, ...]:
     return (program, *(() if leads_out else (real,)), *scripts)
 
 
-def _check_words(program: Path, target: Target, settings: Settings) -> None:
+def _check_words(program: Path, target: Target, settings: ExecutionSettings) -> None:
     """Check that no word of a command, and no link that it names, leads to what could not be lent.
 
     Raises:

@@ -14,8 +14,8 @@ from pathlib import Path
 
 from runner.errors import UsageError
 from runner.proxy.targets import Target
+from runner.settings.execution import ExecutionSettings
 from runner.settings.lendable import of_the_system
-from runner.settings.settings import Settings
 from runner.system.state_files import make_folder
 from sandbox.network.destinations import ANYWHERE
 
@@ -55,12 +55,12 @@ _AUTHORITIES = (
 )
 
 
-def fetches(target: Target, settings: Settings) -> bool:
+def fetches(target: Target, settings: ExecutionSettings) -> bool:
     """Return whether a command may fetch packages: any with `--allow-fetch`, a known one with a network."""
     return settings.allow_fetch or (bool(settings.rights().network) and _fetcher(target) is not None)
 
 
-def check_fetching(target: Target, settings: Settings) -> None:
+def check_fetching(target: Target, settings: ExecutionSettings) -> None:
     """Check that a command which has to fetch what it runs may do so.
 
     Raises:
@@ -77,7 +77,7 @@ def check_fetching(target: Target, settings: Settings) -> None:
         )
 
 
-def package_folder(target: Target, settings: Settings, segment: str, uid: int | None) -> Path:
+def package_folder(target: Target, settings: ExecutionSettings, segment: str, uid: int | None) -> Path:
     """Return the folder of one server's packages, which is made where it is missing.
 
     Args:

@@ -14,9 +14,9 @@ from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
 from runner.contract.error_messages import ALLOW_SOCKETS
+from runner.contract.missed_network import missed_network
 from runner.proxy.stderr import DIVIDER
 from runner.settings.lendable import flag_for, within
-from runner.settings.missed_network import missed_network
 from runner.settings.rights import Rights
 from runner.settings.trust import quoted
 from sandbox.denials.paths_in_errors import named_paths, wants_socket

@@ -28,7 +28,7 @@ from mcp import ClientSession
 from mcp.client.streamable_http import streamable_http_client
 
 from runner.protocol.internals.proxy import HTTP_ANSWER
-from runner.settings.settings import Settings
+from runner.settings.execution import ExecutionSettings
 from runner.system.now_and_then import NowAndThen
 from sandbox.host.loop_share import LoopShare
 from sandbox.token_bucket import TokenBucket
@@ -86,7 +86,7 @@ class AnswerBound:
     share: LoopShare = field(default_factory=LoopShare)
 
     @classmethod
-    def of(cls, settings: Settings, server: str) -> "AnswerBound":
+    def of(cls, settings: ExecutionSettings, server: str) -> "AnswerBound":
         """Return the bound of a server."""
         return cls(server=server, most_bytes=most_message_bytes(settings))
 
@@ -140,7 +140,7 @@ class AnswerBound:
         )
 
 
-def most_message_bytes(settings: Settings) -> int:
+def most_message_bytes(settings: ExecutionSettings) -> int:
     """Return how long a message of a server may be: the longest answer of any tool, and what a list needs."""
     return max(settings.widest_limits().frame_bytes, _LEAST_BYTES)
 

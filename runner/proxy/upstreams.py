@@ -33,6 +33,7 @@ from fastmcp.client.transports import ClientTransport
 from mcp.server.context import ServerRequestContext
 from mcp.shared.exceptions import MCPError
 
+from runner.contract.own_paths import OwnPaths
 from runner.files.download_links import DownloadLinks
 from runner.files.my_files import open_library
 from runner.homes.homes import Homes
@@ -52,7 +53,6 @@ from runner.proxy.remote import Announced
 from runner.proxy.targets import Wish, contract_of
 from runner.proxy.upstream import Front, ServerUnreachable, Upstream
 from runner.settings.isolation import in_force
-from runner.settings.own_paths import OwnPaths
 from runner.settings.settings import Settings
 from runner.steps.listener import MESSAGE, log_message
 from runner.steps.request import file_delivery_of

@@ -19,8 +19,8 @@ from runner.proxy.remote import StartFailed
 from runner.proxy.stderr import log_budget
 from runner.proxy.targets import Target, expanded
 from runner.proxy.upstreams import Reach, UpstreamSpec
+from runner.settings.execution import ServiceSettings
 from runner.settings.live import with_live
-from runner.settings.settings import Settings
 from runner.system.worker_environment import framework_environment
 from runner.users.identity import User, is_loopback
 
@@ -29,7 +29,7 @@ __all__ = ["ways_to"]
 _FETCHING_S = 180.0
 
 
-def ways_to(settings: Settings, targets: Sequence[Target]) -> list[UpstreamSpec]:
+def ways_to(settings: ServiceSettings, targets: Sequence[Target]) -> list[UpstreamSpec]:
     """Return how each server is reached; one of several that cannot be started is one that is never reached.
 
     Raises:
@@ -49,11 +49,11 @@ def ways_to(settings: Settings, targets: Sequence[Target]) -> list[UpstreamSpec]
     return made
 
 
-def _nowhere(problem: str, _user: User, _now: Settings) -> ClientTransport:
+def _nowhere(problem: str, _user: User, _now: ServiceSettings) -> ClientTransport:
     raise StartFailed(problem)
 
 
-def _way(settings: Settings, target: Target) -> UpstreamSpec:
+def _way(settings: ServiceSettings, target: Target) -> UpstreamSpec:
     if target.source is not None:
         seen = framework_environment(os.environ, ())
         allowed = {*settings.rights().variables, *seen}
@@ -72,10 +72,10 @@ def _way(settings: Settings, target: Target) -> UpstreamSpec:
     unlent = UnlentPaths(target.name, lent.rights(), homes=lent.homes, never=lent.private_paths)
     make = partial(ConfinedTransport, target, program, log_budget=log_budget(), unlent=unlent)
 
-    def start(user: User, now: Settings) -> ClientTransport:
+    def start(user: User, now: ServiceSettings) -> ClientTransport:
         return make(with_live(lent, now), user, tier)
 
-    def start_in_home(user: User, now: Settings, reach: Reach) -> ClientTransport:
+    def start_in_home(user: User, now: ServiceSettings, reach: Reach) -> ClientTransport:
         return make(with_live(lent, now), user, tier, reach=reach)
 
     return UpstreamSpec(
@@ -108,7 +108,7 @@ def _is_file(path: Path) -> bool:
         return False
 
 
-def _over_http(target: Target, bound: AnswerBound, _user: User, now: Settings) -> ClientTransport:
+def _over_http(target: Target, bound: AnswerBound, _user: User, now: ServiceSettings) -> ClientTransport:
     mend_messages_over_http()
     bound = replace(bound, most_bytes=most_message_bytes(now))
     # The address of the older transport ends like this by custom, which FastMCP follows too.

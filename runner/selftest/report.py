@@ -15,7 +15,7 @@ from xml.etree import ElementTree as Xml
 from runner.errors import UsageError
 from runner.formats.terminal_text import json_text
 from runner.selftest.program import EVERY
-from runner.settings.settings import Settings
+from runner.settings.execution import ExecutionSettings
 from runner.settings.sources import load
 from runner.system.terminal import draw
 from sandbox.inside.confine import LAYERS
@@ -117,7 +117,7 @@ class SelftestOptions:
         return chosen
 
 
-def settings_to_attack(isolation: str | None, *, against: str) -> Settings:
+def settings_to_attack(isolation: str | None, *, against: str) -> ExecutionSettings:
     """Return the settings of the calls that the attempts stand for.
 
     Args:

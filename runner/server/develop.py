@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING
 from fastmcp import FastMCP
 from watchfiles import PythonFilter, awatch
 
+from runner.contract.own_paths import OwnPaths
 from runner.server.ahead import first_user
 from runner.server.host import DownloadUrl, make_host
 from runner.server.serve import serve_application
-from runner.settings.own_paths import OwnPaths
 from runner.settings.settings import Settings
-from runner.settings.targets import entry_of
 from runner.toolset.toolset import Toolset
+from runner.worker.targets import entry_of
 from sandbox.errors import SandboxError
 from sandbox.host.launch import Launched
 

@@ -20,6 +20,7 @@ from starlette.requests import Request as HttpRequest
 from starlette.routing import BaseRoute
 
 from runner.call import Completed, Request, ask_route, execute, relay
+from runner.contract.own_paths import OwnPaths
 from runner.contract.unexpected_errors import unexpected
 from runner.contract.widget_dialects import NO_WIDGETS
 from runner.errors import CallError
@@ -51,7 +52,6 @@ from runner.server.mcp_tasks import EXTENSION, McpTasks
 from runner.server.own_extras import AVAILABLE_FILES, CONTRACT, FILES
 from runner.server.own_resource_tools import OwnResources
 from runner.settings.isolation import ISOLATION_META, isolation_meta, layers_of
-from runner.settings.own_paths import OwnPaths
 from runner.steps.authorization import (
     authorize_scopes,
     authorize_widget,

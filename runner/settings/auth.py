@@ -90,7 +90,9 @@ class Auth(BaseModel):
         "lies more than 60 s ahead.",
     )
     required_scopes: EachName = Field(
-        (), description="Scopes that every token must have; one without gets status 403."
+        (),
+        description="Scopes that every token must have; one without gets status 403. A login requests them: "
+        "with `oidc` beside `openid` and `email`, with `oauth_proxy` in place of these two.",
     )
     authorization_servers: UpstreamUrls = Field(
         (),
@@ -119,11 +121,6 @@ class Auth(BaseModel):
         None,
         description="For `oauth_proxy`: where the provider says whose a token is (RFC 7662), if its tokens "
         "are no JWTs.",
-    )
-    login_scopes: EachName = Field(
-        ("openid", "email"),
-        description="For `oauth_proxy` and `oidc`: scopes that a login asks the provider for, beside the "
-        "required ones.",
     )
     client_redirects: EachName = Field(
         ("http://localhost:*", "http://127.0.0.1:*"),
@@ -168,6 +165,18 @@ class Auth(BaseModel):
         description="For `static`: a JSON object from token to user name, mode 0600, tokens of 16 "
         "characters or more.",
     )
+
+    @property
+    def scopes(self) -> tuple[str, ...]:
+        """Return the scopes that clients and logins request."""
+        usual = ("openid", "email")
+        match self.kind:
+            case "oidc":
+                return tuple(dict.fromkeys((*usual, *self.required_scopes)))
+            case "oauth_proxy":
+                return self.required_scopes or usual
+            case _:
+                return self.required_scopes
 
     @model_validator(mode="after")
     def _belongs_together(self) -> Self:

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
+from runner.settings.execution import ExecutionSettings
 from runner.settings.rights import Rights
-from runner.settings.settings import Settings
 from sandbox.deadlines import Deadlines
 from sandbox.policy import Limits
 
@@ -35,7 +35,7 @@ class EffectiveToolSettings:
     scopes: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, settings: Settings, tool: str | None) -> "EffectiveToolSettings":
+    def of(cls, settings: ExecutionSettings, tool: str | None) -> "EffectiveToolSettings":
         """Return what holds for one tool, or for all that have no settings of their own."""
         rights = settings.rights(tool)
         return cls(

@@ -10,7 +10,7 @@ import stat
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from runner.settings.settings import Settings
+from runner.settings.execution import ExecutionSettings
 from runner.system.uids import Uids
 from sandbox.inside.confine import LAYERS
 from sandbox.probe.machine import Tier, missing, unreadable
@@ -52,7 +52,7 @@ def isolation_meta(tier: Tier, *, worker: str | None = None, goes_on: bool | Non
     return said
 
 
-def in_force(settings: Settings, files: Sequence[Path] = ()) -> Tier:
+def in_force(settings: ExecutionSettings, files: Sequence[Path] = ()) -> Tier:
     """Return the tier of every call. Whether the machine offers one that was asked for, `lacking` says.
 
     Args:
@@ -65,7 +65,7 @@ def in_force(settings: Settings, files: Sequence[Path] = ()) -> Tier:
     return next((tier for tier in offered if _fits(tier, files, settings)), AUTO[-1])
 
 
-def lacking(settings: Settings) -> tuple[str, ...]:
+def lacking(settings: ExecutionSettings) -> tuple[str, ...]:
     """Return a sentence, with its cure, for each thing that the tier in force needs and the machine lacks."""
     return _missing(in_force(settings), settings.uids.start)
 
@@ -75,7 +75,7 @@ def has_ids(tier: Tier) -> bool:
     return tier in (Tier.USER, Tier.NAMESPACE) and os.geteuid() == 0
 
 
-def uids_of(settings: Settings, tier: Tier) -> Uids | None:
+def uids_of(settings: ExecutionSettings, tier: Tier) -> Uids | None:
     """Return the ids that users get in a tier, if they get any.
 
     Where something is lent that only its owner may use, all of them get that owner's; none, if that is us.
@@ -86,7 +86,7 @@ def uids_of(settings: Settings, tier: Tier) -> Uids | None:
     return None
 
 
-def unfit(tier: Tier, files: Sequence[Path], settings: Settings) -> str | None:
+def unfit(tier: Tier, files: Sequence[Path], settings: ExecutionSettings) -> str | None:
     """Return a sentence, with its cure, if what a server is to be cannot be had in a tier.
 
     A user id may not be able to read a tool file or a module beside it; and sockets need namespaces.
@@ -111,7 +111,7 @@ def unfit(tier: Tier, files: Sequence[Path], settings: Settings) -> str | None:
     return unreadable(needed, uid=uid)
 
 
-def _fits(tier: Tier, files: Sequence[Path], settings: Settings) -> bool:
+def _fits(tier: Tier, files: Sequence[Path], settings: ExecutionSettings) -> bool:
     reason = unfit(tier, files, settings)
     if reason is not None:
         log.warning("a stronger isolation is passed over", extra={"tier": tier.value, "reason": reason})

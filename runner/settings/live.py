@@ -8,8 +8,9 @@ Source: `docs/operating.md`, "Reload the configuration".
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from runner.settings.execution import ExecutionSettings, SettingsT, ToolSettings, is_pattern
 from runner.settings.secrets import SecretSettings
-from runner.settings.settings import Settings, ToolSettings, is_pattern
+from runner.settings.settings import Settings
 from runner.settings.sources import config_report
 from runner.settings.values import LIVE
 
@@ -19,7 +20,7 @@ _LIVE = [name for name, field in Settings.model_fields.items() if LIVE in field.
 _LIVE_OF_TOOL = [name for name in _LIVE if name in ToolSettings.model_fields]
 
 
-def with_live(now: Settings, then: Settings) -> Settings:
+def with_live(now: SettingsT, then: SettingsT) -> SettingsT:
     """Return the settings of a running server with what it can take over of others.
 
     Args:
@@ -30,7 +31,7 @@ def with_live(now: Settings, then: Settings) -> Settings:
     return now.model_copy(update={**update, "tools": _tools(now, then), "secrets": _secrets(now, then)})
 
 
-def same_limits(one: Settings, other: Settings) -> bool:
+def same_limits(one: ExecutionSettings, other: ExecutionSettings) -> bool:
     """Say whether the resource limits of every tool are equal in two settings, and of what has no tool."""
     tools = {None, *one.tools, *other.tools}
     return all(one.limits(tool) == other.limits(tool) for tool in tools)
@@ -48,11 +49,11 @@ def changes(now: Settings, then: Settings) -> dict[str, str]:
     return found
 
 
-def _patterns(settings: Settings) -> list[str]:
+def _patterns(settings: ExecutionSettings) -> list[str]:
     return [name for name in settings.tools if is_pattern(name)]
 
 
-def _tools(now: Settings, then: Settings) -> dict[str, ToolSettings]:
+def _tools(now: ExecutionSettings, then: ExecutionSettings) -> dict[str, ToolSettings]:
     if _patterns(now) != _patterns(then):
         # Which of them a tool goes by decides about its rights, too.
         return dict(now.tools)
@@ -65,7 +66,7 @@ def _tools(now: Settings, then: Settings) -> dict[str, ToolSettings]:
     }
 
 
-def _secrets(now: Settings, then: Settings) -> dict[str, SecretSettings]:
+def _secrets(now: ExecutionSettings, then: ExecutionSettings) -> dict[str, SecretSettings]:
     """Return the secrets of other settings; of one in a file that tools may be able to read, the present."""
     hidden = now.private_paths
     able = {

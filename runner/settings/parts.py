@@ -8,10 +8,10 @@ Source: `docs/settings.md`, which `scripts/settings` writes.
 """
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 from urllib.parse import unquote, urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, model_validator
 
 from runner.errors import Code
 from runner.settings.auth import Auth
@@ -160,6 +160,12 @@ class StoreSettings(StateSettings):
         "says more.",
     )
 
+    @model_validator(mode="after")
+    def _has_both_keys(self) -> Self:
+        if (self.s3_access_key is None) != (self.s3_secret_key is None):
+            raise ValueError("s3_access_key and s3_secret_key belong together; give both, or neither")
+        return self
+
     @property
     def store_scheme(self) -> str:
         """Return the kind of store: `file`, `s3`, `memory` or `none`."""
@@ -256,11 +262,6 @@ class ServerSettings(IdentitySettings):
         description="Largest body of an MCP request, and of a JSON body beside it, in bytes. One user has "
         "twice that in flight, all together eight times.",
     )
-    load_timeout_s: Seconds = Field(
-        30.0,
-        description="Longest import of a tool file, in seconds. So long `runner proxy` also waits for a "
-        "server to start, or to be reached; one that imports much may need longer on a busy machine.",
-    )
     drain_s: float = Field(
         25.0,
         ge=0,
@@ -334,6 +335,11 @@ class CallSettings(_Part):
     total_timeout_s: Annotated[Seconds, LIVE, PER_TOOL, Flag("SECONDS", name="--total-timeout")] = Field(
         600.0, description="Longest call, whatever it reports, in seconds."
     )
+    load_timeout_s: Seconds = Field(
+        30.0,
+        description="Longest import of a tool file, in seconds. So long `runner proxy` also waits for a "
+        "server to start, or to be reached; one that imports much may need longer on a busy machine.",
+    )
     memory_mb: Annotated[Count, LimitFacts("memory_bytes", Code.E_MEMORY, "bytes", MIB), LIVE, PER_TOOL] = (
         Field(
             2048,
@@ -341,12 +347,12 @@ class CallSettings(_Part):
             "the enforcement of this and the following limits.",
         )
     )
-    call_memory_mb: Annotated[
-        Count, LimitFacts("call_memory_bytes", Code.E_MEMORY, "bytes", MIB), LIVE, PER_TOOL
-    ] = Field(
-        4096,
-        description="Memory of all processes of a call together, in MiB; what they share counts once. At "
-        "least `memory_mb`.",
+    call_memory_mb: Annotated[Count, LimitFacts("call_memory_bytes", Code.E_MEMORY, "bytes", MIB), LIVE] = (
+        Field(
+            4096,
+            description="Memory of all processes of a call together, in MiB; what they share counts once. At "
+            "least `memory_mb`.",
+        )
     )
     cpu_s: Annotated[Count, LimitFacts("cpu_s", Code.E_RESOURCE_LIMIT, "seconds"), LIVE, PER_TOOL] = Field(
         600, description="Processor seconds of each process of a call."
@@ -429,7 +435,7 @@ class CallSettings(_Part):
     )
 
 
-class ResultSettings(_Part):
+class ResultSettings(StoreSettings):
     """The form in which results and files reach a client."""
 
     artifact_delivery: Literal["auto", "reference", "inline"] = Field(
@@ -455,11 +461,6 @@ class ResultSettings(_Part):
         description="Whether a PNG, JPEG or WebP that does not fit is made smaller instead, of up to eight "
         "in a message. It stays what it is in My Files, and a link beside it leads there. It is decoded in "
         "a confined process of its own. Needs Pillow: `pip install 'toolcell[pictures]'`.",
-    )
-    results_max_bytes: Annotated[Count, NARROWS] = Field(
-        8192,
-        description="Size of `results` as JSON, in bytes, above which the result and the log say that it "
-        "belongs in a file.",
     )
     iframe_origins: Names = Field(
         (),
@@ -535,11 +536,6 @@ class FleetSettings(_Part):
     )
     redis_insecure: Annotated[bool, Flag()] = Field(
         default=False, description="Whether a Redis on another machine may do without TLS and a password."
-    )
-    fleet: str = Field(
-        "toolcell",
-        pattern=r"^[A-Za-z0-9_-]{1,64}$",
-        description="Name of the fleet, with which all that it has in Redis begins.",
     )
     fleet_key_file: Annotated[PrivatePath | None, Flag("FILE")] = Field(
         None,

@@ -11,15 +11,18 @@ _OF_MODELS = (
 )  # fmt: skip
 _FIXED = (
     "audit_max_bytes", "auth.jwks_max_age_s", "auth.jwks_refresh_s", "max_idle_workers",
-    "max_output_bytes", "max_queue", "max_queue_per_user", "max_requests_per_user", "max_sessions_per_user",
-    "tools.NAME.max_output_bytes", "worker_age_s", "worker_calls", "worker_idle_s",
+    "max_output_bytes", "max_queue", "max_queue_per_user", "max_requests_per_user",
+    "max_sessions_per_user", "results_max_bytes", "tools.NAME.max_output_bytes", "worker_age_s",
+    "worker_calls", "worker_idle_s",
 )  # fmt: skip
 REMOVED: Mapping[str, str] = {
     "audit_max_files": "move or delete full files of the audit log, oldest first (docs/operating.md)",
+    "auth.login_scopes": "a login requests auth.required_scopes; with oidc also openid and email",
     "auth.resource_metadata": "give auth.authorization_servers; the server then describes itself",
     "auth.config_url": "set auth.issuer to the part before /.well-known/openid-configuration",
     "connect_timeout_s": "set load_timeout_s, which also holds for servers behind `runner proxy`",
     "deny_run": "set allow_run = [] (--deny-run still is an option)",
+    "fleet": "give each fleet a database of its own in redis_url, such as redis://HOST:6379/1",
     "fleet_release": "hosts and nodes with the same tool files and version find each other without it",
     "generated_except": "have the tool return its files, or say that it ignores others (docs/guide.md)",
     "identity_case": "set identity_pattern, such as '[^\\p{Lu}]+' for no upper-case letters",
@@ -39,6 +42,7 @@ REMOVED: Mapping[str, str] = {
     "call_limits.NAME.memory_mb": "set max_calls; each call has call_memory_mb",
     "call_limits.NAME.stored_mb_per_day": "set max_user_bytes, or max_artifact_bytes for a single call",
     "playground_connect": "put `runner proxy` in front of the server, and open the proxy's Playground",
+    "tools.NAME.call_memory_mb": "set memory_mb for this tool, or call_memory_mb for all tools",
     "tools.NAME.calls_per_minute": 'set it under [call_limits.NAME] with tools = ["TOOL"], per = "user"',
     "tools.NAME.deny_run": "set allow_run = [] for this tool",
     "tools.NAME.generated": "set generated for all tools, or in the tool's own meta (docs/guide.md)",

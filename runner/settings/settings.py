@@ -1,4 +1,4 @@
-"""All settings as one frozen value: the parts of `runner.settings.parts`, and the tables by name.
+"""All settings as one frozen value.
 
 Constructing `Settings` reads nothing but its arguments; `sources.load` reads options, variables and
 runner.toml.
@@ -6,117 +6,27 @@ runner.toml.
 Source: architecture, decision "Settings"; requirements S1-12 to S1-17; `docs/settings.md`.
 """
 
-import os
 from collections.abc import Mapping
-from dataclasses import asdict
-from fnmatch import fnmatchcase
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Self
-from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, create_model, model_validator
+from pydantic import PrivateAttr
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
-from runner.settings.named_limits import LimitSettings
-from runner.settings.parts import (
-    PARTS,
-    CallSettings,
-    FleetSettings,
-    ObservationSettings,
-    ResultSettings,
-    RightsSettings,
-    ServerSettings,
-    StoreSettings,
-)
-from runner.settings.private_paths import private_paths_of
-from runner.settings.resource_limits import LIMITS, limits_of
-from runner.settings.rights import Lent, Rights
-from runner.settings.secrets import SecretName, SecretSettings
-from runner.settings.trust import ConfigFile, trust_record
-from runner.settings.values import NARROWS, PER_TOOL, EachName, Flag
-from sandbox.deadlines import Deadlines
-from sandbox.host.retirement import WORKER_CALLS, Reuse
-from sandbox.policy import Limits
+from runner.settings.execution import ServiceSettings
+from runner.settings.parts import ServerSettings
+from runner.settings.values import Flag
 
-__all__ = ["Settings", "ToolSettings", "is_pattern", "option_of"]
-
-REDIS_PORT = 6379
-_AWS_FILES = ("AWS_SHARED_CREDENTIALS_FILE", "AWS_CONFIG_FILE", "AWS_WEB_IDENTITY_TOKEN_FILE")
+__all__ = ["Settings", "option_of"]
 
 
-class _OfTool(BaseModel):
-    """Values of one tool instead of the general ones."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    scopes: Annotated[EachName | None, NARROWS] = Field(
-        None,
-        description="Scopes that a token must have for this tool to be listed and called over HTTP "
-        "([serving.md](serving.md#scopes-of-tools)).",
-    )
-
-
-if TYPE_CHECKING:
-
-    class ToolSettings(_OfTool):
-        """Values of one tool: the settings that are marked `PER_TOOL`, and `scopes`."""
-
-        def __init__(self, **values: Any) -> None: ...
-
-        def __getattr__(self, name: str) -> Any: ...
-
-else:
-    ToolSettings = create_model(
-        "ToolSettings",
-        __base__=_OfTool,
-        **{
-            # None of them narrows rights, since the value of a tool wins over options and variables.
-            name: (
-                field.rebuild_annotation() | None,
-                Field(None, description=f"Instead of `{name}`, for this tool."),
-            )
-            for part in PARTS
-            for name, field in part.model_fields.items()
-            if PER_TOOL in field.metadata
-        },
-    )
-
-
-class Settings(
-    StoreSettings,
-    ServerSettings,
-    RightsSettings,
-    CallSettings,
-    ResultSettings,
-    ObservationSettings,
-    FleetSettings,
-    BaseSettings,
-):
+class Settings(ServerSettings, ServiceSettings, BaseSettings):
     """Every setting, checked. Times in seconds, sizes in the unit of their name."""
 
     model_config = SettingsConfigDict(
         frozen=True, extra="forbid", env_prefix="RUNNER_", env_nested_delimiter="__", env_ignore_empty=True
     )
 
-    tools: Mapping[str, ToolSettings] = Field(
-        default_factory=dict, description="Values of single tools. In runner.toml only."
-    )
-    call_limits: Mapping[str, LimitSettings] = Field(
-        default_factory=dict, description="Limits of calls of your own. In runner.toml only."
-    )
-    secrets: Mapping[SecretName, SecretSettings] = Field(
-        default_factory=dict, description="Values in the environment of single tools. In runner.toml only."
-    )
-    output_guard: Mapping[str, Any] = Field(
-        default_factory=dict, description="The output guard: docs/output-guard.md. In runner.toml only."
-    )
-
-    # Kept by `sources.load`: where each value given came from, by dotted name; the file read.
+    # Set by `sources.load`: the origin of each value given, by dotted name.
     _given: Mapping[str, str] = PrivateAttr(default_factory=dict)
-    _file: ConfigFile = PrivateAttr(default=ConfigFile())
-    _ignored: tuple[str, ...] = PrivateAttr(default=())
-    # Kept by `lending.lend`.
-    _lent: Lent = PrivateAttr(default=Lent())
 
     @classmethod
     def settings_customise_sources(
@@ -130,201 +40,9 @@ class Settings(
         """Take arguments only: `load` merges the sources itself, since it must know which won."""
         return (init_settings,)
 
-    @model_validator(mode="after")
-    def _is_supported(self) -> Self:
-        named = [text for tool in (None, *self.tools) for text in self.rights(tool).network]
-        for port, what in self._closed().items():
-            if opened := [text for text in named if text.endswith(f":{port}")]:
-                raise ValueError(
-                    f"allow_net opens {opened[0]}, and port {port} is that of {what}, which no tool may "
-                    f"reach; leave it out, or give {what} another port"
-                )
-        if (self.s3_access_key is None) != (self.s3_secret_key is None):
-            raise ValueError("s3_access_key and s3_secret_key belong together; give both, or neither")
-        return self
-
-    @model_validator(mode="after")
-    def _keeps_tools_from_the_metrics(self) -> Self:
-        if self.metrics_address is None:
-            return self
-        if self.isolation == "guard":
-            raise ValueError(
-                "isolation guard stops no tool from reaching metrics_address, which tells of all users; "
-                "take another tier, or leave metrics_address out"
-            )
-        opened = [text for tool in (None, *self.tools) for text in self.rights(tool).network]
-        if opened and not int(self.metrics_address.rpartition(":")[2]):
-            raise ValueError(
-                f"metrics_address has port 0, which is chosen too late to be closed to tools, and allow_net "
-                f"opens {opened[0]}; give metrics_address a port by its number"
-            )
-        return self
-
-    @property
-    def config_file(self) -> Path | None:
-        """Return the configuration file that applies, in whole or in part, if there is one."""
-        return self._file.path
-
-    @property
-    def config_source(self) -> ConfigFile:
-        """Return the choice of the configuration file, with which `sources.load` reads it again."""
-        return self._file
-
-    @property
-    def ignored(self) -> tuple[str, ...]:
-        """Return a sentence for each file of which something does not apply, since nobody has trusted it."""
-        return self._ignored
-
-    @property
-    def private_paths(self) -> tuple[Path, ...]:
-        """Return what no worker may ever read: state, store, tokens, secrets, audit log, configuration."""
-        return tuple(path for _name, path in self.named_private_paths)
-
-    @property
-    def named_private_paths(self) -> tuple[tuple[str, Path], ...]:
-        """Return those paths, each behind the name of its setting, or behind `private` where it has none."""
-        paths = [("store", self.store_path), *private_paths_of(self), ("packages", self.packages_path)]
-        if self._file.path is not None:
-            paths.append(("config", self._file.path))
-        record = trust_record()
-        if record is not None and not record.is_relative_to(self.state_dir):
-            paths.append(("trusted", record))
-        # If not where nobody may read anyway.
-        named = (os.environ.get(name) for name in _AWS_FILES)
-        return (*paths, *(("private", _expanded(name)) for name in named if name))
-
-    @property
-    def closed_ports(self) -> tuple[int, ...]:
-        """Return the ports that no tool may reach anywhere: of the fleet's Redis, and of the metrics."""
-        return tuple(self._closed())
-
-    def _closed(self) -> dict[int, str]:
-        """Return those ports, and what listens there: it asks nobody who he is, and tells of all users."""
-        closed: dict[int, str] = {}
-        if self.engine != "local" and self.redis_url is not None:
-            parts = urlsplit(self.redis_url.get_secret_value())
-            if parts.scheme != "unix":
-                closed[parts.port or REDIS_PORT] = "the fleet's Redis"
-        if self.metrics_address is not None:
-            port = int(self.metrics_address.rpartition(":")[2])
-            # 0 is whichever is free at the start, and nobody's before; with it allow_net opens nothing.
-            if port:
-                closed[port] = "metrics_address"
-        return closed
-
-    def own(self, tool: str | None) -> Mapping[str, Any]:
-        """Return the values of one tool: of its own name, else of the first pattern that gives each.
-
-        Args:
-            tool: Its name; None for any.
-        """
-        if tool is None:
-            return {}
-        patterns = [own for name, own in self.tools.items() if is_pattern(name) and fnmatchcase(tool, name)]
-        found: dict[str, Any] = {}
-        for own in (*reversed(patterns), *([self.tools[tool]] if tool in self.tools else ())):
-            found |= {name: value for name, value in own if value is not None}
-        return found
-
-    def of_tool(self, tool: str | None) -> Self:
-        """Return the settings with the values of one tool in place of the general ones."""
-        own = {name: value for name, value in self.own(tool).items() if name != "scopes"}
-        return self.model_copy(update=own) if own else self
-
-    def deadlines(self, tool: str | None = None) -> Deadlines:
-        """Return the deadlines of one tool, or the general ones."""
-        mine = self.of_tool(tool)
-        # A total limit below the idle limit is no fault: `--total-timeout 5` alone must work.
-        return Deadlines(idle_s=min(mine.idle_timeout_s, mine.total_timeout_s), total_s=mine.total_timeout_s)
-
-    def scopes(self, tool: str) -> tuple[str, ...]:
-        """Return the scopes that a token must have for a tool."""
-        scopes: tuple[str, ...] = self.own(tool).get("scopes", ())
-        return scopes
-
-    def keeps_worker(self, tool: str | None = None) -> bool:
-        """Return whether workers of a tool, or of any, stay with their user; those with secrets do not."""
-        if any(tool in secret.tools for secret in self.secrets.values()):
-            return False
-        return self.of_tool(tool).worker_reuse != "call"
-
-    def shares_worker(self, tool: str | None = None, *, wish: bool = False) -> bool:
-        """Return whether calls of a tool, or any, run beside others in one worker of their user.
-
-        Args:
-            tool: The tool.
-            wish: Whether its author asks for that; a value of the tool wins.
-        """
-        own = self.own(tool).get("worker_reuse")
-        return (own or ("shared" if wish else self.worker_reuse)) == "shared"
-
-    def lets_go_on(self, tool: str | None = None) -> bool:
-        """Return whether jobs of a tool, or any, may run between calls."""
-        return self.of_tool(tool).background_jobs and self.keeps_worker(tool)
-
-    def limits(self, tool: str | None = None) -> Limits:
-        """Return the resource limits of one tool, or the general ones."""
-        mine = self.of_tool(tool)
-        values = {facts.setting: getattr(mine, facts.setting) for facts in LIMITS.values()}
-        # One process may have what a call may have.
-        values["call_memory_mb"] = max(mine.call_memory_mb, mine.memory_mb)
-        return limits_of(values)
-
-    def rights(self, tool: str | None = None) -> Rights:
-        """Return what one tool may do beyond its own folder, or any tool."""
-        mine = self.of_tool(tool)
-        return Rights(
-            network=mine.allow_net,
-            variables=mine.allow_env,
-            may_run=bool(mine.allow_run),
-            programs=() if "*" in mine.allow_run else mine.allow_run,
-            read=mine.allow_read,
-            write=mine.allow_write,
-            sockets=mine.allow_sockets,
-            lent=self._lent,
-        )
-
-    @property
-    def named_tools(self) -> tuple[str, ...]:
-        """Return the tools for which anything is set that is not set for all."""
-        of_secrets = (tool for secret in self.secrets.values() for tool in secret.tools)
-        return tuple(dict.fromkeys((*self.tools, *of_secrets)))
-
-    @property
-    def reuse(self) -> Reuse:
-        """Return how long workers stay, where any may."""
-        if not any(self.keeps_worker(tool) for tool in (None, *self.tools)):
-            return Reuse()
-        return Reuse(calls=WORKER_CALLS)
-
-    def widest_limits(self) -> Limits:
-        """Return limits that no tool's exceed: processes are made with these and narrowed for each call."""
-        each = [asdict(self.limits(tool)) for tool in (None, *self.tools)]
-        return Limits(**{name: max(limits[name] for limits in each) for name in LIMITS})
-
-    @property
-    def has_sockets(self) -> bool:
-        """Return whether any tool may have UNIX sockets."""
-        return any(self.rights(tool).sockets for tool in (None, *self.tools))
-
-    @property
-    def lender(self) -> int | None:
-        """Return the user id that every process has because of what is lent, if it must have one."""
-        return None if self._lent.owner is None else self._lent.owner[0]
-
 
 def option_of(name: str) -> str:
     """Return the option of a setting, as `--port`, also where no command has one."""
     field = Settings.model_fields.get(name)
     marks = () if field is None else (mark for mark in field.metadata if isinstance(mark, Flag))
     return next((mark.name for mark in marks if mark.name), "--" + name.replace("_", "-"))
-
-
-def is_pattern(name: str) -> bool:
-    """Say whether a name under `tools` stands for several: `sales_*` for all that begin so."""
-    return "*" in name
-
-
-def _expanded(name: str) -> Path:
-    # As AWS's own library reads it: `~nobody` that nobody is called stays as it is.
-    return Path(os.path.abspath(os.path.expanduser(name)))

@@ -19,11 +19,11 @@ from pydantic_settings import EnvSettingsSource, SettingsError
 from runner.errors import UsageError
 from runner.formats.nearest import nearest
 from runner.settings.auth import Auth
+from runner.settings.execution import ToolSettings
 from runner.settings.named_limits import LimitSettings
 from runner.settings.removed import REMOVED
 from runner.settings.secrets import SecretSettings
-from runner.settings.settings import Settings, ToolSettings, option_of
-from runner.settings.toml_lines import line_of
+from runner.settings.settings import Settings, option_of
 from runner.settings.trust import (
     CONFIG_FILE,
     CONFIG_VARIABLE,
@@ -97,19 +97,18 @@ class _Given:
     Attributes:
         value: The value.
         origin: `flag`, `environment RUNNER_X` or the name of the file.
-        label: The option, variable or file.
-        text: The content of the file.
+        label: The option or variable; for a value of the file its name.
+        file: The file.
     """
 
     value: object
     origin: str
     label: str
-    text: str = ""
+    file: ConfigFile | None = None
 
     def place(self, leaf: Leaf) -> str:
         """Return the beginning of a sentence about a key: the label, and the line of a file."""
-        line = line_of(self.text, leaf)
-        return f"{self.label}: " if line is None else f"{self.label}, line {line}: "
+        return f"{self.label}: " if self.file is None else self.file.place(*leaf)
 
 
 def load(
@@ -133,7 +132,12 @@ def load(
     """
     file = reread(config) if isinstance(config, ConfigFile) else config_file(config)
     of_file, ignored = _applicable(file, _from_file(file))
-    given = {**of_file, **_from_environment(), **_from_flags(flags, label)}
+    of_flags: dict[Leaf, _Given] = {
+        (name,): _Given(value=value, origin="flag", label=label(name))
+        for name, value in flags.items()
+        if value is not None
+    }
+    given = {**of_file, **_from_environment(), **of_flags}
     faults = list(_unknown_variables())
     try:
         settings = Settings.model_validate(_nested({leaf: item.value for leaf, item in given.items()}))
@@ -144,7 +148,8 @@ def load(
         raise UsageError("\n".join(faults))
     if file.path is not None and settings.homes != _USUAL_HOMES and file.path.is_relative_to(settings.homes):
         raise UsageError(f"{quoted(file.path)} lies among the homes of users of tools; move it elsewhere")
-    settings._file = replace(file, content=None)
+    # The output guard's section is checked where the guard is made, and its errors name lines.
+    settings._file = file if settings.output_guard else replace(file, content=None)
     settings._ignored = (*file.notes, *ignored)
     settings._given = {".".join(leaf): item.origin for leaf, item in given.items()}
     return settings
@@ -152,14 +157,8 @@ def load(
 
 def origins(settings: Settings) -> dict[str, str]:
     """Return where each setting came from: `flag`, `environment RUNNER_X`, the file's name or `default`."""
-    leaves = (
-        *_leaves_of_model(),
-        *_tool_leaves(settings),
-        *_leaves_of_table("call_limits", settings.call_limits),
-        *_leaves_of_table(_SECRETS, settings.secrets),
-        *_guard_leaves(settings),
-    )
-    names = [".".join(leaf) for leaf in leaves]
+    tables = _flat(settings.model_dump(include=set(_TABLES), exclude_defaults=True))
+    names = [".".join(leaf) for leaf in (*variables().values(), *(leaf for leaf, _ in tables))]
     return {name: settings._given.get(name, "default") for name in names}
 
 
@@ -184,25 +183,9 @@ def config_text(settings: Settings) -> str:
 
 def variables() -> dict[str, Leaf]:
     """Return every environment variable that is a setting, with the field it sets."""
-    return {_PREFIX + "__".join(leaf).upper(): leaf for leaf in _leaves_of_model()}
-
-
-def _leaves_of_model() -> Iterator[Leaf]:
-    for name in Settings.model_fields:
-        if name == "auth":
-            yield from ((name, inner) for inner in Auth.model_fields)
-        elif name not in _TABLES:
-            yield (name,)
-
-
-def _tool_leaves(settings: Settings) -> Iterator[Leaf]:
-    for tool, own in settings.tools.items():
-        yield from (("tools", tool, name) for name in own.model_dump(exclude_none=True))
-
-
-def _leaves_of_table(table: str, entries: Mapping[str, BaseModel]) -> Iterator[Leaf]:
-    for name, entry in entries.items():
-        yield from ((table, name, field) for field in entry.model_dump(exclude_defaults=True))
+    plain = [(name,) for name in Settings.model_fields if name not in ("auth", *_TABLES)]
+    leaves = (*plain, *(("auth", name) for name in Auth.model_fields))
+    return {_PREFIX + "__".join(leaf).upper(): leaf for leaf in leaves}
 
 
 def _unsaid(leaf: Leaf, value: object) -> object:
@@ -210,18 +193,6 @@ def _unsaid(leaf: Leaf, value: object) -> object:
     if leaf[0] != _SECRETS or leaf[-1] != "command" or not isinstance(value, tuple) or not value[1:]:
         return value
     return [value[0], _REDACTED]
-
-
-def _guard_leaves(settings: Settings) -> Iterator[Leaf]:
-    return (("output_guard", *leaf) for leaf, _ in _flat(settings.output_guard))
-
-
-def _from_flags(flags: Mapping[str, object], label: Callable[[str], str]) -> dict[Leaf, _Given]:
-    return {
-        (name,): _Given(value=value, origin="flag", label=label(name))
-        for name, value in flags.items()
-        if value is not None
-    }
 
 
 def _from_environment() -> dict[Leaf, _Given]:
@@ -279,8 +250,9 @@ def _from_file(file: ConfigFile) -> dict[Leaf, _Given]:
     for leaf, value in values.items():
         # A path or name with one means something else to the C library, or nothing at all.
         if _has_zero(value):
-            raise UsageError(f"{label}: {quoted('.'.join(leaf))} has a zero byte in it; take \\u0000 out")
-    return {leaf: _Given(value=value, origin=label, label=label, text=text) for leaf, value in values.items()}
+            name = quoted(".".join(leaf))
+            raise UsageError(f"{file.place(*leaf)}{name} has a zero byte in it; take \\u0000 out")
+    return {leaf: _Given(value=value, origin=label, label=label, file=file) for leaf, value in values.items()}
 
 
 def _applicable(file: ConfigFile, given: dict[Leaf, _Given]) -> tuple[dict[Leaf, _Given], tuple[str, ...]]:
@@ -383,8 +355,9 @@ def _sentence(detail: ErrorDetails, given: Mapping[Leaf, _Given]) -> str:
     leaf = tuple(str(part) for part in detail["loc"])
     name = ".".join(leaf)
     item = next((given[leaf[:end]] for end in range(len(leaf), 0, -1) if leaf[:end] in given), None)
-    # An unknown table has no value of its own; one of its keys has the place.
-    placed = item or next((one for key, one in given.items() if key[: len(leaf)] == leaf), None)
+    # A key that is unknown or missing has no value of its own; another of its table has the place.
+    beside = (one for end in range(len(leaf), 0, -1) for key, one in given.items() if key[:end] == leaf[:end])
+    placed = item or next(beside, None)
     where = placed.place(leaf) if placed else ""
     if detail["type"] == "extra_forbidden":
         instead = REMOVED.get(f"{leaf[0]}.NAME.{leaf[-1]}" if leaf[0] in _BY_NAME else name)
@@ -394,7 +367,10 @@ def _sentence(detail: ErrorDetails, given: Mapping[Leaf, _Given]) -> str:
         return f"{where}there is no setting {name}{near}"
     reason = str(detail.get("ctx", {}).get("error", detail["msg"]))
     if item is None:
-        place = where if name and placed is not None and placed.text else ""
+        # Of several settings that do not go together, the first that is given has the place.
+        named = name or next((word for word in re.findall(r"[a-z0-9_]+", reason) if (word,) in given), "")
+        placed = placed or given.get((named,))
+        place = placed.place(leaf or (named,)) if placed is not None and placed.file is not None else ""
         return f"{place}{name}: {reason}" if name and name not in reason else f"{place}{reason}"
     # Whoever misspells the table of a secret may have written the secret itself.
     is_hidden = _is_of(leaf, SecretStr) or leaf[0] == _SECRETS

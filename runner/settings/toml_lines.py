@@ -1,6 +1,6 @@
 """Line numbers of keys in TOML, for errors: `tomllib` keeps none. Pure.
 
-Source: TOML 1.0, "Keys" and "Table".
+Source: TOML 1.0, "Keys", "Table" and "Array of Tables".
 """
 
 import re
@@ -9,7 +9,7 @@ __all__ = ["line_of"]
 
 _PART = r"""(?:[A-Za-z0-9_-]+|"[^"\n]*"|'[^'\n]*')"""
 _KEYS = rf"{_PART}(?:[ \t]*\.[ \t]*{_PART})*"
-_HEADER = re.compile(rf"[ \t]*\[\[?[ \t]*({_KEYS})[ \t]*\]")
+_HEADER = re.compile(rf"[ \t]*(\[\[?)[ \t]*({_KEYS})[ \t]*\]")
 _ENTRY = re.compile(rf"[ \t]*({_KEYS})[ \t]*=")
 
 
@@ -18,12 +18,21 @@ def line_of(text: str, leaf: tuple[str, ...]) -> int | None:
 
     Args:
         text: Valid TOML.
-        leaf: The parts of the key.
+        leaf: The parts of the key; of an array of tables also the index, as text.
     """
     table: tuple[str, ...] = ()
+    arrays: dict[tuple[str, ...], int] = {}
     for number, line in enumerate(text.split("\n"), start=1):
         if header := _HEADER.match(line):
-            table = found = _parts(header[1])
+            table = ()
+            parts = _parts(header[2])
+            for at, part in enumerate(parts, start=1):
+                table = (*table, part)
+                if header[1] == "[[" and at == len(parts):
+                    arrays[table] = arrays.get(table, -1) + 1
+                if table in arrays:
+                    table = (*table, str(arrays[table]))
+            found = table
         elif entry := _ENTRY.match(line):
             found = (*table, *_parts(entry[1]))
             if leaf[: len(found)] == found:

@@ -25,6 +25,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from runner.errors import UsageError
+from runner.settings.toml_lines import line_of
 from runner.settings.values import default_config_dir, default_state_dir
 from runner.system.own_folders import HOME_ATTRIBUTES
 from runner.system.private_files import open_file
@@ -43,6 +44,7 @@ __all__ = [
     "is_trusted",
     "quoted",
     "read_judged",
+    "read_named",
     "read_trusted",
     "reread",
     "trust",
@@ -105,6 +107,16 @@ class ConfigFile:
     content: bytes | None = None
     is_trusted: bool = False
     notes: tuple[str, ...] = ()
+
+    def place(self, *key: str | int) -> str:
+        """Return the beginning of a sentence about a key: the file and the line; nothing without a file."""
+        if self.path is None:
+            return ""
+        text, leaf = (self.content or b"").decode(errors="replace"), tuple(map(str, key))
+        # Of a key that is missing, the line of its table.
+        lines = (line_of(text, leaf[:end]) for end in range(len(leaf), 0, -1))
+        line = next(filter(None, lines), None)
+        return f"{quoted(self.label)}{f', line {line}' if line else ''}: "
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -188,6 +200,28 @@ def read_judged(path: Path, *, most_bytes: int = _MOST_BYTES) -> JudgedFile:
     return JudgedFile(path=_in_folder(path), content=content, uid=facts.st_uid)
 
 
+def read_named(path: Path, name: str, *, refusal: str, check: str = "the path") -> JudgedFile:
+    """Read a file as `read_judged` does, with each failure as a sentence.
+
+    Args:
+        path: The file.
+        name: Its name at the beginning of the sentence.
+        refusal: The predicate about a file that others can change.
+        check: What to check where there is no such file.
+
+    Raises:
+        UsageError: It cannot be read, or others can change it.
+    """
+    try:
+        return read_judged(path)
+    except FileNotFoundError:
+        raise UsageError(f"{name} does not exist; check {check}") from None
+    except UnsafeFile as error:
+        raise UsageError(f"{name} {refusal}: {error}") from None
+    except OSError as error:
+        raise UsageError(f"{name} cannot be read: {error.strerror}") from error
+
+
 def is_trusted(file: JudgedFile) -> bool:
     """Return whether a file lies in a configuration folder, or is recorded with its content and owner."""
     if str(file.path.parent) in {os.path.realpath(path.parent) for path in _configured()}:
@@ -206,12 +240,7 @@ def read_trusted(path: Path, use: str) -> bytes:
     Raises:
         UsageError: It cannot be read, others can change it, or it is not trusted.
     """
-    try:
-        file = read_judged(path)
-    except UnsafeFile as error:
-        raise UsageError(f"{quoted(path)} is not used for {use}: {error}") from None
-    except OSError as error:
-        raise UsageError(f"{quoted(path)} cannot be read: {error.strerror}") from error
+    file = read_named(path, quoted(path), refusal=f"is not used for {use}")
     if not is_trusted(file):
         raise UsageError(f"{quoted(path)} is not trusted for {use}: {how_to_trust(path)}")
     return file.content
@@ -305,15 +334,8 @@ def _configured() -> Iterator[Path]:
 
 
 def _named(path: Path, label: str) -> ConfigFile:
-    try:
-        content = read_judged(path).content
-    except FileNotFoundError:
-        raise UsageError(f"configuration file {path} does not exist; check --config") from None
-    except UnsafeFile as error:
-        raise UsageError(f"configuration file {path} is not read: {error}") from None
-    except OSError as error:
-        raise UsageError(f"configuration file {path} cannot be read: {error.strerror}") from error
-    return ConfigFile(path=path.absolute(), label=label, is_named=True, content=content, is_trusted=True)
+    file = read_named(path, f"configuration file {path}", refusal="is not read", check="--config")
+    return ConfigFile(path=path.absolute(), label=label, is_named=True, content=file.content, is_trusted=True)
 
 
 def _of_folder(path: Path) -> ConfigFile:

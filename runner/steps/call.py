@@ -138,9 +138,7 @@ class Call(ABC):
         if interim is not None:
             return Completed.for_now(interim, spec)
         settings = self.service.settings
-        normalised_of = partial(
-            normalise, wire, wrapped=spec.wraps_result, results_max_bytes=settings.results_max_bytes
-        )
+        normalised_of = partial(normalise, wire, wrapped=spec.wraps_result)
         normalised = await asyncio.to_thread(normalised_of) if executed.is_long else normalised_of()
         unreturned = executed.unreturned
         left = () if unreturned is None else unreturned.of(normalised)

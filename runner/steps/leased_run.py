@@ -11,7 +11,6 @@ from mcp_types import INTERNAL_ERROR
 
 from runner.homes.changes import Changes
 from runner.homes.leftovers import Leftovers
-from runner.settings.secrets import CallSecrets
 from runner.steps.listener import CallListener, widened
 from runner.steps.request import Request
 from runner.steps.timing import wants_report
@@ -21,6 +20,7 @@ from runner.system.threads import run_in_thread
 from runner.toolset.catalog import ToolSpec
 from runner.toolset.toolset import Toolset
 from runner.toolset.user_pool import HomeAccess, UserPool
+from runner.users.tool_secrets import CallSecrets
 from sandbox.deadlines import Rung
 from sandbox.errors import ZygoteDied
 from sandbox.host.lease import Lease

@@ -13,8 +13,8 @@ from runner.files.my_files import MyFiles
 from runner.homes.changes import ChangedFile
 from runner.homes.homes import HomeLease
 from runner.observation.observers import Observers
+from runner.settings.execution import ServiceSettings
 from runner.settings.named_limits import Counted
-from runner.settings.settings import Settings
 from runner.steps.inputs import Link
 from runner.steps.listener import Client
 from runner.steps.rewriting import FileDelivery
@@ -114,7 +114,7 @@ class Service(Protocol):
     """A server of calls: a toolset of our own files, or a proxy's upstreams."""
 
     @property
-    def settings(self) -> Settings:
+    def settings(self) -> ServiceSettings:
         """Return the effective settings."""
 
     @property
@@ -199,6 +199,6 @@ def question_of(wire: Mapping[str, Any]) -> dict[str, Any] | None:
     return {key: wire[key] for key in _QUESTION if key in wire}
 
 
-def file_delivery_of(settings: Settings) -> FileDelivery:
+def file_delivery_of(settings: ServiceSettings) -> FileDelivery:
     """Return how files named by `filename` and `filenames` are handed over, as the settings have it."""
     return "url" if settings.file_delivery == "url" else "path"

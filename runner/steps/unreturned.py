@@ -15,10 +15,10 @@ from runner.artifacts.put_while_running import RunningPuts
 from runner.contract.normalise import Normalised
 from runner.homes.changes import ChangedFile, Changes
 from runner.homes.homes import HomeLease
-from runner.settings.secrets import CallSecrets
 from runner.steps.request import Request, UnreturnedFiles
 from runner.toolset.catalog import ToolSpec
 from runner.toolset.toolset import Toolset
+from runner.users.tool_secrets import CallSecrets
 from sandbox.host.lease import Lease
 
 __all__ = ["left_by_others", "left_of"]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from runner.errors import CallError
-from runner.settings.settings import Settings
+from runner.settings.execution import LibrarySettings
 from runner.store.opening import s3_address
 from runner.store.s3.faults import StoreFault, fault_in
 
@@ -30,7 +30,7 @@ _KEY = re.compile(
 )
 
 
-def fault_of(settings: Settings) -> StoreFault | None:
+def fault_of(settings: LibrarySettings) -> StoreFault | None:
     """Ask the server of `settings.store`, which is in S3; return what is wrong, or None."""
     try:
         address = s3_address(settings)
@@ -64,7 +64,7 @@ class Lost:
     is_cut: bool
 
 
-def lost_records(settings: Settings, *, in_all: bool) -> Lost:
+def lost_records(settings: LibrarySettings, *, in_all: bool) -> Lost:
     """Count the artifacts of `settings.store`, which is in S3, that have lost their record.
 
     It takes a request for each thousand objects. Keys come in order, a user's one after the other, so only of

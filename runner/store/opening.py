@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from runner.settings.settings import Settings
+from runner.settings.execution import LibrarySettings
 from runner.store.local.store import LocalStore
 from runner.store.memory import MemoryStore
 from runner.store.noop import NoStore
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["open_store", "s3_address"]
 
 
-def open_store(settings: Settings, rules: RetentionRules) -> ArtifactStore:
+def open_store(settings: LibrarySettings, rules: RetentionRules) -> ArtifactStore:
     """Return the store of `settings.store`; nothing is asked of a server yet.
 
     A store in S3 comes as a `SpoolingStore`; a server runs its `run()` beside everything else.
@@ -41,7 +41,7 @@ def open_store(settings: Settings, rules: RetentionRules) -> ArtifactStore:
             return LocalStore(settings.store_path, rules)
 
 
-def s3_address(settings: Settings) -> "BucketAddress":
+def s3_address(settings: LibrarySettings) -> "BucketAddress":
     """Return where a store in S3 is."""
     # Only here: boto3 takes a while to import.
     from runner.store.s3.bucket import BucketAddress  # noqa: PLC0415
@@ -58,7 +58,7 @@ def s3_address(settings: Settings) -> "BucketAddress":
     )
 
 
-def _s3_store(settings: Settings, rules: RetentionRules) -> ArtifactStore:
+def _s3_store(settings: LibrarySettings, rules: RetentionRules) -> ArtifactStore:
     address = s3_address(settings)
     from runner.store.s3.store import S3Store  # noqa: PLC0415 - as above
 

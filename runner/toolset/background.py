@@ -6,7 +6,7 @@ Source: `docs/guide.md`, "Background jobs"; `docs/isolation.md`.
 import logging
 from collections.abc import Mapping
 
-from runner.settings.settings import Settings
+from runner.settings.execution import ExecutionSettings
 from runner.toolset.catalog import ToolSpec
 
 __all__ = ["refused_jobs", "warn_of_refused_jobs"]
@@ -14,14 +14,14 @@ __all__ = ["refused_jobs", "warn_of_refused_jobs"]
 log = logging.getLogger(__name__)
 
 
-def refused_jobs(settings: Settings, tools: Mapping[str, ToolSpec]) -> tuple[str, ...]:
+def refused_jobs(settings: ExecutionSettings, tools: Mapping[str, ToolSpec]) -> tuple[str, ...]:
     """Return the tools whose authors ask for what the settings do not allow."""
     return tuple(
         name for name, tool in tools.items() if tool.wants_background and not settings.lets_go_on(name)
     )
 
 
-def warn_of_refused_jobs(settings: Settings, tools: Mapping[str, ToolSpec]) -> None:
+def warn_of_refused_jobs(settings: ExecutionSettings, tools: Mapping[str, ToolSpec]) -> None:
     """Log which tools stand still between calls although their authors ask for more."""
     refused = refused_jobs(settings, tools)
     if refused:

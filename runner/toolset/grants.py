@@ -13,15 +13,19 @@ from pathlib import Path
 
 from runner.errors import UsageError
 from runner.homes.homes import Homes
+from runner.settings.execution import ExecutionSettings
 from runner.settings.lendable import KEYS, never_lent, within
-from runner.settings.settings import Settings
 from sandbox.readable import Readable, default_read, system_secrets
 
 __all__ = ["check_files", "opened", "readable", "refused_word"]
 
 
 def readable(
-    settings: Settings, *, beside: Sequence[Path], files: Sequence[Path] = (), extra: Sequence[Path] = ()
+    settings: ExecutionSettings,
+    *,
+    beside: Sequence[Path],
+    files: Sequence[Path] = (),
+    extra: Sequence[Path] = (),
 ) -> Readable:
     """Return everything that a process may read beside its home and what is lent to it.
 
@@ -42,7 +46,7 @@ def readable(
     )
 
 
-def opened(path: Path, settings: Settings) -> str | None:
+def opened(path: Path, settings: ExecutionSettings) -> str | None:
     """Return what of the runner's or of keys a grant on a path would open, if anything, as a clause.
 
     Args:
@@ -62,7 +66,7 @@ def opened(path: Path, settings: Settings) -> str | None:
     return None
 
 
-def check_files(settings: Settings, files: Iterable[Path]) -> None:
+def check_files(settings: ExecutionSettings, files: Iterable[Path]) -> None:
     """Check tool files, which are paths without links.
 
     Raises:
@@ -74,7 +78,7 @@ def check_files(settings: Settings, files: Iterable[Path]) -> None:
             raise UsageError(f"{file} as a tool file {why}; move the tool file to a folder of its own")
 
 
-def refused_word(path: Path, settings: Settings) -> str | None:
+def refused_word(path: Path, settings: ExecutionSettings) -> str | None:
     """Return why a file that a word of a command names is not granted, as a clause, by the rules of lending.
 
     Args:

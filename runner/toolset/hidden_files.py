@@ -15,8 +15,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from runner.settings.execution import ExecutionSettings
 from runner.settings.lendable import within
-from runner.settings.settings import Settings
 from runner.toolset.grants import opened
 from sandbox.readable import is_hidden_name, parsed_module, sibling_modules
 
@@ -52,7 +52,7 @@ class HiddenFile:
         return f"--allow-read={self.path}"
 
 
-def hidden_files(files: Sequence[Path], settings: Settings) -> list[HiddenFile]:
+def hidden_files(files: Sequence[Path], settings: ExecutionSettings) -> list[HiddenFile]:
     """Return what tool files name of the hidden files beside them, and what is not lent, each once.
 
     Args:

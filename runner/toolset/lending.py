@@ -18,9 +18,9 @@ from pathlib import Path
 
 from runner.errors import UsageError
 from runner.homes.homes import Homes
+from runner.settings.execution import ExecutionSettings, SettingsT, ToolSettings
 from runner.settings.lendable import never_lent, of_the_system, shared, within
 from runner.settings.rights import Lent
-from runner.settings.settings import Settings, ToolSettings
 from runner.toolset.grants import opened
 from sandbox.readable import sibling_modules
 
@@ -47,7 +47,7 @@ class _Named:
     writes: bool
 
 
-def lend(settings: Settings, programs: Sequence[Path]) -> Settings:
+def lend(settings: SettingsT, programs: Sequence[Path]) -> SettingsT:
     """Return the settings with what they lend looked at, ready to be put in place.
 
     Args:
@@ -80,7 +80,7 @@ def lend(settings: Settings, programs: Sequence[Path]) -> Settings:
     return changed
 
 
-def _named(settings: Settings) -> Iterator[_Named]:
+def _named(settings: ExecutionSettings) -> Iterator[_Named]:
     yield from _listed("--allow-read", settings.allow_read, writes=False)
     yield from _listed("--allow-write", settings.allow_write, writes=True)
     for tool, own in settings.tools.items():
@@ -112,7 +112,7 @@ def _resolved(
     return tuple(sorted(path for path in reads if not granted.intersection(path.parents))), roots
 
 
-def _resolved_tool(at: dict[Path, Path], settings: Settings, own: ToolSettings) -> ToolSettings:
+def _resolved_tool(at: dict[Path, Path], settings: ExecutionSettings, own: ToolSettings) -> ToolSettings:
     if own.allow_read is None and own.allow_write is None:
         return own
     read = settings.allow_read if own.allow_read is None else own.allow_read
@@ -121,7 +121,7 @@ def _resolved_tool(at: dict[Path, Path], settings: Settings, own: ToolSettings) 
     return own.model_copy(update={"allow_read": reads, "allow_write": writes})
 
 
-def _refusal(one: _Named, settings: Settings, programs: Sequence[Path]) -> str | None:
+def _refusal(one: _Named, settings: ExecutionSettings, programs: Sequence[Path]) -> str | None:
     """Return why something is not lent, with the cure, if it is not."""
     shown = str(one.name) if one.name == one.path else f"{one.name} ({one.path})"
     if not (one.path.is_dir() or one.path.is_file()):
@@ -135,7 +135,7 @@ def _refusal(one: _Named, settings: Settings, programs: Sequence[Path]) -> str |
     return _secret(one, shown, settings) or (_changeable(one, shown, programs) if one.writes else None)
 
 
-def _secret(one: _Named, shown: str, settings: Settings) -> str | None:
+def _secret(one: _Named, shown: str, settings: ExecutionSettings) -> str | None:
     why = opened(one.path, settings)
     if why is not None:
         return f"{shown} {why}; name another folder, or one in it that does not hold this"

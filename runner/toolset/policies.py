@@ -14,9 +14,8 @@ from pathlib import Path
 from runner.errors import UsageError
 from runner.homes.homes import USUAL_HOMES, HomeLease, Homes
 from runner.homes.scratch import scratch_folder
+from runner.settings.execution import ExecutionSettings
 from runner.settings.isolation import unfit
-from runner.settings.settings import Settings
-from runner.settings.targets import EntryPoint, entry_of, split_target
 from runner.system.worker_environment import (
     call_environment,
     homeless_environment,
@@ -26,6 +25,7 @@ from runner.system.worker_environment import (
 from runner.toolset.grants import readable
 from runner.toolset.user_pool import HomeAccess
 from runner.users.identity import User
+from runner.worker.targets import EntryPoint, entry_of, split_target
 from sandbox.errors import IsolationUnavailable, LoadError
 from sandbox.policy import Policy
 from sandbox.probe.machine import Tier
@@ -50,7 +50,7 @@ class PolicyBuilder:
         lasting: Whether more than one call is to come.
     """
 
-    settings: Settings
+    settings: ExecutionSettings
     targets: tuple[str, ...]
     homes: Homes
     environment: Mapping[str, str]

@@ -18,11 +18,11 @@ from runner.contract.error_messages import out_of_descriptors
 from runner.files.download_links import DownloadLinks
 from runner.homes.homes import HomeLease
 from runner.http.loopback import Loopback
-from runner.settings.rights import with_rights
-from runner.settings.settings import Settings
+from runner.settings.execution import ExecutionSettings
 from runner.system.now_and_then import NowAndThen
 from runner.system.threads import run_in_thread
 from runner.toolset.policies import PolicyBuilder
+from runner.toolset.programs import with_rights
 from runner.toolset.user_pool import HomeAccess, PoolKey, UserPool, Workers
 from runner.users.identity import User
 from sandbox.host import descriptors
@@ -65,7 +65,7 @@ class PoolMaker:
         keep_s: How long homes are kept afterwards, in seconds.
     """
 
-    settings: Settings
+    settings: ExecutionSettings
     policies: PolicyBuilder
     forkserver: ZygoteSource
     links: Callable[[], DownloadLinks]
@@ -76,7 +76,7 @@ class PoolMaker:
     _evictions: NowAndThen = field(init=False, default_factory=NowAndThen)
     _edition: int = field(init=False, default=0)
 
-    def rebound(self, settings: Settings) -> None:
+    def rebound(self, settings: ExecutionSettings) -> None:
         """Make workers by other settings from now on; those that there are outdated."""
         self.settings, self.policies = settings, replace(self.policies, settings=settings)
         self._edition += 1

@@ -21,8 +21,9 @@ import anyio
 from runner.errors import UsageError
 from runner.formats.images import image_size
 from runner.formats.magic import identify
+from runner.settings.execution import ExecutionSettings
 from runner.settings.isolation import in_force, uids_of
-from runner.settings.settings import Settings
+from runner.settings.parts import ResultSettings
 from runner.system.worker_environment import framework_environment, planned_environment
 from runner.toolset.grants import readable
 from runner.toolset.policies import GUARD_ONLY
@@ -46,7 +47,7 @@ _one_at_a_time: "weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lo
 )
 
 
-def check_pictures(settings: Settings) -> None:
+def check_pictures(settings: ResultSettings) -> None:
     """Check that pictures can be made smaller where the settings have it.
 
     Raises:
@@ -59,7 +60,7 @@ def check_pictures(settings: Settings) -> None:
 
 
 async def smaller_picture(
-    picture: bytes, most_bytes: int, *, tool: str, user: User, settings: Settings
+    picture: bytes, most_bytes: int, *, tool: str, user: User, settings: ExecutionSettings
 ) -> bytes | None:
     """Return a picture of the same format with at most so many bytes; None where that fails.
 
@@ -87,7 +88,7 @@ async def smaller_picture(
     return made if again is not None and again.mime == kind.mime else None
 
 
-def _policy(tool: str, user: User, settings: Settings) -> Policy:
+def _policy(tool: str, user: User, settings: ExecutionSettings) -> Policy:
     tier = in_force(settings, (_PROGRAM,))
     found = readable(settings, beside=(), files=(_PROGRAM,))
     limits, uids = settings.limits(tool), uids_of(settings, tier)

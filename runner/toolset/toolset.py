@@ -28,10 +28,7 @@ from runner.settings.effective import EffectiveToolSettings
 from runner.settings.isolation import in_force, uids_of
 from runner.settings.live import same_limits
 from runner.settings.resource_limits import warn_of_memory
-from runner.settings.rights import program_files
-from runner.settings.secrets import Secrets
 from runner.settings.settings import Settings
-from runner.settings.targets import tool_files
 from runner.store.measuring import measured
 from runner.store.protocol import ArtifactStore
 from runner.system.once import Once
@@ -45,8 +42,11 @@ from runner.toolset.lending import lend
 from runner.toolset.load_check import LoadCheck
 from runner.toolset.policies import PolicyBuilder
 from runner.toolset.pool_maker import PoolMaker
+from runner.toolset.programs import program_files
 from runner.toolset.user_pool import NO_WORKERS, NOBODY, HomeAccess, PoolKey, UserPool
 from runner.users.identity import User
+from runner.users.tool_secrets import Secrets
+from runner.worker.targets import tool_files
 from sandbox.errors import SandboxError
 from sandbox.host.launch import Launched
 from sandbox.host.memory_guard import MemoryGuard

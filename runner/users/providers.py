@@ -72,7 +72,7 @@ def of(settings: ServerSettings, name_of: NameOf) -> AuthProvider:
         token_verifier=verifier,
         authorization_servers=[_URL.validate_python(server) for server in servers],
         base_url=base_url(settings),
-        scopes_supported=_scopes(settings) or None,
+        scopes_supported=list(settings.auth.scopes) or None,
     )
 
 
@@ -185,7 +185,7 @@ def _oidc(settings: ServerSettings, name_of: NameOf) -> AuthProvider:
         audience=auth.audience,
         verify_id_token=by_id_token,
         required_scopes=list(auth.required_scopes),
-        valid_scopes=_scopes(settings),
+        valid_scopes=list(auth.scopes),
         **_login(settings),
     )
 
@@ -209,7 +209,7 @@ def _proxy(settings: ServerSettings, name_of: NameOf) -> AuthProvider:
         upstream_client_id=str(auth.client_id),
         upstream_client_secret=login.pop("client_secret"),
         token_verifier=verifier,
-        valid_scopes=_scopes(settings),
+        valid_scopes=list(auth.scopes),
         **login,
     )
     proxy.name_of, proxy.checks = name_of, verifier
@@ -246,12 +246,6 @@ def _jwt(settings: ServerSettings, name_of: NameOf, audience: str) -> TimedVerif
         audience=audience,
         required_scopes=list(auth.required_scopes),
     )
-
-
-def _scopes(settings: ServerSettings) -> list[str]:
-    """Return the scopes that clients are told of."""
-    scopes = settings.auth.login_scopes if settings.auth.kind != "jwt" else ()
-    return list(dict.fromkeys([*scopes, *settings.auth.required_scopes]))
 
 
 def _secret(settings: ServerSettings) -> str:

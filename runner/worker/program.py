@@ -25,7 +25,6 @@ import anyio.to_thread
 from mcp import MCPDeprecationWarning
 
 from runner.author import connect
-from runner.settings.targets import entry_of
 from runner.worker.asked_route import answer_route
 from runner.worker.call_scope import ServedCall, current, entered
 from runner.worker.failure_capture import FailureCapture
@@ -39,6 +38,7 @@ from runner.worker.long_answers import FOLDED, folded
 from runner.worker.rehearsal import Rehearsal
 from runner.worker.remote_state import RemoteState
 from runner.worker.served import RUNNERS_SCHEME, AuthorServer, addresses_of_the_runner, served_by
+from runner.worker.targets import entry_of
 from runner.worker.toolfile import load_tool_files
 from runner.worker.warmup import Warmups
 from runner.worker.wire import PUBLISHED, ROUTE, SENT_MAX_CHARS, RequestFacts, WireError

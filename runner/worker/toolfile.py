@@ -27,15 +27,15 @@ from fastmcp.server.providers import FastMCPProvider
 from mcp.server.lowlevel import Server
 from mcp.server.mcpserver import MCPServer
 
+from runner.contract.missed_network import missed_network
 from runner.errors import UsageError
 from runner.settings.lendable import flag_for, within
-from runner.settings.missed_network import missed_network
-from runner.settings.targets import EntryPoint, entry_of, module_line, proxy_line
 from runner.widgets.registration import MountedPages
 from runner.worker.internals.server import inner_provider
 from runner.worker.internals.unguarded_run import serving_nothing
 from runner.worker.output_transformer import NAME, ToolTransformer
 from runner.worker.own_modules import OwnModules
+from runner.worker.targets import EntryPoint, entry_of, module_line, proxy_line
 from sandbox.denials.recognise import behind
 from sandbox.errors import LoadError
 from sandbox.readable import is_hidden_name

@@ -29,7 +29,7 @@ from tools.acts import observed, perform
 
 from runner.artifacts.named_file import relative_to_home
 from runner.homes.homes import HomeLease
-from runner.settings.settings import ToolSettings
+from runner.settings.execution import ToolSettings
 from runner.steps.client_message import Delivery, render
 from runner.store.protocol import Origin
 from runner.toolset.policies import PolicyBuilder

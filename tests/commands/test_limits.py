@@ -33,10 +33,10 @@ HOME_LIMITS = {"max_home_bytes": 16 * MIB}
 OWN = {
     "eats": {"memory_mb": 256},
     "eats_and_goes_on": {"memory_mb": 256},
-    "eats_freely": {"memory_mb": 3000, "call_memory_mb": 3000},
-    "eat_together": {"memory_mb": 200, "call_memory_mb": 300},
-    "eats_without_first_threads": {"memory_mb": 200, "call_memory_mb": 300},
-    "shares": {"memory_mb": 300, "call_memory_mb": 300},
+    "eats_freely": {"memory_mb": 3000},
+    "eat_together": {"memory_mb": 200},
+    "eats_without_first_threads": {"memory_mb": 200},
+    "shares": {"memory_mb": 300},
     "forks": {"call_processes": 20},
     "starts_threads": {"call_processes": 20},
     "burns": {"cpu_s": 1},
@@ -48,6 +48,7 @@ OWN = {
 # Ids of this process alone: the kernel counts what has one id, in whichever server of the machine.
 FIRST_UID = 1_800_000_000 + os.getpid() % 100_000 * 1000
 SETTINGS = {
+    "call_memory_mb": 300,
     "user_memory_mb": 1000,
     "user_processes": 100,
     "max_home_files": 200,

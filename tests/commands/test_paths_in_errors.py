@@ -19,8 +19,8 @@ from fastmcp import Client
 from fastmcp.client.transports import StdioTransport
 from support import ROOT, environment_in, server_url, settings_in, until
 
+from runner.contract.own_paths import OwnPaths
 from runner.errors import CallError
-from runner.settings.own_paths import OwnPaths
 from runner.system.uids import Uids
 
 pytestmark = [pytest.mark.release, pytest.mark.anyio, pytest.mark.kernel]
@@ -143,7 +143,8 @@ class Place:
             TOOLS.replace("STATE", str(self.folder / "state")).replace("HOMES", str(self.folder / "homes"))
         )
         (self.folder / "runner.toml").write_text(
-            "[tools.sleeps]\nidle_timeout_s = 1\n[tools.seldom]\ncalls_per_minute = 1\n"
+            "[tools.sleeps]\nidle_timeout_s = 1\n"
+            '[call_limits.seldom]\ntools = ["seldom"]\nper = "user"\ncalls_per_minute = 1\n'
         )
         tokens = self.folder / "tokens.json"
         tokens.write_text(json.dumps(USERS))

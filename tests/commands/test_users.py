@@ -12,7 +12,7 @@ import httpx2
 import pytest
 from support import TOOLS, Ran, becomes, call, open_toolset, settings_in
 
-from runner.cli.administration import Administration
+from runner.administration import Administration
 from runner.errors import UsageError
 from runner.files.my_files import open_library
 from runner.http.logins import Login, Logins

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 from support import ROOT, Ran, saying_hello
 
-from runner.settings.rights import Rights, with_rights
+from runner.settings.rights import Rights
+from runner.toolset.programs import with_rights
 from sandbox.policy import Policy
 from sandbox.readable import default_read
 

@@ -5,10 +5,13 @@ from pathlib import Path
 import pytest
 from support import trusted_config
 
+from runner.cli.options import spell_out
 from runner.errors import UsageError
-from runner.settings.rights import Rights, program_files, spell_out
-from runner.settings.settings import Settings, ToolSettings
+from runner.settings.execution import ToolSettings
+from runner.settings.rights import Rights
+from runner.settings.settings import Settings
 from runner.settings.sources import load
+from runner.toolset.programs import program_files
 
 pytestmark = pytest.mark.needs_npm
 

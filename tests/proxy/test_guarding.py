@@ -168,10 +168,22 @@ def test_guard_section_of_file_is_applied(tmp_path: Path) -> None:
     [
         (
             "max_inline = 3",
-            r"runner\.toml: output_guard\.max_inline is no setting; did you mean max_inline_size",
+            r"runner\.toml, line 2: output_guard\.max_inline is no setting; did you mean max_inline_size",
         ),
-        ("max_inline_size = 0", r"output_guard\.max_inline_size: .*greater than 0.*'0'"),
-        ('tool_fields = {"$preset" = "nope"}', "there is no preset 'nope'"),
+        ("max_inline_size = 0", r", line 2: output_guard\.max_inline_size: .*greater than 0.*'0'"),
+        ('tool_fields = {"$preset" = "nope"}', ", line 2: .*there is no preset 'nope'"),
+        ("\n[output_guard.tools.a]\n\nmax_inline = 3", r", line 5: output_guard\.tools\.a\.max_inline is no"),
+        ("\nbinary_detection.enabled = 3", r", line 3: output_guard\.binary_detection\.enabled: "),
+        (
+            "[[output_guard.tool_fields.a]]\nfield_path = 'a'\n"
+            "[[output_guard.tool_fields.a]]\nfield_path = 'b'\nmime_type = 'pdf'",
+            r", line 6: output_guard\.tool_fields\.a\.1\.mime_type: ",
+        ),
+        (
+            "[[output_guard.tool_fields.a]]\nfield_path = 'a'\n[[output_guard.tool_fields.a]]\n",
+            r", line 4: output_guard\.tool_fields\.a\.1\.field_path: ",
+        ),
+        ("artifact_fields.a = [\n  {field_path = 3},\n]", r", line 2: output_guard\.artifact_fields\.a\.0"),
     ],
 )
 def test_faults_in_guard_section_reported_by_name(line: str, words: str, tmp_path: Path) -> None:
@@ -264,7 +276,7 @@ def test_missing_transformer_refused_at_start_with_place(named: str, said: str, 
     (tmp_path / "broken.py").write_text("raise RuntimeError('at once')\n")
     (tmp_path / "leaves.py").write_text("import sys\nsys.exit(3)\n")
 
-    words = rf"runner\.toml: output_guard.output_transformer: {named}.*{said}"
+    words = rf"runner\.toml, line \d: output_guard.output_transformer: {named}.*{said}"
     with pytest.raises(UsageError, match=words):
         written(tmp_path, f'[output_guard]\n\noutput_transformer = "{named}"\n')
 

@@ -28,7 +28,7 @@ from runner.proxy.confined_command import check_command, lent_to
 from runner.proxy.server import make_proxy
 from runner.proxy.targets import Target
 from runner.proxy.ways import ways_to
-from runner.settings.settings import ToolSettings
+from runner.settings.execution import ToolSettings
 from sandbox.errors import IsolationUnavailable
 from sandbox.probe.machine import Tier
 

@@ -14,12 +14,12 @@ from everything import node
 from proxying import proxied
 from support import ROOT, settings_in
 
+from runner.contract.missed_network import missed_network
 from runner.errors import UsageError
 from runner.proxy.hints import UnlentPaths, network_hint, option_hint, variable_hint
 from runner.proxy.targets import Target
 from runner.proxy.ways import ways_to
 from runner.settings.lendable import within
-from runner.settings.missed_network import missed_network
 from runner.settings.rights import Rights
 
 pytestmark = [
@@ -147,7 +147,7 @@ async def test_git_server_commits_to_repository_of_another_owner(
 
     with monkeypatch.context() as without:
         # The control: git as it is, which is not told that what is lent may be somebody else's.
-        without.setattr("runner.settings.rights._GIT", {})
+        without.setattr("runner.toolset.programs._GIT", {})
         async with proxied(folder, user, target, isolation=tier, allow_write=(repository,)) as client:
             refused = await said(client, "git_add", repo_path=at, files=["a.txt"])
     async with proxied(folder, user, target, isolation=tier, allow_write=(repository,)) as client:

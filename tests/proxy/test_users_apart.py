@@ -17,7 +17,7 @@ from mcp.shared.exceptions import MCPError
 from proxying import over_http, over_stdio, proxied, upstreams_for
 from support import becomes, settings_in
 
-from runner.cli.administration import Administration
+from runner.administration import Administration
 from runner.errors import UsageError
 from runner.files.my_files import open_library
 from runner.proxy.remote import Announced, RemoteSession

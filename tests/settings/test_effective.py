@@ -1,6 +1,7 @@
 from runner.settings.effective import EffectiveToolSettings
+from runner.settings.execution import ToolSettings
 from runner.settings.rights import Rights
-from runner.settings.settings import Settings, ToolSettings
+from runner.settings.settings import Settings
 from sandbox.deadlines import Deadlines
 
 
@@ -29,21 +30,20 @@ def test_what_a_tool_may_do_is_told_only_where_it_is_not_what_all_may() -> None:
 def test_a_pattern_holds_for_the_tools_of_a_file_and_a_tools_own_name_before_it() -> None:
     settings = Settings(
         memory_mb=100,
-        call_memory_mb=200,
         tools={
-            "sales_*": ToolSettings(call_memory_mb=300, max_home_bytes=1000, scopes=("sales",)),
-            "*": ToolSettings(call_memory_mb=250),
-            "sales_report": ToolSettings(call_memory_mb=400),
+            "sales_*": ToolSettings(memory_mb=300, max_home_bytes=1000, scopes=("sales",)),
+            "*": ToolSettings(memory_mb=250),
+            "sales_report": ToolSettings(memory_mb=400),
         },
     )
 
-    memory = {tool: settings.limits(tool).call_memory_bytes for tool in ("sales_report", "sales_a", "other")}
+    memory = {tool: settings.limits(tool).memory_bytes for tool in ("sales_report", "sales_a", "other")}
 
     assert memory == {"sales_report": 400 << 20, "sales_a": 300 << 20, "other": 250 << 20}
-    assert settings.limits().call_memory_bytes == 200 << 20
+    assert settings.limits().memory_bytes == 100 << 20
     assert [settings.limits(tool).home_bytes for tool in ("sales_a", "sales_report")] == [1000, 1000]
     assert settings.limits("other").home_bytes == settings.limits().home_bytes
     assert settings.scopes("sales_report") == settings.scopes("sales_a") == ("sales",)
     assert settings.scopes("other") == ()
     # Processes are made with limits that no tool's exceed.
-    assert settings.widest_limits().call_memory_bytes == 400 << 20
+    assert settings.widest_limits().memory_bytes == 400 << 20

@@ -15,14 +15,15 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from support import trusted_config
 
+from runner.contract.own_paths import OwnPaths
 from runner.errors import UsageError
 from runner.settings.auth import Auth
+from runner.settings.execution import ToolSettings
 from runner.settings.named_limits import LimitSettings
-from runner.settings.own_paths import OwnPaths
 from runner.settings.private_paths import is_open
 from runner.settings.resource_limits import LIMITS
 from runner.settings.secrets import SecretSettings
-from runner.settings.settings import Settings, ToolSettings
+from runner.settings.settings import Settings
 from runner.settings.sources import SCHEMA, config_report, config_text, load, origins, variables
 from runner.settings.trust import trust_record
 from runner.settings.values import PrivatePath
@@ -88,7 +89,7 @@ def test_a_zero_byte_in_a_file_is_refused_with_the_settings_name(line: str) -> N
     assert origins(load({}))[line.split()[0]] != "default"
     trusted_config(line + "\n")
 
-    with pytest.raises(UsageError, match=rf"^runner\.toml: {line.split()[0]} has a zero byte in it"):
+    with pytest.raises(UsageError, match=rf"^runner\.toml, line 1: {line.split()[0]} has a zero byte in it"):
         load({})
 
 
@@ -163,6 +164,9 @@ def test_an_unknown_variable_is_refused_with_the_nearest_known_one(monkeypatch: 
         ("auth = { kind = 'none', issuers = 1 }\n", "line 1: there is no setting auth.issuers"),
         ("[tools.'a.b']\ncpu_s = 1\n[tools.c]\ncpu_s = 0\n", "line 4: 0 will not do for tools.c.cpu_s"),
         ("[call_limits.a]\nper = 'user'\n", "line 1: call_limits.a: it limits nothing"),
+        ("\n[secrets.TOKEN]\nfile = 'x'\n", "line 2: secrets.TOKEN.tools: Field required"),
+        ("port = 1\ns3_access_key = 'k'\n", "line 2: s3_access_key and s3_secret_key belong together"),
+        ("port = 1\nmetrics_address = 'a:0'\nallow_net = '*'\n", "line 2: metrics_address has port 0"),
     ],
 )
 def test_fault_of_a_file_has_its_line(content: str, sentence: str) -> None:

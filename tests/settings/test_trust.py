@@ -14,9 +14,10 @@ from support import trusted_config
 
 from runner.errors import UsageError
 from runner.settings.auth import Auth
+from runner.settings.execution import ToolSettings
 from runner.settings.named_limits import LimitSettings, counted
-from runner.settings.secrets import Secrets, SecretSettings
-from runner.settings.settings import Settings, ToolSettings
+from runner.settings.secrets import SecretSettings
+from runner.settings.settings import Settings
 from runner.settings.sources import load, variables, widening
 from runner.settings.trust import (
     UnsafeFile,
@@ -29,11 +30,12 @@ from runner.settings.trust import (
     trusted_files,
 )
 from runner.settings.values import NARROWS, widens_rights
+from runner.users.tool_secrets import Secrets
 
 DOCS = Path(__file__).parents[2] / "docs" / "settings.md"
 # Each can be given in a file that nobody has trusted. Before a name is added: which of its values give more?
 NARROWING = {
-    *("port", "extras", "results_max_bytes", "worker_reuse", "identity_pattern"),
+    *("port", "extras", "log_level", "worker_reuse", "identity_pattern"),
     *("playground", "log_level", "log_format"),
     "tools.NAME.scopes",
     *(f"call_limits.NAME.{name}" for name in LimitSettings.model_fields),

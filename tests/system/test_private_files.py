@@ -12,13 +12,14 @@ from runner.errors import UsageError
 from runner.fleet.seal import FleetKey
 from runner.proxy.targets import read_targets
 from runner.settings.auth import Auth
-from runner.settings.secrets import SecretSettings, read_secret
+from runner.settings.secrets import SecretSettings
 from runner.settings.settings import Settings
 from runner.settings.sources import load
 from runner.system.private_files import read_private, read_public
 from runner.up.users_file import planned
 from runner.users.gateway_tls import GatewayTls
 from runner.users.tokens_file import users_by_token
+from runner.users.tool_secrets import read_secret
 
 pytestmark = pytest.mark.needs_root
 

@@ -9,8 +9,9 @@ from support import settings_in
 
 from runner.errors import UsageError
 from runner.proxy.targets import read_targets
+from runner.settings.execution import ToolSettings
 from runner.settings.lendable import flag_for
-from runner.settings.settings import Settings, ToolSettings
+from runner.settings.settings import Settings
 from runner.settings.sources import load
 from runner.settings.trust import read_judged, trust
 from runner.toolset.lending import lend

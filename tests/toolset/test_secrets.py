@@ -19,8 +19,9 @@ from support import TOOLS, Listening, alive, becomes, call, error_code, open_too
 from runner.call import execute
 from runner.contract.error_messages import TEXT_MAX_CHARS
 from runner.errors import UsageError
-from runner.settings.secrets import CallSecrets, Secrets, SecretSettings, read_secret, secret_fault
+from runner.settings.secrets import SecretSettings
 from runner.toolset.toolset import Toolset
+from runner.users.tool_secrets import CallSecrets, Secrets, read_secret, secret_fault
 from runner.worker.failure_capture import _describe
 from sandbox.policy import Limits
 

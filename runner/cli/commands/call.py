@@ -20,7 +20,6 @@ from runner.errors import Code, UsageError
 from runner.files.my_files import MyFiles
 from runner.formats.json_pieces import json_pieces
 from runner.settings.settings import Settings
-from runner.settings.targets import check_targets
 from runner.steps.listener import LOG_LEVELS
 from runner.steps.shell_view import as_text
 from runner.store.protocol import Origin
@@ -28,6 +27,7 @@ from runner.system.terminal import write_exactly
 from runner.toolset.catalog import ToolSpec
 from runner.toolset.toolset import Toolset
 from runner.users.identity import User, resolve
+from runner.worker.targets import check_targets
 from runner.worker.wire import RequestFacts, WireError
 from sandbox.host.launch import Launched
 

@@ -6,7 +6,7 @@ from runner.check.report import check_from_shell
 from runner.cli.exits import end_with
 from runner.cli.options import BOUNDS, LOGS, AsJson, Config, File, Flags, takes
 from runner.cli.start import explained, start
-from runner.settings.targets import check_targets
+from runner.worker.targets import check_targets
 
 __all__ = ["check"]
 

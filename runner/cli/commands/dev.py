@@ -9,7 +9,7 @@ from runner.cli.options import ADDRESS, BOUNDS, LOGS, WHOSE, Config, Files, Flag
 from runner.cli.serving import again, start_server, stopped_by_signals
 from runner.cli.start import explained
 from runner.settings.one_user import for_one_user
-from runner.settings.targets import check_targets
+from runner.worker.targets import check_targets
 
 __all__ = ["dev"]
 

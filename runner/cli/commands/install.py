@@ -22,9 +22,9 @@ from runner.cli.exits import end_with
 from runner.cli.options import File
 from runner.cli.start import explained, start
 from runner.errors import UsageError
-from runner.settings.secrets import Secrets
-from runner.settings.targets import check_targets, entry_of
 from runner.toolset.toolset import Toolset
+from runner.users.tool_secrets import Secrets
+from runner.worker.targets import check_targets, entry_of
 
 __all__ = ["CLIENTS", "ClientConfig", "ClientEntry", "config_path", "install", "install_entry"]
 

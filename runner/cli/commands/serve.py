@@ -12,8 +12,8 @@ from runner.cli.serving import again, of_fleet, start_server, stopped_by_signals
 from runner.cli.start import as_configured, explained
 from runner.settings.one_user import for_one_user
 from runner.settings.settings import Settings
-from runner.settings.targets import check_targets
 from runner.system.importing import import_whole
+from runner.worker.targets import check_targets
 from sandbox.host.launch import Launched
 
 __all__ = ["serve"]

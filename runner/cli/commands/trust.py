@@ -25,6 +25,7 @@ from runner.settings.trust import (
     distrust,
     quoted,
     read_judged,
+    read_named,
     trusted_files,
 )
 
@@ -54,13 +55,13 @@ def _trusted(path: Path) -> str:
     Raises:
         UsageError: It cannot be read, somebody else can change it, or the record cannot be written.
     """
-    file = _judged(_file_of(path))
+    file = _read(_file_of(path))
     lines = [f"trusted {quoted(file.path)}"]
     files = [file]
     if file.path.suffix == ".toml":
         needing = needing_trust(ConfigFile(path=file.path, label=str(file.path), content=file.content))
         lines += [f"  {quoted(name)} = {json.dumps(value, default=str)}" for name, value in needing.items()]
-        modules = [_judged(module) for module in _modules(file.path)]
+        modules = [_read(module) for module in _modules(file.path)]
         lines += [f"trusted {quoted(module.path)}, which runs unconfined" for module in modules]
         files += modules
     records.trust(files)
@@ -89,15 +90,8 @@ def _file_of(path: Path) -> Path:
     return path.absolute() / CONFIG_FILE if path.is_dir() else path.absolute()
 
 
-def _judged(path: Path) -> JudgedFile:
-    try:
-        return read_judged(path)
-    except FileNotFoundError:
-        raise UsageError(f"there is no file {quoted(path)}") from None
-    except UnsafeFile as error:
-        raise UsageError(f"{quoted(path)} cannot be trusted: {error}") from None
-    except OSError as error:
-        raise UsageError(f"{quoted(path)} cannot be read: {error.strerror}") from error
+def _read(path: Path) -> JudgedFile:
+    return read_named(path, quoted(path), refusal="cannot be trusted")
 
 
 def _modules(config: Path) -> Iterator[Path]:

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-from runner.cli.administration import Account, Administration
+from runner.administration import Account, Administration
 from runner.cli.exits import end_with
 from runner.cli.options import LOGS, AsJson, Config, Flags, takes
 from runner.cli.start import load_told

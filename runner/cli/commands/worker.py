@@ -7,7 +7,7 @@ from runner.cli.options import BOUNDS, FLEET, LOGS, Config, Files, Flags, takes
 from runner.cli.serving import of_fleet, start_server, stopped_by_signals
 from runner.cli.start import explained
 from runner.errors import UsageError
-from runner.settings.targets import check_targets
+from runner.worker.targets import check_targets
 
 __all__ = ["worker"]
 

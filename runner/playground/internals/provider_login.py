@@ -79,7 +79,7 @@ class _Login:
         secret = secrets.token_urlsafe(48)
         params = AuthorizationParams(
             state=_state(secret),
-            scopes=self._scopes(),
+            scopes=list(self.site.settings.auth.scopes),
             code_challenge=_challenge(secret),
             redirect_uri=self._back(),
             redirect_uri_provided_explicitly=True,
@@ -156,12 +156,8 @@ class _Login:
             token_endpoint_auth_method="none",  # noqa: S106 - it has no secret
             grant_types=["authorization_code"],
             response_types=["code"],
-            scope=" ".join(self._scopes()),
+            scope=" ".join(self.site.settings.auth.scopes),
         )
-
-    def _scopes(self) -> list[str]:
-        auth = self.site.settings.auth
-        return list(dict.fromkeys([*auth.login_scopes, *auth.required_scopes]))
 
     def _back(self) -> AnyUrl:
         return AnyUrl(base_url(self.site.settings) + PAGE_LOGIN_DONE)

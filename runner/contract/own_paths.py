@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
-from runner.settings.settings import Settings
+from runner.settings.execution import ExecutionSettings
 from runner.system.own_folders import HIDDEN
 
 __all__ = ["OwnPaths"]
@@ -68,7 +68,7 @@ class OwnPaths:
         object.__setattr__(self, "_needles", (*meant, f"/{HIDDEN}"))
 
     @classmethod
-    def of(cls, settings: Settings, files: Iterable[Path] = ()) -> Self:
+    def of(cls, settings: ExecutionSettings, files: Iterable[Path] = ()) -> Self:
         """Return the paths of one installation.
 
         Args:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from runner.errors import UsageError
-from runner.settings.targets import check_targets, entry_of
+from runner.worker.targets import check_targets, entry_of
 
 
 @pytest.fixture
