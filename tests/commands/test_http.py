@@ -88,7 +88,7 @@ async def test_files_of_another_user_unreachable(url: str) -> None:
         mine = await ann.call_tool("read", {"filename": "secret.txt"})
         foreign = await bob.call_tool("read", {"filename": "secret.txt"}, raise_on_error=False)
         direct = await bob.call_tool("only_claim", {"path": f"/tmp/{ANN}/secret.txt"}, raise_on_error=False)
-        with pytest.raises(Exception, match="no file of this user"):
+        with pytest.raises(Exception, match="not a file of this user"):
             await bob.read_resource(str(link.uri))
 
     assert own[0].text == "xxxxx"

@@ -220,7 +220,7 @@ def test_full_disk_is_507_with_a_sentence(
         ("no name", "/api/files", {"content": b"x"}),
         ("no name", "/api/files?filename=", {"content": b"x"}),
         ("no name", "/api/files", form((in_form(""), b"x"))),
-        ("no JSON", "/api/files", {"content": b"{", "headers": {"content-type": "application/json"}}),
+        ("not JSON", "/api/files", {"content": b"{", "headers": {"content-type": "application/json"}}),
         (
             "more than 10,000 values",
             "/api/files",
@@ -229,16 +229,16 @@ def test_full_disk_is_507_with_a_sentence(
         ("JSON object with filename", "/api/files", {"json": []}),
         ("JSON object with filename", "/api/files", {"json": {"filename": 7, "content_base64": ""}}),
         ("JSON object with filename", "/api/files", {"json": {"content_base64": "eA=="}}),
-        ("no base64", "/api/files", {"json": {"filename": "x.bin", "content_base64": "not base64!!"}}),
+        ("not base64", "/api/files", {"json": {"filename": "x.bin", "content_base64": "not base64!!"}}),
         (
-            "no base64",
+            "not base64",
             "/api/files",
             {
                 "content": b'{"filename": "x.bin", "content_base64": "eA==\\ud800"}',
                 "headers": {"content-type": "application/json"},
             },
         ),
-        ("no base64", "/api/files", {"json": {"filename": "x.bin"}}),
+        ("not base64", "/api/files", {"json": {"filename": "x.bin"}}),
         ("has no file", "/api/files", form(('Content-Disposition: form-data; name="a"', b"x"))),
         ("more than one file", "/api/files", form((in_form("a"), b"x"), (in_form("b"), b"y"))),
         ("names no boundary", "/api/files", {"headers": {"content-type": "multipart/form-data"}}),
@@ -251,11 +251,11 @@ def test_full_disk_is_507_with_a_sentence(
             },
         ),
         (
-            "no multipart form",
+            "not a multipart form",
             "/api/files",
             {"content": b"hello", "headers": {"content-type": "multipart/form-data; boundary=x"}},
         ),
-        ("no multipart form", "/api/files", form((in_form("a"), b"x"), boundary="b" * 5000)),
+        ("not a multipart form", "/api/files", form((in_form("a"), b"x"), boundary="b" * 5000)),
     ],
 )
 def test_malformed_upload_is_400_and_stores_nothing(
