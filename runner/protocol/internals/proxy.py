@@ -150,8 +150,9 @@ def relaying_session(
     mend_results()
 
     class _Relaying(ClientSession):
-        def __init__(self, read_stream: Any, write_stream: Any, **more: Any) -> None:
-            self._messages = bounded(read_stream)
+        def __init__(self, read_stream: Any = None, write_stream: Any = None, **more: Any) -> None:
+            # A session over a dispatcher has no streams.
+            self._messages = None if read_stream is None else bounded(read_stream)
             super().__init__(self._messages, write_stream, **more)
 
         @property
