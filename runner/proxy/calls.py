@@ -136,7 +136,8 @@ class UpstreamCall(Call):
                     )
                 await self.find(*found)
                 if WIDGET_CALL_META in (request.params.get("_meta") or {}):
-                    authorize_widget(request.tool, self.upstream.widgets.get(self.tool), request.params)
+                    widgets = None if self.spec is None else self.spec.widgets
+                    authorize_widget(request.tool, widgets, request.params)
                 return await self._placed()
         except RemoteError as error:
             raise _failure(error) from error
@@ -300,7 +301,7 @@ class UpstreamCall(Call):
             self._began(str(task["taskId"]))
             return Completed.for_now(task_message(wire), self.spec)
         # The server may have changed its list during the call.
-        await self.upstream.schema(self.tool)
+        await self.upstream.spec(self.tool)
         await asyncio.sleep(0)
         guarded, is_auto = self._guarded(), self.upstreams.ways[self.server].contract == "auto"
         linked = await self._linked(wire)
@@ -347,7 +348,8 @@ class UpstreamCall(Call):
         files = self.upstreams.files(request.user, trace=request.id)
         if not self.server:
             return GuardedCall(tool=request.tool, files=files)
-        schema = self.upstream.schemas.get(self.tool)
+        spec = self.upstream.specs.get(self.tool)
+        schema = None if spec is None else spec.output_schema
         return GuardedCall(tool=self.tool, server=self.server, files=files, schema=schema)
 
     def _reader(self) -> Reader:

@@ -1,19 +1,124 @@
 """`runner proxy`: other MCP servers behind the output guard, over stdio or streamable HTTP."""
 
-from collections.abc import Callable, Sequence
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from urllib.parse import urlsplit
 
 from fastmcp import FastMCP
+from fastmcp.client.transports import ClientTransport, SSETransport
 
+from runner.errors import UsageError
+from runner.protocol.internals.proxy import mend_messages_over_http
 from runner.protocol.result_messages import DownloadUrl
+from runner.proxy.confined_command import ConfinedTransport, check_command, hint_for, lent_to, tier_of
+from runner.proxy.fetched_packages import fetches
+from runner.proxy.hints import UnlentPaths
+from runner.proxy.http_transport import AnswerBound, HttpTransport, most_message_bytes
+from runner.proxy.remote import StartFailed
 from runner.proxy.server import make_proxy
-from runner.proxy.targets import Target
-from runner.proxy.upstreams import Upstreams
-from runner.proxy.ways import ways_to
+from runner.proxy.stderr import log_budget
+from runner.proxy.targets import Target, expanded
+from runner.proxy.upstreams import Reach, Upstreams, UpstreamSpec
 from runner.server.ahead import transport_of
 from runner.server.serve import serve_application
+from runner.settings.live import with_live
 from runner.settings.settings import Settings
+from runner.system.worker_environment import framework_environment
+from runner.users.identity import User, is_loopback
 
-__all__ = ["serve_proxy"]
+__all__ = ["serve_proxy", "ways_to"]
+
+_FETCHING_S = 180.0
+
+
+def ways_to(settings: Settings, targets: Sequence[Target]) -> list[UpstreamSpec]:
+    """Return how each server is reached; one of several that cannot be started is one that is never reached.
+
+    Raises:
+        UsageError: Each server is a command that cannot be run, or names a variable in vain.
+    """
+    made: list[UpstreamSpec] = []
+    problems: list[str] = []
+    for target in targets:
+        try:
+            made.append(_way(settings, target))
+        except UsageError as error:
+            problems.append(str(error))
+            transport = partial(_nowhere, str(error))
+            made.append(UpstreamSpec(name=target.name, transport=transport, is_near=True, contract="guard"))
+    if len(problems) == len(targets):
+        raise UsageError("; ".join(problems))
+    return made
+
+
+def _nowhere(problem: str, _user: User, _now: Settings, _reach: Reach | None) -> ClientTransport:
+    raise StartFailed(problem)
+
+
+def _way(settings: Settings, target: Target) -> UpstreamSpec:
+    if target.source is not None:
+        seen = framework_environment(os.environ, ())
+        allowed = {*settings.rights().variables, *seen}
+        target = expanded(target, {**os.environ, **seen}, allowed=allowed)
+    contract = target.contract or settings.contract
+    if target.url:
+        bound = AnswerBound.of(settings, target.name)
+        is_near = is_loopback(urlsplit(target.url).hostname or "")
+        return UpstreamSpec(
+            name=target.name, transport=partial(_over_http, target, bound), contract=contract, is_near=is_near
+        )
+    program = check_command(target, settings)
+    lent = lent_to(target, program, settings)
+    tier = tier_of(target, program, lent)
+    # Each client has a process of its own, and all of them write to one log.
+    unlent = UnlentPaths(target.name, lent.rights(), homes=lent.homes, never=lent.private_paths)
+    make = partial(ConfinedTransport, target, program, log_budget=log_budget(), unlent=unlent)
+
+    def start(user: User, now: Settings, reach: Reach | None) -> ClientTransport:
+        return make(with_live(lent, now), user, tier, reach=reach)
+
+    return UpstreamSpec(
+        name=target.name,
+        transport=start,
+        is_command=True,
+        contract=contract,
+        is_near=True,
+        tier=tier,
+        files=tuple(_scripts(target)),
+        hint=hint_for(lent, tier),
+        note_failure=unlent.note,
+        # How long a first start takes is the registry's to say.
+        least_connect_s=_FETCHING_S if fetches(target, settings) else 0.0,
+    )
+
+
+def _scripts(target: Target) -> Iterator[Path]:
+    """Yield the files among the words of a command."""
+    for word in target.command[1:]:
+        if _is_file(target.folder / word):
+            yield target.folder / word
+
+
+def _is_file(path: Path) -> bool:
+    # A word can be a whole program, which is too long for a name.
+    try:
+        return path.is_file()
+    except OSError:
+        return False
+
+
+def _over_http(
+    target: Target, bound: AnswerBound, _user: User, now: Settings, _reach: Reach | None
+) -> ClientTransport:
+    mend_messages_over_http()
+    bound = replace(bound, most_bytes=most_message_bytes(now))
+    # The address of the older transport ends like this by custom, which FastMCP follows too.
+    if target.url.rstrip("/").endswith("/sse"):
+        return SSETransport(target.url, headers=dict(target.headers), httpx_client_factory=bound.client)
+    return HttpTransport(target.url, target.headers, bound)
 
 
 async def serve_proxy(settings: Settings, targets: Sequence[Target], reread: Callable[[], Settings]) -> int:

@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import json
 import logging
+import secrets
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping
@@ -30,13 +31,11 @@ from mcp.shared.subscriptions import event_to_notification
 from pydantic import BaseModel
 
 from runner.contract.nesting import nests_deeper
-from runner.contract.widget_dialects import WidgetRights, widget_rights
 from runner.homes.homes import HomeLease
 from runner.protocol.internals.proxy import HTTP_ANSWER, HttpAnswer, tell_remote
 from runner.protocol.internals.types import ProgressFnT
 from runner.protocol.messages import check_meta
 from runner.protocol.resource_tools import RemoteError, RemoteResources
-from runner.proxy.asked_for import AskedFor, labelled_question, logged_by, questions_by
 from runner.proxy.deadline_watch import WatchedListener
 from runner.proxy.remote import (
     FAILURES,
@@ -58,9 +57,127 @@ from runner.toolset.catalog import ToolSpec
 from runner.users.identity import User
 from sandbox.token_bucket import TokenBucket
 
-__all__ = ["Front", "ServerUnreachable", "Upstream"]
+__all__ = [
+    "AskedFor",
+    "Front",
+    "ServerUnreachable",
+    "Upstream",
+    "labelled_question",
+    "logged_by",
+    "questions_by",
+]
 
 log = logging.getLogger(__name__)
+
+# Of each kind; what was noted longest ago is forgotten first.
+_MOST = 1000
+
+
+@dataclass(slots=True, eq=False)
+class AskedFor:
+    """Requests of one server to one client."""
+
+    _tasks: dict[str, None] = field(default_factory=dict)
+    _tokens: dict[str, Any] = field(default_factory=dict)
+    _questions: dict[str, None] = field(default_factory=dict)
+
+    def noted(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the params of a question as the client gets them, with a token of progress of its own."""
+        question = params.get("elicitationId")
+        if isinstance(question, str):
+            _keep(self._questions, question, None)
+        meta = params.get("_meta")
+        if not isinstance(meta, Mapping) or "progressToken" not in meta:
+            return dict(params)
+        token = secrets.token_hex(8)
+        _keep(self._tokens, token, meta["progressToken"])
+        return {**params, "_meta": {**meta, "progressToken": token}}
+
+    def refused(self, data: object) -> None:
+        """Take note of the questions with which the server has refused a request until they are answered."""
+        questions = data.get("elicitations") if isinstance(data, Mapping) else None
+        for each in questions if isinstance(questions, list) else ():
+            if isinstance(each, Mapping) and isinstance(each.get("elicitationId"), str):
+                _keep(self._questions, each["elicitationId"], None)
+
+    def began(self, answer: Mapping[str, Any]) -> None:
+        """Take note of the task that the client has made of a question, if it has made one."""
+        task = answer.get("task")
+        if isinstance(task, Mapping) and isinstance(task.get("taskId"), str):
+            _keep(self._tasks, task["taskId"], None)
+
+    def check(self, method: str, params: Mapping[str, Any]) -> None:
+        """Refuse a request for a task that was not begun for this server.
+
+        Raises:
+            MCPError: It was not.
+        """
+        task = params.get("taskId")
+        if method != "tasks/list" and not _is_in(self._tasks, task):
+            message = f"there is no task {str(task)[:200]!r} that was begun for this server"
+            raise MCPError(code=mcp_types.INVALID_PARAMS, message=message)
+
+    def own(self, method: str, answer: dict[str, Any]) -> dict[str, Any]:
+        """Return a list of the client's tasks with those only that were begun for this server."""
+        tasks = answer.get("tasks")
+        if method != "tasks/list" or not isinstance(tasks, list):
+            return answer
+        named = (each for each in tasks if isinstance(each, Mapping))
+        return {**answer, "tasks": [each for each in named if _is_in(self._tasks, each.get("taskId"))]}
+
+    def has_question(self, news: Mapping[str, Any]) -> bool:
+        """Return whether the news of a server are of a question that it has asked."""
+        return _is_in(self._questions, news.get("elicitationId"))
+
+    def translated(self, method: str, params: Mapping[str, Any]) -> dict[str, Any] | None:
+        """Return what the server hears of a notification of the client; None if it is of another server."""
+        if method == "notifications/progress":
+            token = params.get("progressToken")
+            known = _is_in(self._tokens, token)
+            return {**params, "progressToken": self._tokens[str(token)]} if known else None
+        if method == "notifications/tasks/status" and not _is_in(self._tasks, params.get("taskId")):
+            return None
+        return dict(params)
+
+
+def labelled_question(server: str, params: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the params of a question to a person with the name of the server that asks.
+
+    A client shows people which server asks, and knows only the proxy.
+    """
+    message = params.get("message")
+    return {**params, "message": f"{server} asks: {message}"} if isinstance(message, str) else dict(params)
+
+
+def questions_by(server: str, result: dict[str, Any]) -> dict[str, Any]:
+    """Return a result with the server's name before each question with which it answers, in later eras."""
+    questions = result.get("inputRequests")
+    if not isinstance(questions, Mapping):
+        return result
+    named = {
+        key: {**each, "params": labelled_question(server, each["params"])}
+        if isinstance(each, Mapping) and isinstance(each.get("params"), Mapping)
+        else each
+        for key, each in questions.items()
+    }
+    return {**result, "inputRequests": named}
+
+
+def logged_by(server: str, params: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the params of a log message with the name of the server that says it."""
+    logger = params.get("logger")
+    return {**params, "logger": f"{server}.{logger}" if isinstance(logger, str) else server}
+
+
+def _is_in(noted: Mapping[str, Any], key: object) -> bool:
+    return isinstance(key, str) and key in noted
+
+
+def _keep(noted: dict[str, Any], key: str, value: Any) -> None:
+    noted[key] = value
+    while len(noted) > _MOST:
+        del noted[next(iter(noted))]
+
 
 _SHORT_S = 2.0
 # For an answer to what costs a server nothing, after it was asked to stop.
@@ -143,9 +260,7 @@ class Upstream:
         on_connect: Receives the result of each attempt to connect: why it failed, or an empty text.
         modes: By server, the mode of connecting that works where the other one ended it; shared by all
             connections, so that only the first one starts the server twice.
-        schemas: Output schemas of the tools, once known.
         specs: The tools, once known.
-        widgets: What the tools say of calls that a widget asks for, once known.
         subscribed: How many listen to each resource.
         tasks: The tool of each task that the server has begun.
     """
@@ -167,9 +282,7 @@ class Upstream:
     modes: dict[str, str] = field(default_factory=dict)
     backoff: BackOff = field(default_factory=BackOff)
     used_at: float = field(default_factory=time.monotonic)
-    schemas: dict[str, Mapping[str, Any] | None] = field(default_factory=dict)
     specs: dict[str, ToolSpec] = field(default_factory=dict)
-    widgets: dict[str, WidgetRights] = field(default_factory=dict)
     subscribed: Counter[str] = field(default_factory=Counter)
     tasks: dict[str, str] = field(default_factory=dict)
     _checking: "asyncio.Task[None] | None" = None
@@ -320,19 +433,14 @@ class Upstream:
             seen.add(cursor)
             params = {"cursor": cursor}
 
-    async def schema(self, tool: str) -> Mapping[str, Any] | None:
-        """Return the output schema that the server declares for a tool."""
+    async def spec(self, tool: str) -> ToolSpec | None:
+        """Return what the server says of a tool, or None if it lists none of that name."""
         if not self._knows_all:
             # Without the list the call is answered all the same.
             with contextlib.suppress(MCPError, RemoteError):
                 changes = self._changes
                 await self.learn(await self.pages("tools/list", "tools"))
                 self._knows_all = changes == self._changes
-        return self.schemas.get(tool)
-
-    async def spec(self, tool: str) -> ToolSpec | None:
-        """Return what the server says of a tool, or None if it lists none of that name."""
-        await self.schema(tool)
         return self.specs.get(tool)
 
     async def learn(self, items: Iterable[Any]) -> None:
@@ -343,8 +451,6 @@ class Upstream:
             name = str(item.get("name"))
             self._forget(name)
             self._sizes[name] = _size(item)
-            self.schemas[name] = item.get("outputSchema")
-            self.widgets[name] = widget_rights(item)
             # An unknown name is called like an unlisted tool.
             with contextlib.suppress(AttributeError, KeyError, TypeError, ValueError):
                 spec = ToolSpec.of(item, identity=self.identity)
@@ -358,8 +464,8 @@ class Upstream:
             self._forget(oldest)
 
     def _forget(self, tool: str) -> None:
-        for known in (self._sizes, self.schemas, self.widgets, self.specs):
-            known.pop(tool, None)
+        self._sizes.pop(tool, None)
+        self.specs.pop(tool, None)
 
     async def remote(self) -> RemoteSession:
         """Return the session, connecting first where there is none."""

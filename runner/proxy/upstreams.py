@@ -105,8 +105,9 @@ class UpstreamSpec:
 
     Attributes:
         name: Its name.
-        transport: Makes a way to it for a user, by the settings in force now.
-        in_home: Makes a way to it in the home of a user, if it is a command.
+        transport: Makes a way to it for a user, by the settings in force now; a command gets the addresses of
+            ours that it may reach if it is to run in the home of its user.
+        is_command: Whether it is a process of ours.
         contract: Whether its tools are treated like our own.
         is_near: Whether it runs on this machine.
         tier: The isolation tier that it runs in, if it is a process of ours, which ends with its connection.
@@ -117,8 +118,8 @@ class UpstreamSpec:
     """
 
     name: str
-    transport: Callable[[User, Settings], ClientTransport]
-    in_home: Callable[[User, Settings, Reach], ClientTransport] | None = None
+    transport: Callable[[User, Settings, Reach | None], ClientTransport]
+    is_command: bool = False
     contract: Wish = "auto"
     is_near: bool = False
     tier: Tier | None = None
@@ -126,11 +127,6 @@ class UpstreamSpec:
     hint: Callable[[str], str | None] = _no_hint
     note_failure: Callable[[str], None] = _no_hint
     least_connect_s: float = 0.0
-
-    @property
-    def is_command(self) -> bool:
-        """True if it is a process of ours."""
-        return self.in_home is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -455,9 +451,9 @@ class Upstreams(CallServices):
         self.events.publish_to_all({"type": STATES_CHANGED})
 
     def _way_to(self, way: UpstreamSpec, user: User) -> ClientTransport:
-        if way.in_home is None or not self._is_in(self._homed, user, way.name):
-            return way.transport(user, self.settings)
-        return way.in_home(user, self.settings, partial(self._reach, user, way.name))
+        in_home = way.is_command and self._is_in(self._homed, user, way.name)
+        reach = partial(self._reach, user, way.name) if in_home else None
+        return way.transport(user, self.settings, reach)
 
     async def _reach(self, user: User, server: str) -> Sequence[tuple[str, int]]:
         """Return the address at which a command fetches files, if a tool of it is given links."""

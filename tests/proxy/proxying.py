@@ -18,10 +18,10 @@ from fastmcp import Client
 from mcp.shared.exceptions import MCPError
 from support import ROOT, server_url, settings_in, stop
 
+from runner.proxy.run import ways_to
 from runner.proxy.server import make_proxy
 from runner.proxy.targets import Target
 from runner.proxy.upstreams import Upstreams
-from runner.proxy.ways import ways_to
 
 REMOTE = Path(__file__).parent / "remote.py"
 BARE = Path(__file__).parent / "bare.py"

@@ -13,8 +13,8 @@ from support import settings_in
 from runner.errors import UsageError
 from runner.proxy.confined_command import check_command
 from runner.proxy.fetched_packages import authority_variables, fetches, package_folder, package_variables
+from runner.proxy.run import ways_to
 from runner.proxy.targets import Target
-from runner.proxy.ways import ways_to
 from sandbox.errors import IsolationUnavailable
 
 FETCHERS = [

@@ -76,4 +76,3 @@ async def test_changing_tool_lists_remembered_up_to_bound(
     # What was listed last is known, whatever was forgotten.
     assert "tool_4_59" in known.specs
     assert least <= len(known.specs) <= most
-    assert set(known.specs) == set(known.schemas) == set(known.widgets)

@@ -11,8 +11,8 @@ from proxying import BARE, proxied
 from support import settings_in
 
 from runner.errors import UsageError
+from runner.proxy.run import ways_to
 from runner.proxy.targets import expanded, read_targets
-from runner.proxy.ways import ways_to
 from runner.settings.trust import read_judged, trust
 
 VARIABLES = {"API_KEY": "sk-real", "MODE": "", "RUNNER_TOKEN": "ours"}

@@ -25,9 +25,9 @@ from support import alive, becomes, settings_in
 from runner.errors import UsageError
 from runner.homes.emptying import Emptied, remove
 from runner.proxy.confined_command import check_command, lent_to
+from runner.proxy.run import ways_to
 from runner.proxy.server import make_proxy
 from runner.proxy.targets import Target
-from runner.proxy.ways import ways_to
 from runner.settings.execution import ToolSettings
 from sandbox.errors import IsolationUnavailable
 from sandbox.probe.machine import Tier

@@ -17,8 +17,8 @@ from support import ROOT, settings_in
 from runner.contract.missed_network import missed_network
 from runner.errors import UsageError
 from runner.proxy.hints import UnlentPaths, network_hint, option_hint, variable_hint
+from runner.proxy.run import ways_to
 from runner.proxy.targets import Target
-from runner.proxy.ways import ways_to
 from runner.settings.lendable import within
 from runner.settings.rights import Rights
 

@@ -134,7 +134,7 @@ def relaying_session(
     capabilities: Callable[[str], ClientCapabilities],
     on_request: Callable[[str, Mapping[str, Any] | None], Awaitable[dict[str, Any]]],
     on_notify: Callable[[str, Mapping[str, Any] | None], Awaitable[None]],
-    bounded: Callable[[Any], Any],
+    bounded: Callable[[Any], Any] = lambda stream: stream,
 ) -> type[ClientSession]:
     """Return a session class with capabilities and handlers of others.
 
@@ -144,19 +144,20 @@ def relaying_session(
         capabilities: Returns what to announce, by protocol version.
         on_request: Answers a request of the server, or raises `MCPError`.
         on_notify: Receives a notification of the server.
-        bounded: Returns the stream of the server's messages within bounds; its `problem` is why it was ended.
+        bounded: Returns the stream of the server's messages within bounds. If that has a `problem`, it is the
+            reason why the stream was ended; by default there are no bounds.
     """
     mend_results()
 
     class _Relaying(ClientSession):
-        def __init__(self, read_stream: Any, write_stream: Any, **more: Any) -> None:
-            self._messages = bounded(read_stream)
+        def __init__(self, read_stream: Any = None, write_stream: Any = None, **more: Any) -> None:
+            # A session over a dispatcher has no streams.
+            self._messages = None if read_stream is None else bounded(read_stream)
             super().__init__(self._messages, write_stream, **more)
 
         @property
         def problem(self) -> str | None:
-            problem: str | None = self._messages.problem
-            return problem
+            return getattr(self._messages, "problem", None)
 
         def _build_capabilities(self, version: str) -> ClientCapabilities:
             return capabilities(version)
