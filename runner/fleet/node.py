@@ -263,9 +263,11 @@ class Node:
             leave_if_cancelled()
             began = time.monotonic()
             try:
-                async with asyncio.timeout(FENCE_S / 2):
-                    await self._report()
-                self._heard_at = began
+                # A machine that was frozen may have been taken for dead meanwhile.
+                if began - self._heard_at < FENCE_S:
+                    async with asyncio.timeout(FENCE_S / 2):
+                        await self._report()
+                    self._heard_at = began
             except REDIS_FAILURES as error:
                 log.warning("redis is out of reach", extra={"fault": str(error), "node": self.name})
             if time.monotonic() - self._heard_at > FENCE_S - _BEAT_S:
