@@ -8,16 +8,18 @@ it parses bodies of any number of values. And usual calls are answered without i
 from collections.abc import Callable
 from functools import partial
 
+from mcp_types import JSONRPCError
 from starlette.applications import Starlette
-from starlette.types import ASGIApp
+from starlette.responses import Response
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from runner.http.internals.endpoint import StreamableHTTPSessionManager, stand_in_front
-from runner.http.whole import WholeRequests
-from runner.protocol.counted_bodies import CountedBodies
+from runner.http.whole import WholeRequests, again
 from runner.protocol.direct import Answerer
 from runner.protocol.direct_http import DirectCalls
 from runner.protocol.http_sessions import BoundedSessions
 from runner.protocol.internals.host import hide_bodies_in_errors
+from runner.protocol.messages import Unreadable, check_values
 
 __all__ = ["set_up_endpoint"]
 
@@ -50,7 +52,7 @@ def _front(
     manager: StreamableHTTPSessionManager,
     endpoint: ASGIApp,
 ) -> ASGIApp:
-    checked: ASGIApp = WholeRequests(CountedBodies(endpoint))
+    checked: ASGIApp = WholeRequests(_CountedBodies(endpoint))
     return BoundedSessions(
         checked if direct is None else DirectCalls(checked, direct, manager),
         idle_s=manager.session_idle_timeout,
@@ -61,3 +63,31 @@ def _front(
 
 def _none(_session: str) -> None:
     """Return no session: the SDK serves all requests."""
+
+
+class _CountedBodies:
+    """An ASGI application that refuses bodies with too many values; the SDK would read them at once.
+
+    Args:
+        app: The application. The body must come in one message.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass on a request, or answer it with an error that names the limit of values."""
+        first = await receive()
+        try:
+            check_values(first.get("body", b""))
+        except Unreadable as error:
+            await _refusal(error)(scope, receive, send)
+            return
+        await self._app(scope, again(first, receive), send)
+
+
+def _refusal(error: Unreadable) -> Response:
+    # The id of an answer is one of our own, and no request of the client's.
+    answer = JSONRPCError(jsonrpc="2.0", id=error.id if error.is_request else None, error=error.error)
+    text = answer.model_dump_json(by_alias=True, exclude_unset=True)
+    return Response(text, status_code=400, media_type="application/json")
