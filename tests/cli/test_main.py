@@ -50,6 +50,7 @@ def test_a_variable_that_tools_may_see_reaches_them_all_the_same(
     assert (done.returncode, done.stdout) == (0, "something\n"), done.stderr
 
 
+@pytest.mark.release
 def test_a_fault_of_the_caller_is_told_alone(tmp_path: Path) -> None:
     done = run(tmp_path, "call", str(tmp_path / "missing.py"), "shout")
 

@@ -5,19 +5,15 @@ import base64
 import hashlib
 import os
 import shutil
-import sys
 from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import anyio
 import pytest
 from answer_parts import contract_of, plain_of, structured_of
 from fastmcp import Client
-from fastmcp.client.transports import StdioTransport
-from support import TOOLS, call, details, error_code, open_toolset, request, settings_in
+from support import TOOLS, call, details, error_code, request, settings_in
 
 from runner.call import Completed, execute
 from runner.server.host import make_host
@@ -84,13 +80,6 @@ def odd_files(home: Path, outside: Path) -> dict[str, str]:
 
 def refused_path(entry: Mapping[str, Any]) -> str:
     return str(entry["error"]["meta_data"]["details"]["attempted_path"])
-
-
-async def emptied(home: Path) -> None:
-    """Wait until nothing is left in a home, if there still is one, but what every home has."""
-    with anyio.fail_after(60), suppress(FileNotFoundError):
-        while set(os.listdir(home)) - {"input_files"}:
-            await anyio.sleep(0.02)
 
 
 async def test_identity_overwrites_value_of_client(toolset: Toolset, user: str) -> None:
@@ -346,34 +335,6 @@ async def test_input_of_another_user_not_found(toolset: Toolset, user: str, othe
     assert results(own)["text"] == "mine"
     assert error_code(others) == "E_FILE_NOT_FOUND"
     assert details(others)["nearest"] == []
-
-
-async def test_home_emptied_when_last_of_two_hosts_releases_it(
-    folder: Path, user: str, environment: dict[str, str]
-) -> None:
-    home = Path(f"/tmp/{user}")
-    arguments = [
-        "-m",
-        "runner.cli.app",
-        "serve",
-        str(TOOLS / "files.py"),
-        "--transport",
-        "stdio",
-        "--user",
-        user,
-    ]
-    second = Client(StdioTransport(sys.executable, arguments, env=environment, keep_alive=False))
-
-    async with AsyncExitStack() as stack:
-        async with open_toolset(TOOLS / "files.py", folder, user) as first:
-            await call(first, user, "make", name="a.txt", size=1)
-            await stack.enter_async_context(second)
-            both = await second.call_tool("look")
-        alone = await second.call_tool("look")
-    await emptied(home)
-
-    assert structured_of(both)["files"] == ["a.txt"]
-    assert structured_of(alone)["files"] == ["a.txt"]
 
 
 @pytest.fixture(scope="module")

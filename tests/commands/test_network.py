@@ -44,6 +44,7 @@ def test_refusal_without_flag_names_flag(run: Any, port: int) -> None:
     assert ended.json["meta_data"]["details"]["flag"] == f"--allow-net=localhost:{port}"
 
 
+@pytest.mark.release
 def test_flag_alone_opens_nothing_on_this_machine(run: Any, port: int) -> None:
     ended = run("call", NETWORK, "closed_fetch", f"url=http://127.0.0.1:{port}/", "--json", "--allow-net")
 

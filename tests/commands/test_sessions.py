@@ -87,6 +87,7 @@ async def test_expired_sessions_end_at_server_start(tmp_path: Path, user: str) -
     assert (before, after) == (["kept.txt"], [])
 
 
+@pytest.mark.release
 def test_doctor_repairs_store_and_names_losses(tmp_path: Path) -> None:
     environment = {k: v for k, v in os.environ.items() if not k.startswith("RUNNER_")} | {
         "RUNNER_STATE_DIR": str(tmp_path / "state"),

@@ -47,6 +47,7 @@ def test_unknown_requirement_id_named_with_its_file(
     assert complaints(requirements, strange) == ["S9-1 is not a requirement, runner/x.py"]
 
 
+@pytest.mark.release
 @pytest.mark.parametrize(
     ("fault", "says"),
     [

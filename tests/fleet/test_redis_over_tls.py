@@ -50,6 +50,7 @@ def _tls_redis(folder: Path, *names: DNSName | IPAddress) -> Iterator[_TlsRedis]
         server.kill()
 
 
+@pytest.mark.release
 async def test_fleet_over_tls_refuses_unverifiable_peers(world: World) -> None:
     with _tls_redis(world.folder, DNSName("localhost")) as server:
         world.redis = server

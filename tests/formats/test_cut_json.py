@@ -86,6 +86,7 @@ def test_cut_json_invalid_in_the_middle_is_refused(text: str) -> None:
         parse_object(text)
 
 
+@pytest.mark.release
 @settings(max_examples=300)
 @given(value=json_texts, data=st.data())
 def test_every_cut_of_a_json_object_is_read(value: dict[str, object], data: st.DataObject) -> None:

@@ -247,6 +247,7 @@ HUGE: dict[str, Callable[[], Any]] = {
 }
 
 
+@pytest.mark.release
 @pytest.mark.parametrize("name", HUGE)
 def test_memory_stays_below_three_times_the_result(name: str) -> None:
     value = HUGE[name]()

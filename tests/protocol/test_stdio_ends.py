@@ -62,7 +62,9 @@ REQUESTS = (
 )
 
 
-@pytest.mark.parametrize(("drain_s", "answered"), [("60", [1, 2, 3]), ("2", [1, 2, 3])])
+@pytest.mark.parametrize(
+    ("drain_s", "answered"), [pytest.param("60", [1, 2, 3], marks=pytest.mark.release), ("2", [1, 2, 3])]
+)
 def test_requests_of_a_file_are_answered_within_drain_s(
     tmp_path: Path, drain_s: str, answered: list[int]
 ) -> None:

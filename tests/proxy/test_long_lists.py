@@ -18,6 +18,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.filterwarnings("ignore::mcp.MCPDepr
 TOLD = "list truncated"
 
 
+@pytest.mark.release
 @pytest.mark.parametrize(
     ("bounds", "items"),
     [({}, 5), ({"_MOST_ITEMS": 3}, 3), ({"_MOST_LIST_BYTES": 60}, 2)],

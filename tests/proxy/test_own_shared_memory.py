@@ -26,6 +26,7 @@ async def test_lock_held_among_processes_of_one_server(own: Any) -> None:
     assert await result(own, "lock") == ["False", "True"]
 
 
+@pytest.mark.release
 async def test_no_lock_without_shared_memory(
     folder: Path, user: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

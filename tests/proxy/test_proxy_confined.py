@@ -386,6 +386,7 @@ def test_program_found_beside_file_that_names_it(folder: Path) -> None:
     assert check_command(target, settings_in(folder)) == program
 
 
+@pytest.mark.release
 async def test_server_start_timeout_reports_its_output(folder: Path, user: str) -> None:
     script = (
         "import sys; print('waiting for the index', file=sys.stderr, flush=True); sys.stdin.buffer.read()"

@@ -44,6 +44,7 @@ async def test_text_read_in_parts_equals_whole_text(files: MyFiles) -> None:
     assert "".join(parts) == text
 
 
+@pytest.mark.release
 async def test_text_resource_ranges_join_to_whole_text(files: MyFiles) -> None:
     text = "äöü€𝄞\n" * 500
     id_, size = await kept(files, text.encode()), len(text.encode())

@@ -36,6 +36,7 @@ HOMED = Path(__file__).parent / "homed.py"
 ANN, BOB = (f"token-of-{name}-{uuid.uuid4().hex}" for name in ("ann", "bob"))
 
 
+@pytest.mark.release
 @pytest.mark.parametrize(("tool", "arguments"), [("wait", {}), ("wait_for", {"username": "mallory"})])
 async def test_user_removal_refused_during_proxied_call(
     folder: Path, user: str, tool: str, arguments: dict[str, str]

@@ -151,11 +151,11 @@ def test_too_many_file_names_refused_at_once(delivery: FileDelivery) -> None:
     assert rewritten({"filenames": few}, "filenames", file_delivery=delivery).unknown == tuple(few)
 
     def refuse() -> None:
-        with pytest.raises(CallError, match="name 300000 files; at most 1000") as refused:
+        with pytest.raises(CallError, match="name more than 1000 files") as refused:
             rewritten({"filenames": many}, "filenames", file_delivery=delivery)
         assert refused.value.code is Code.E_INVALID_ARGUMENT
 
-    assert cpu_s(refuse) < 3
+    assert cpu_s(refuse) < 1
 
 
 ARRAY = {"type": "array", "items": {"type": "integer"}}

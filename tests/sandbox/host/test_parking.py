@@ -665,6 +665,7 @@ async def test_each_call_has_the_processor_time_of_a_call(forkserver: Forkserver
     assert over.reached.limit == "cpu_s"
 
 
+@pytest.mark.release
 async def test_worker_raising_its_cpu_limit_is_ended(forkserver: Forkserver, tmp_path: Path) -> None:
     async with reusing_pool_of(forkserver, tmp_path, limits=Limits(cpu_s=1)) as pool:
         await run(pool, "burn", 0.3)
