@@ -8,8 +8,9 @@
           _in_place         inputs are staged; the server executes the tool (`_send`)
             _ended          its answer becomes a contract value, or is guarded
 
-Source: `docs/output-guard.md`; requirements S0-19, S0-23, S0-56, S0-70, S0-73, S1-31, S1-104, S1-113 to S1-128, S2-4, S3-141, S4-11,
-S4-65, S4-67, S4-82 and S4-95; `docs/decisions/0033-one-spine-for-two-executors.md`.
+Source: `docs/output-guard.md`; requirements S0-19, S0-23, S0-56, S0-70, S0-73, S1-31, S1-104,
+S1-113 to S1-128, S2-4, S3-141, S4-11, S4-65, S4-67, S4-82 and S4-95;
+`docs/decisions/0033-one-spine-for-two-executors.md`.
 """
 
 import asyncio

@@ -92,8 +92,8 @@ async def test_rate_of_all_users_is_divided_between_nodes(world: World) -> None:
     redis = world.redis.client()
     key = f"toolcell:node:{nodes[0].name}"
     # The first node reads in its next beats that there is a second one.
-    statuses = {redis.get(key)}
-    await until(lambda: statuses.add(redis.get(key)) or len(statuses) > 2)
+    statuses: dict[Any, bool] = {}
+    await until(lambda: statuses.setdefault(redis.get(key), True) and len(statuses) > 2)
     names = {node.name: 16 for node in nodes}
     users = [f"user{number}" for number in range(40)]
 

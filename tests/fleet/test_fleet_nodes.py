@@ -2,7 +2,7 @@
 
 import asyncio
 import signal
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from fleet_world import World, code_of, text_of, until
@@ -94,7 +94,7 @@ async def test_call_runs_once_though_redis_loses_its_last_moments(world: World) 
         node.signal(signal.SIGSTOP)
         calling = asyncio.create_task(host.call("once", _once(world, "r", 0.01)))
         await until(lambda: redis.xlen(stream))
-        ((_, record),) = redis.xrange(stream)
+        ((_, record),) = cast(Any, redis.xrange(stream))
         names = [*redis.keys("toolcell:queue:*:runs:*"), *redis.keys("toolcell:begin:*")]
         saved = {name: value for name in names if (value := redis.dump(name)) is not None}
         node.signal(signal.SIGCONT)
