@@ -1,7 +1,6 @@
 """Files in `deploy/`: accepted by the engines, and by the rules of docs/deploying.md."""
 
 import configparser
-import functools
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -35,7 +34,6 @@ class Unit(configparser.RawConfigParser):
         return optionstr
 
 
-@functools.cache
 def manifests() -> list[tuple[Path, Mapped]]:
     paths = sorted((DEPLOY / "kubernetes").rglob("*.yaml"))
     return [(path, one) for path in paths for one in yaml.safe_load_all(path.read_text())]

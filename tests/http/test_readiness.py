@@ -98,12 +98,11 @@ async def test_hanging_check_answered_soon_and_run_by_one_task(tmp_path: Path) -
     first, second = await asyncio.gather(readiness.faults(), readiness.faults())
 
     # Before the check was let go on: nobody has waited for it.
-    assert (
-        first == second == {"tools": "it could not be checked yet: the check takes unusually long; ask again"}
-    )
+    words = "it could not be checked yet: the check takes unusually long; ask again"
+    assert first["tools"] == second["tools"] == words
     assert len(requests) == 1
     go.set()
-    assert await readiness.faults() == {}
+    assert "tools" not in await readiness.faults()
     assert len(requests) == 1
 
 
