@@ -101,7 +101,7 @@ async def execute_admitted(toolset: Toolset, request: Request, listener: CallLis
         call = _call_of(toolset, request, listener)
         spec = await call.find_tool()
         call.count(spec)
-        check_json(request.params)
+        await _check(call.request)
         return await call.execute_admitted(spec)
 
 
@@ -235,9 +235,9 @@ class FileCall(Call):
                         unseen=toolset.unseen,
                     )
                 except CallError as error:
-                    if is_last and home is not None:
+                    if is_last and home is not None and changes is not None:
                         # Files that other calls have left for this one to list.
-                        error.beside = await left_by_others(toolset, request, spec, home, lease)
+                        error.beside = await left_by_others(toolset, request, spec, home, changes, lease)
                     raise
             facts: dict[str, Any] = {"isolation": "guard"} if toolset.settings.isolation == "guard" else {}
             if outcome.denials:

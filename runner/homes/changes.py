@@ -98,23 +98,12 @@ class HomeChanges:
         now_ns = time.clock_gettime_ns(_CLOCK_REALTIME_COARSE)
         if known.lock is None:
             known.lock = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=home_fd)
-            _flock(known.lock, fcntl.F_OFD_SETLK, fcntl.F_RDLCK)
+        if not known.calls:
             known.since_ns = now_ns
+            _flock(known.lock, fcntl.F_OFD_SETLK, fcntl.F_RDLCK)
         is_alone = known.calls == 0 and not _is_locked(known.lock)
         known.calls += 1
         return Changes(_home=known, _began_ns=now_ns, _since_ns=known.since_ns, _began_alone=is_alone)
-
-    def left(self, segment: str) -> list[ChangedFile]:
-        """Return the files that ended calls have left, by path."""
-        known = self._homes.get(segment)
-        return [] if known is None else sorted(known.left.values())
-
-    def take_left(self, segment: str, home_fd: int) -> list[ChangedFile]:
-        """Return the files that ended calls have left and that still exist, and forget them."""
-        files = self.left(segment)
-        if files:
-            self._homes[segment].left.clear()
-        return [change for change in files if _exists(change, home_fd)]
 
     def forget(self, segment: str) -> None:
         """Forget a home that is removed."""
@@ -216,6 +205,17 @@ class Changes:
         for change in files:
             if change.file in self._home.left or len(self._home.left) < _MOST:
                 self._home.left[change.file] = change
+
+    @property
+    def left(self) -> list[ChangedFile]:
+        """Return the files that ended calls have left, by path."""
+        return sorted(self._home.left.values())
+
+    def take_left(self, home_fd: int) -> list[ChangedFile]:
+        """Return the files that ended calls have left and that still exist, and forget them."""
+        files = self.left
+        self._home.left.clear()
+        return [change for change in files if _exists(change, home_fd)]
 
     @property
     def found_since_begin(self) -> list[ChangedFile]:

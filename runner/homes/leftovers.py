@@ -9,10 +9,10 @@ Source: requirement S1-123; the architecture's decisions "Time" and "Homes"; doc
 
 import contextlib
 import os
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass, field, replace
 
-from runner.homes.changes import ChangedFile, Changes
+from runner.homes.changes import Changes
 from runner.homes.emptying import remove
 from runner.system.openat import CONFINED, openat2
 from runner.system.threads import run_in_thread
@@ -100,11 +100,11 @@ class Leftovers:
     def _is_over(self, limits: Limits) -> bool:
         return self.usage.bytes > limits.home_bytes or self.usage.entries > limits.home_entries
 
-    def beside(self, others: Iterable[ChangedFile]) -> "Leftovers":
-        """Return leftovers that spare the files of other calls, too, when this one's are discarded."""
-        if self.known is None:
+    def beside_others(self) -> "Leftovers":
+        """Return leftovers that spare the files that other calls have left, too."""
+        if self.known is None or self.changes is None:
             return self
-        return replace(self, known=self.known | {change.inode for change in others})
+        return replace(self, known=self.known | {change.inode for change in self.changes.left})
 
     def discard(self, home_fd: int) -> int:
         """Remove all that was not there before; return how much. Never follows a link.

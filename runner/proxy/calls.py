@@ -64,6 +64,7 @@ from runner.steps.request import (
 from runner.steps.timing import REPORT, wants_report
 from runner.store.protocol import Record
 from runner.system.logging_setup import CallScope
+from runner.system.turns import turn
 from runner.toolset.catalog import ToolSpec
 from runner.users.identity import User
 
@@ -303,7 +304,7 @@ class UpstreamCall(Call):
             return Completed.for_now(task_message(wire), self.spec)
         # The server may have changed its list during the call.
         await self.upstream.spec(self.tool)
-        await asyncio.sleep(0)
+        await turn()
         guarded, is_auto = self._guarded(), self.upstreams.ways[self.server].contract == "auto"
         linked = await self._linked(wire)
         # The contract by its result, whatever the parameters of the tool are called.

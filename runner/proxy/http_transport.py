@@ -10,7 +10,6 @@ Source: RFC 9110, 8.4 "Content-Encoding" and 12.5.3 "Accept-Encoding"; WHATWG HT
 whose streams are UTF-8, end an event with an empty line, and say with `retry` when to reconnect.
 """
 
-import asyncio
 import logging
 import re
 import time
@@ -197,7 +196,7 @@ class _Counted(httpx2.AsyncByteStream):
                 yield piece
                 if coded is not None:
                     # What is little on the wire can be much here.
-                    await asyncio.sleep(0)
+                    await sleep(0)
             if coded is not None and coded.eof:
                 return
 

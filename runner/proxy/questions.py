@@ -84,21 +84,21 @@ R = TypeVar("R")
 
 @dataclass(slots=True, eq=False)
 class _Call:
-    """A call under way, in its client's place. A `runner.steps.listener.Client`.
+    """A call in flight, in place of its client. A `runner.steps.listener.Client`.
 
     Attributes:
-        user: Whose it is.
-        client: The client while one of its requests is under way.
-        token: What that request wants to hear of progress by; None: nothing.
-        answer_s: How long an answer may take.
-        name: What the client calls it by.
-        task: The work on it.
-        questions: The questions to ask, by number.
-        answers: What comes back, by number.
+        user: Name of the user.
+        client: The client while one of its requests is in flight.
+        token: Progress token of that request; None if it wants no progress.
+        answer_s: Time limit of an answer, in seconds.
+        name: Opaque name of the call for the client.
+        task: The task that runs it.
+        questions: Open questions by number.
+        answers: Future answers by number.
         has_question: Set while there is a question that the client has not received.
-        held: What the client has not been told yet, the oldest first.
-        telling: Held by who tells it, so that it hears all in its order.
-        expiry: Gives the call up if the client does not come back.
+        held: Notifications that the client has not received, the oldest first.
+        telling: Lock that keeps the notifications in order.
+        expiry: Ends the call if the client does not send its request again.
     """
 
     user: str
@@ -145,7 +145,7 @@ class _Call:
             del self.questions[number], self.answers[number]
 
     def open_questions(self) -> dict[str, dict[str, Any]]:
-        """Return what is not answered yet."""
+        """Return the questions without an answer."""
         return {
             number: question for number, question in self.questions.items() if not self.answers[number].done()
         }
@@ -153,10 +153,10 @@ class _Call:
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Pausing:
-    """The calls of all users that wait.
+    """Calls of all users that wait for an answer.
 
     Attributes:
-        answer_s: How long an answer may take.
+        answer_s: Time limit of an answer, in seconds.
     """
 
     answer_s: float = ANSWER_S
@@ -179,8 +179,8 @@ class Pausing:
 
         Args:
             act: The call.
-            client: Who asks for it.
-            user: Whose it is.
+            client: The client.
+            user: Name of the user.
             token: The progress token of the client's request.
         """
         call = _Call(user, client, token, self.answer_s)
@@ -194,7 +194,7 @@ class Pausing:
     ) -> Any:
         """Give a call the answers that it waits for; return what `run` returns.
 
-        What was said meanwhile the client hears now.
+        Notifications that were held meanwhile are sent first.
 
         Raises:
             MCPError: No call of that name waits for this user.

@@ -4,7 +4,6 @@ What comes back is the server's own result, key by key, and what goes there is t
 what it can do, its answers. The only module that knows how a client can fail.
 """
 
-import asyncio
 import logging
 import math
 import re
@@ -51,6 +50,7 @@ from runner.protocol.internals.types import ProgressFnT
 from runner.protocol.resource_tools import InvalidAnswer, RemoteError
 from runner.proxy.repair import Fault, repaired
 from runner.proxy.server_messages import NotificationPace, PacedMessages
+from runner.system.turns import turn
 
 __all__ = [
     "FAILURES",
@@ -345,7 +345,7 @@ class RemoteSession:
         try:
             answer = await ask_remote(session, method, sent, timeout_s=limit_s, progress=progress, http=http)
             # To read an answer, to check it and to use it each take a turn of the event loop.
-            await asyncio.sleep(0)
+            await turn()
             result, faults = await repaired(method, sent, answer, has_sessions=self.has_sessions)
             if method == "tools/list" and is_modern(self.client):
                 learn_tools(session, result)
@@ -372,7 +372,7 @@ class RemoteSession:
             raise ConnectionLost(str(error) or type(error).__name__) from error
         for fault in faults:
             self.found(fault)
-        await asyncio.sleep(0)
+        await turn()
         return result
 
     async def _is_over(self) -> bool:

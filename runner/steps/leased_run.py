@@ -153,8 +153,7 @@ async def _run_and_discard(
         alone = changes is not None and changes.is_alone and not user_pool.pool.has_jobs
         if ended and alone and leftovers is not None and user_pool.home is not None:
             await lease.at_rest()
-            others = toolset.changes.left(user_pool.home.segment)
-            await run_in_thread(leftovers.beside(others).discard, user_pool.home.fd)
+            await run_in_thread(leftovers.beside_others().discard, user_pool.home.fd)
     if not outcome.may_have_started:
         raise lease.zygote.loss or ZygoteDied(f"a worker ended before its call ({outcome.status})")
     return outcome

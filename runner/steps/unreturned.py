@@ -45,7 +45,7 @@ def left_of(
         changes: What has changed there.
         puts: What the tool has put into My Files itself.
         lease: The worker.
-        is_last: Whether no other call is under way there; else the one that is then has what changed.
+        is_last: Whether no other call is in flight there; else the files are left to the last.
     """
     if home is None or changes is None:
         return None
@@ -59,10 +59,10 @@ def left_of(
             changes.leave(not_returned(during, normalised, home, put=puts.kept))
             return []
         seen = {change.file for change in found}
-        others = [each for each in toolset.changes.take_left(home.segment, home.fd) if each.file not in seen]
+        others = [each for each in changes.take_left(home.fd) if each.file not in seen]
         return not_returned([*found, *others], normalised, home, put=puts.kept)
 
-    if not (found or toolset.changes.left(home.segment)):
+    if not (found or changes.left):
         return None
     rules = _rules(toolset, request, spec, home, lease)
     return UnreturnedFiles(
@@ -76,10 +76,10 @@ def _nameable(found: Sequence[ChangedFile], secrets: CallSecrets) -> list[Change
 
 
 async def left_by_others(
-    toolset: Toolset, request: Request, spec: ToolSpec, home: HomeLease, lease: Lease
+    toolset: Toolset, request: Request, spec: ToolSpec, home: HomeLease, changes: Changes, lease: Lease
 ) -> Mapping[str, Any] | None:
-    """Keep what calls have handed over to one that has failed; return what `meta_data` says of it."""
-    others = toolset.changes.take_left(home.segment, home.fd)
+    """Keep the files that other calls have left to one that has failed; return their entry in `meta_data`."""
+    others = changes.take_left(home.fd)
     if not others:
         return None
     await lease.at_rest()

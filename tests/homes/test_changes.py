@@ -77,13 +77,13 @@ def test_files_are_for_the_call_that_ends_last_in_any_host(tmp_path: Path) -> No
 
 
 def test_files_left_by_ended_calls_are_taken_once_if_they_exist(tmp_path: Path) -> None:
-    fd = os.open(tmp_path, os.O_RDONLY | os.O_DIRECTORY)
-    changes = HomeChanges()
+    fd, changes = os.open(tmp_path, os.O_RDONLY | os.O_DIRECTORY), HomeChanges()
     (tmp_path / "there.txt").touch()
     with closing(changes.begin("alice", fd)) as call:
         call.leave(ChangedFile(name, 1, 1, 1) for name in ("gone.txt", "there.txt"))
 
-    assert [change.file for change in changes.left("alice")] == ["gone.txt", "there.txt"]
-    assert [change.file for change in changes.take_left("alice", fd)] == ["there.txt"]
-    assert changes.left("alice") == []
+    with closing(changes.begin("alice", fd)) as later:
+        assert [change.file for change in later.left] == ["gone.txt", "there.txt"]
+        assert [change.file for change in later.take_left(fd)] == ["there.txt"]
+        assert later.left == []
     os.close(fd)
