@@ -18,13 +18,13 @@ from runner.fleet.connection import REDIS_FAILURES, RedisKeys
 from runner.toolset.session_state import SessionState, StateItem
 from sandbox import strict_json
 
-__all__ = ["FarState"]
+__all__ = ["RemoteState"]
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
-class FarState:
+class RemoteState:
     """Keeps the session state of users in Redis.
 
     Attributes:
