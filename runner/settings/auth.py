@@ -50,7 +50,7 @@ _TLS = ("gateway_certificate", "gateway_key", "gateway_ca", "gateway_names")
 
 
 class Auth(BaseModel):
-    """Who may call over HTTP, and how that is proved."""
+    """Authentication of callers over HTTP."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -119,8 +119,8 @@ class Auth(BaseModel):
     )
     introspection_endpoint: UpstreamUrl | None = Field(
         None,
-        description="For `oauth_proxy`: where the provider says whose a token is (RFC 7662), if its tokens "
-        "are no JWTs.",
+        description="For `oauth_proxy`: the provider's introspection endpoint (RFC 7662), if its tokens are "
+        "not JWTs.",
     )
     client_redirects: EachName = Field(
         ("http://localhost:*", "http://127.0.0.1:*"),
@@ -157,8 +157,8 @@ class Auth(BaseModel):
     gateway_names: CertificateNames = Field(
         (),
         description="DNS names and URIs, such as `gateway.example.com, spiffe://example.com/gateway`. The "
-        "header counts on connections whose client certificate has one of them as subjectAltName, to the "
-        "letter, without wildcards.",
+        "header counts on connections whose client certificate has one of them as subjectAltName, compared "
+        "exactly, without wildcards.",
     )
     tokens_file: PrivatePath | None = Field(
         None,
@@ -197,13 +197,13 @@ class Auth(BaseModel):
         return self
 
     def _is_whole_gateway(self) -> None:
-        given = [name for name in _TLS if getattr(self, name)]
-        if given and len(given) < len(_TLS):
+        present = [name for name in _TLS if getattr(self, name)]
+        if present and len(present) < len(_TLS):
             raise ValueError(
-                f"auth.{given[0]} is given, and TLS with a gateway also needs "
-                + " and ".join(f"auth.{name}" for name in _TLS if name not in given)
+                f"auth.{present[0]} is given, and TLS with a gateway also needs "
+                + " and ".join(f"auth.{name}" for name in _TLS if name not in present)
             )
-        if not given and not self.gateway_addresses:
+        if not present and not self.gateway_addresses:
             raise ValueError(
                 'auth.kind is "gateway", which needs auth.gateway_addresses, or for a gateway with a '
                 "certificate " + ", ".join(f"auth.{name}" for name in _TLS)

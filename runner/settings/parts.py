@@ -277,10 +277,10 @@ class ServerSettings(IdentitySettings):
         0,
         ge=0,
         allow_inf_nan=False,
-        description="How long a server over HTTP that is told to stop goes on taking calls, in seconds, "
-        "while `/readyz` answers 503 already; then `drain_s` begins. Give a proxy or orchestrator in front "
-        "the time of one or two of its looks, so that it sends nothing more by the time at which calls are "
-        "refused and the port closes. A second signal ends the wait.",
+        description="Seconds for which an HTTP server goes on taking calls after a stop signal, while "
+        "`/readyz` answers 503 already; then `drain_s` begins. Set it to one or two health-check intervals "
+        "of the proxy or orchestrator in front. It then stops sending before calls are refused and the port "
+        "closes. A second signal ends the wait.",
     )
 
     @property
@@ -372,8 +372,8 @@ class CallSettings(_Part):
     ] = Field(
         512,
         ge=16,
-        description="Processes and threads of one user together, where they have a user id of their own "
-        "(tiers `user` and `namespace`, started by root) or a cgroup; at least 16.",
+        description="Processes and threads of one user together; at least 16. Needs a user id for each user "
+        "(tiers `user` and `namespace`, started by root) or a cgroup.",
     )
     open_files: Annotated[int, LimitFacts("open_files", Code.E_RESOURCE_LIMIT, "descriptors"), LIVE] = Field(
         1024, ge=64, description="File descriptors of each process of a call; at least 64."
@@ -476,8 +476,8 @@ class ResultSettings(StoreSettings):
     resource_tools: bool = Field(
         default=False,
         description="Whether a model gets the tools `SERVER.resources_list`, `SERVER.resources_read` and "
-        "`SERVER.resources_templates_list`, with which it reads the resources of [a server behind the "
-        "proxy](proxy.md#reading-stored-content) or of the tool file.",
+        "`SERVER.resources_templates_list`. With them it reads the resources of the tool file or of [a "
+        "server behind the proxy](proxy.md#reading-stored-content).",
     )
     extras: Annotated[bool, NARROWS] = Field(
         default=True,
@@ -486,7 +486,7 @@ class ResultSettings(StoreSettings):
     )
     files_block: Literal["off", "instructions", "descriptions"] = Field(
         "instructions",
-        description="Where models are told of the user's files though no client asks "
+        description="Where models get a list of the user's files without a request by the client "
         "([guide.md](guide.md#the-block-for-models)): `off`, in the server's `instructions`, or, with "
         "`descriptions`, there and in the description of each tool that takes files. `extras` off switches "
         "it off too.",

@@ -18,9 +18,9 @@ _NOT_BEGINNINGS = ("LD_", "PYTHON", "XDG_")
 
 def _variable(name: str) -> str:
     if not _NAME.fullmatch(name):
-        raise ValueError(f"{name!r} is no name of a variable, which a secret has for its tools")
+        raise ValueError(f"{name!r} is not a variable name; tools get a secret as a variable of its name")
     if name.startswith((_OURS, *_NOT_BEGINNINGS)) or name in _NOT_SECRETS:
-        raise ValueError(f"{name} means something else to programs; call the secret otherwise")
+        raise ValueError(f"{name} means something else to programs; choose another name for the secret")
     return name
 
 
@@ -28,7 +28,7 @@ SecretName = Annotated[str, AfterValidator(_variable)]
 
 
 class SecretSettings(BaseModel):
-    """Where one secret is read from, and which calls get it."""
+    """Source of one secret, and the tools and users that get it."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 

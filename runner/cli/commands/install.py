@@ -31,7 +31,7 @@ __all__ = ["CLIENTS", "ClientConfig", "ClientEntry", "config_path", "install", "
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientConfig:
-    """Where and how one client configures its servers.
+    """Location and shape of one client's server configuration.
 
     Attributes:
         file: Its configuration, below a folder that differs between systems.
