@@ -58,7 +58,7 @@ async def serve_node(settings: Settings, targets: Sequence[str]) -> int:
         UsageError: The settings do not name a fleet, or its Redis cannot be used.
         LoadError: A tool file is at fault.
     """
-    signals = StopSignals.heard()
+    signals = StopSignals.install()
     # What executes calls now, if anything does.
     lives: list[tuple[Toolset, Readiness]] = []
 

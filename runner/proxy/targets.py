@@ -200,7 +200,7 @@ def _from_file(path: Path) -> tuple[Target, ...]:
     except FileNotFoundError:
         raise UsageError(f"there is no file {path}") from None
     except json.JSONDecodeError as error:
-        raise UsageError(f"{path}, line {error.lineno}: this is no JSON: {error.msg}") from None
+        raise UsageError(f"{path}, line {error.lineno}: this is not JSON: {error.msg}") from None
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
@@ -287,7 +287,7 @@ def _read_json(path: Path, text: str) -> Any:
 
 def _entry(where: str, name: str, entry: Any, folder: Path) -> Target:
     if not isinstance(entry, dict):
-        raise UsageError(f"{where} is no object; it needs `url` or `command`")
+        raise UsageError(f"{where} is not an object; it needs `url` or `command`")
     unknown = sorted(entry.keys() - _KEYS)
     _check_text(where, entry)
     addresses = [entry[key] for key in _URLS if key in entry]
@@ -360,7 +360,7 @@ def _variables(where: str, value: Any) -> dict[str, str]:
     variables = _strings(where, "env", value)
     for name in variables:
         if not name.isprintable() or not name or "=" in name:
-            raise UsageError(f"{where}: {name!r} under `env` is no name of a variable")
+            raise UsageError(f"{where}: {name!r} under `env` is not a variable name")
     return variables
 
 

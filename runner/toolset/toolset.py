@@ -19,7 +19,7 @@ from runner.errors import RunnerError
 from runner.files.my_files import open_library
 from runner.files.sessions import KnownSessions
 from runner.homes.changes import HomeChanges
-from runner.homes.full_disk import told_of_no_room
+from runner.homes.full_disk import disk_full_as_call_error
 from runner.homes.homes import Homes
 from runner.homes.scratch import sweep
 from runner.observation.metrics import Gauges
@@ -298,7 +298,7 @@ class Toolset(CallServices):
         if found is not None and found.done() and not found.cancelled() and found.exception() is None:
             user_pool = found.result()
         else:
-            with told_of_no_room(user.name), self._doubting():
+            with disk_full_as_call_error(user.name), self._doubting():
                 user_pool = await self._user_pool(user, key)
         if user_pool.is_outdated:
             if user_pool.is_idle:

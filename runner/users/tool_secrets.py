@@ -28,7 +28,7 @@ _LEAST_CHARS = 8
 # The kernel takes 128 KiB for a variable of a program that a tool starts.
 _MOST_BYTES = 64 * 1024
 _COMMAND_S = 20.0
-# What stands for bytes that are no character.
+# Replacement for bytes that are not valid UTF-8.
 _CUT_CHAR = "\ufffd"
 
 
@@ -49,7 +49,7 @@ def _value(where: str, content: bytes) -> str:
     try:
         value = content.decode()
     except UnicodeDecodeError:
-        raise UsageError(f"{where}: the value is no UTF-8 text, as variables are") from None
+        raise UsageError(f"{where}: the value is not UTF-8 text, as variables are") from None
     value = value.removesuffix("\n").removesuffix("\r")
     if "\0" in value:
         raise UsageError(f"{where}: the value has a zero byte in it, where a variable ends")
@@ -131,7 +131,7 @@ class CallSecrets:
         return masked
 
     def masked_text(self, text: str) -> str:
-        """Return a text with `[secret NAME]` in the place of each value."""
+        """Return a text with each value replaced by `[secret NAME]`."""
         for name, value in self.values.items():
             for form in _forms(value):
                 if form in text:

@@ -81,7 +81,9 @@ async def test_progress_reaches_the_client_in_order_and_before_the_end(world: Wo
     async with world.host() as host:
         await host.call("steps", {"count": 20}, client=client)
 
-    messages = [params["message"] for method, params in client.heard if method == "notifications/progress"]
+    messages = [
+        params["message"] for method, params in client.notifications if method == "notifications/progress"
+    ]
     assert messages == [f"step {step}" for step in range(20)]
 
 
@@ -95,7 +97,7 @@ async def test_a_notice_of_the_node_reaches_the_client(world: World) -> None:
         ended = await host.call("wait", {"seconds": 60}, client=client)
 
     assert code_of(ended) == "E_TIMEOUT"
-    assert any(method == "notifications/progress" for method, _ in client.heard)
+    assert any(method == "notifications/progress" for method, _ in client.notifications)
 
 
 @pytest.mark.release

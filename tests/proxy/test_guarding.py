@@ -168,7 +168,7 @@ def test_guard_section_of_file_is_applied(tmp_path: Path) -> None:
     [
         (
             "max_inline = 3",
-            r"runner\.toml, line 2: output_guard\.max_inline is no setting; did you mean max_inline_size",
+            r"runner\.toml, line 2: output_guard\.max_inline is not a setting; did you mean max_inline_size",
         ),
         ("max_inline_size = 0", r", line 2: output_guard\.max_inline_size: .*greater than 0.*'0'"),
         ('tool_fields = {"$preset" = "nope"}', ", line 2: .*there is no preset 'nope'"),

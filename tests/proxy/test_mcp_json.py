@@ -152,7 +152,7 @@ def test_comments_and_foreign_keys_are_ignored(config: Path, caplog: pytest.LogC
 def test_invalid_json_is_refused(config: Path, content: str) -> None:
     config.write_text(content)
 
-    with pytest.raises(UsageError, match="this is no JSON"):
+    with pytest.raises(UsageError, match="this is not JSON"):
         read_targets([str(config)])
 
 

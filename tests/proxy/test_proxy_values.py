@@ -48,7 +48,7 @@ def test_file_has_several_servers(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        ("{", r"line 1: this is no JSON"),
+        ("{", r"line 1: this is not JSON"),
         ("[]", "names no server"),
         ("[" * 200_000, "nests too deep"),
         ('{"mcpServers": {}}', "names no server"),
@@ -60,7 +60,7 @@ def test_file_has_several_servers(tmp_path: Path) -> None:
         ('{"mcpServers": {"a": {"command": "a", "args": "b"}}}', "a list of strings"),
         ('{"mcpServers": {"a": {"command": "a", "env": {"K": 3}}}}', "an object of strings"),
         ('{"mcpServers": {"a": {"urls": "http://a"}}}', "no key 'urls'"),
-        ('{"mcpServers": {"a": 3}}', "is no object"),
+        ('{"mcpServers": {"a": 3}}', "is not an object"),
         (r'{"mcpServers": {"a": {"command": "a\u0000b"}}}', "a, `command`: there is a zero byte"),
         (r'{"mcpServers": {"a": {"command": "a", "args": ["b\u0000"]}}}', "a, `args`: there is a zero byte"),
         (r'{"mcpServers": {"a": {"command": "a", "env": {"K": "\ud800"}}}}', "`env`, `K`: .* half of a"),
