@@ -183,7 +183,7 @@ class Auth(BaseModel):
         for name, kinds in _AUTH_OF.items():
             if getattr(self, name) and self.kind not in kinds:
                 raise ValueError(
-                    f"auth.{name} is given, but auth.kind is {self.kind}; set it to "
+                    f'auth.{name} is given, but auth.kind is "{self.kind}"; set it to '
                     + " or ".join(f'"{kind}"' for kind in kinds)
                 )
         if self.kind == "static" and not self.tokens_file:

@@ -25,14 +25,16 @@ def front() -> Iterator[Front]:
 
 
 def remember(front: Front, token: str, value: int, client: str) -> list[int]:
-    """Return what the user's server remembers, which is in its memory alone."""
+    """Return the values in the memory of the user's server."""
     envelope = {**META, "io.modelcontextprotocol/clientInfo": {"name": client, "version": "1"}}
-    asked = message("remember", {"value": value}, params={"_meta": envelope})
+    request = message("remember", {"value": value}, params={"_meta": envelope})
     headers = dict(usual("remember", authorization=f"Bearer {token}"))
-    said = httpx2.post(front.url, json=asked, headers=headers, timeout=120)
-    assert said.status_code == 200, said.text
+    response = httpx2.post(front.url, json=request, headers=headers, timeout=120)
+    assert response.status_code == 200, response.text
     text = (
-        said.text.rpartition("data: ")[2] if said.text.startswith(("event", "data", "id", ":")) else said.text
+        response.text.rpartition("data: ")[2]
+        if response.text.startswith(("event", "data", "id", ":"))
+        else response.text
     )
     remembered: list[int] = json.loads(json.loads(text)["result"]["content"][0]["text"])
     return remembered

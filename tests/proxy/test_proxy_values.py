@@ -64,7 +64,10 @@ def test_file_has_several_servers(tmp_path: Path) -> None:
         (r'{"mcpServers": {"a": {"command": "a\u0000b"}}}', "a, `command`: there is a zero byte"),
         (r'{"mcpServers": {"a": {"command": "a", "args": ["b\u0000"]}}}', "a, `args`: there is a zero byte"),
         (r'{"mcpServers": {"a": {"command": "a", "env": {"K": "\ud800"}}}}', "`env`, `K`: .* half of a"),
-        (r'{"mcpServers": {"a": {"command": "a", "env": {"K=L": "v"}}}}', "'K=L' under `env` is no name"),
+        (
+            r'{"mcpServers": {"a": {"command": "a", "env": {"K=L": "v"}}}}',
+            "'K=L' under `env` is not a variable",
+        ),
     ],
 )
 def test_fault_in_file_reported_with_place(content: str, words: str, tmp_path: Path) -> None:
@@ -76,7 +79,7 @@ def test_fault_in_file_reported_with_place(content: str, words: str, tmp_path: P
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "error"),
     [
         ([], "name a server"),
         (["ftp://host/x"], "is written http://host/mcp"),
@@ -85,8 +88,8 @@ def test_fault_in_file_reported_with_place(content: str, words: str, tmp_path: P
         (["http://[::1/mcp"], "is written http://host/mcp"),
     ],
 )
-def test_wrong_arguments_are_explained(words: list[str], said: str) -> None:
-    with pytest.raises(UsageError, match=said):
+def test_wrong_arguments_are_explained(words: list[str], error: str) -> None:
+    with pytest.raises(UsageError, match=error):
         read_targets(words)
 
 

@@ -274,8 +274,8 @@ def test_endpoint_is_accepted_as_by_boto3_or_refused(
     ("auth", "sentence"),
     [
         ('kind = "static"', "needs auth.tokens_file"),
-        ('tokens_file = "t.json"', 'auth.kind is none; set it to "static"'),
-        ('issuer = "https://a"', 'auth.kind is none; set it to "jwt"'),
+        ('tokens_file = "t.json"', 'auth.kind is "none"; set it to "static"'),
+        ('issuer = "https://a"', 'auth.kind is "none"; set it to "jwt"'),
         ('kind = "jwt"\nissuer = "i"\naudience = "a"', "needs one of auth.jwks_uri and auth.public_key"),
         ('kind = "jwt"\njwks_uri = "https://a/jwks"\nissuer = "i"', "needs auth.issuer and auth.audience"),
         (
@@ -283,7 +283,7 @@ def test_endpoint_is_accepted_as_by_boto3_or_refused(
             "keys are fetched over https only",
         ),
         ('kind = "gateway"', "needs auth.gateway_addresses, or for a gateway with a certificate"),
-        ('gateway_names = ["a"]', 'auth.kind is none; set it to "gateway"'),
+        ('gateway_names = ["a"]', 'auth.kind is "none"; set it to "gateway"'),
         (
             'kind = "gateway"\ngateway_addresses = ["::1"]\ngateway_ca = "ca.pem"\ngateway_key = "k.pem"',
             "auth.gateway_key is given, and TLS with a gateway also needs auth.gateway_certificate and "
