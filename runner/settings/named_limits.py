@@ -3,7 +3,7 @@
 One mechanism for all of them: of one tool, of one tool file (whose tools begin with its name), of one server
 behind the proxy, of one user, of each user, of all. `runner.toolset` counts.
 
-Source: `docs/isolation.md`, "Limits of your own".
+Source: `docs/isolation.md`, "Rate limits and quotas".
 """
 
 from collections.abc import Iterator, Mapping
