@@ -299,9 +299,7 @@ def _holder_of(prefix: str, user: str) -> str:
         )
     named = named_in(prefix)
     if not named:
-        raise UsageError(
-            "--token takes the token of a link, which stands behind `token=`, and this is not one"
-        )
+        raise UsageError("--token takes the token of a link, which stands behind `token=`; this is not one")
     if _person(named[0]) != user:
         raise UsageError(
             f"this token was made for {_person(named[0])!r}, not for {user!r}; nothing was revoked"

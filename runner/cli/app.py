@@ -111,11 +111,8 @@ def main(launched: Launched | None = None) -> None:
     except UsageError as error:
         sys.exit(print_error(error, EXIT_USAGE))
     if arguments and arguments[0] in _REMOVED:
-        sys.exit(
-            print_error(
-                UsageError(f"runner {arguments[0]} was removed: {_REMOVED[arguments[0]]}"), EXIT_USAGE
-            )
-        )
+        removed = UsageError(f"runner {arguments[0]} was removed: {_REMOVED[arguments[0]]}")
+        sys.exit(print_error(removed, EXIT_USAGE))
     app(arguments, obj=launched)
 
 

@@ -102,15 +102,13 @@ def as_configured(settings: Settings, targets: list[str]) -> Settings:
         return settings
     ((target, deployment),) = deployments
     origin = origins(settings)
-    deployed = {name: deployment.get(name) for name in ("transport", "host", "port", "log_level")}
-    if deployed["transport"] in ("sse", "streamable-http"):
-        deployed["transport"] = "http"
-    if isinstance(deployed["log_level"], str):
-        level = deployed["log_level"].lower()
-        deployed["log_level"] = "error" if level == "critical" else level
-    wanted = {
-        name: value for name, value in deployed.items() if value is not None and origin[name] == "default"
-    }
+    names = [name for name in ("transport", "host", "port", "log_level") if origin[name] == "default"]
+    wanted = {name: deployment[name] for name in names if deployment.get(name) is not None}
+    if wanted.get("transport") in ("sse", "streamable-http"):
+        wanted["transport"] = "http"
+    if isinstance(wanted.get("log_level"), str):
+        level = wanted["log_level"].lower()
+        wanted["log_level"] = "error" if level == "critical" else level
     # Over HTTP on loopback is how a named file is served at a terminal anyway.
     wide = [name for name, value in wanted.items() if name != "transport" and widening((name,), value)]
     if wide == ["host"] and is_loopback(str(wanted["host"])):
@@ -150,10 +148,7 @@ def _check_isolation(settings: Settings) -> None:
     _check_gate(settings)
     if settings.isolation == "guard":
         # An error, so that no `log_level` leaves it out.
-        log.error(
-            "ISOLATION IS OFF",
-            extra={"advice": "--isolation guard stops no attack; never let others call this server"},
-        )
+        log.error("ISOLATION IS OFF", extra={"advice": "guard stops no attack; never let others call this"})
 
 
 def _check_gate(settings: Settings) -> None:

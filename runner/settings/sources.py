@@ -354,11 +354,10 @@ def _nested(leaves: Mapping[Leaf, object]) -> dict[str, Any]:
 def _sentence(detail: ErrorDetails, values: Mapping[Leaf, _Value]) -> str:
     leaf = tuple(str(part) for part in detail["loc"])
     name = ".".join(leaf)
-    item = next((values[leaf[:end]] for end in range(len(leaf), 0, -1) if leaf[:end] in values), None)
+    tables = [leaf[:end] for end in range(len(leaf), 0, -1)]
+    item = next((values[table] for table in tables if table in values), None)
     # A key that is unknown or missing has no value of its own; another of its table has the place.
-    beside = (
-        one for end in range(len(leaf), 0, -1) for key, one in values.items() if key[:end] == leaf[:end]
-    )
+    beside = (one for table in tables for key, one in values.items() if key[: len(table)] == table)
     placed = item or next(beside, None)
     where = placed.place(leaf) if placed else ""
     if detail["type"] == "extra_forbidden":

@@ -305,10 +305,8 @@ def _change(change: Callable[[Mapping[Path, Trusted]], Mapping[Path, Trusted]]) 
         make_folder(record.parent)
         with holding(record.parent):
             files = change(trusted_files())
-            entries = {
-                str(path): {"sha256": one.digest, "uid": one.uid} for path, one in sorted(files.items())
-            }
-            write_whole(record, json.dumps({"files": entries}, indent=2).encode())
+            table = {str(path): {"sha256": one.digest, "uid": one.uid} for path, one in sorted(files.items())}
+            write_whole(record, json.dumps({"files": table}, indent=2).encode())
         # A record that others could change would not count.
         read_judged(record)
     except UnsafeFile as error:

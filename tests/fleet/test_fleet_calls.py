@@ -81,10 +81,8 @@ async def test_progress_reaches_the_client_in_order_and_before_the_end(world: Wo
     async with world.host() as host:
         await host.call("steps", {"count": 20}, client=client)
 
-    messages = [
-        params["message"] for method, params in client.notifications if method == "notifications/progress"
-    ]
-    assert messages == [f"step {step}" for step in range(20)]
+    progress = [params for method, params in client.notifications if method == "notifications/progress"]
+    assert [params["message"] for params in progress] == [f"step {step}" for step in range(20)]
 
 
 @pytest.mark.release
@@ -105,11 +103,9 @@ async def test_a_tool_asks_the_client(world: World) -> None:
     world.node("one")
 
     async with world.host() as host:
-        completed = await host.call(
-            "ask_name", client=_Answering(), can_send_request=True, protocol="2025-06-18"
-        )
+        ended = await host.call("ask_name", client=_Answering(), can_send_request=True, protocol="2025-06-18")
 
-    assert completed.processed.value["results"] == "hello Bob"
+    assert ended.processed.value["results"] == "hello Bob"
 
 
 async def test_a_cancelled_call_ends_on_its_node_and_leaves_no_process(world: World) -> None:

@@ -78,6 +78,4 @@ async def test_fleet_over_tls_refuses_unverifiable_peers(world: World) -> None:
             node.process.wait(60)
 
     assert added == 3
-    assert [(is_why, shows_password) for is_why, shows_password, _ in refused] == [(True, False)] * len(
-        bad
-    ), refused
+    assert [(has_reason, leaks) for has_reason, leaks, _ in refused] == [(True, False)] * len(bad), refused

@@ -63,10 +63,10 @@ class Server:
         return {"content": [{"type": "text", "text": "x" * params["arguments"].get("size", 10)}]}
 
     def form(
-        self, remote_request: dict[str, Any], headers: Message, body: bytes
+        self, to_remote: dict[str, Any], headers: Message, body: bytes
     ) -> tuple[dict[str, str], Iterable[bytes]]:
         self.codings.add(headers.get("accept-encoding"))
-        name = (remote_request.get("params") or {}).get("name", "json")
+        name = (to_remote.get("params") or {}).get("name", "json")
         form, _, coding = name.partition("-")
         kind = {"content-type": "application/json" if form in ("json", "endless") else "text/event-stream"}
         if form == "endless":
@@ -200,20 +200,13 @@ class Body(httpx2.AsyncByteStream):
             yield part
 
 
-def remote_request(
-    method: str = "POST", accept: str = "application/json, text/event-stream"
-) -> httpx2.Request:
+def to_remote(method: str = "POST", accept: str = "application/json, text/event-stream") -> httpx2.Request:
     return httpx2.Request(method, "http://remote.example", headers={"accept": accept})
 
 
 @pytest.mark.parametrize(
     ("status", "request_"),
-    [
-        (200, remote_request("DELETE")),
-        (307, remote_request()),
-        (500, remote_request()),
-        (200, remote_request(accept="*/*")),
-    ],
+    [(200, to_remote("DELETE")), (307, to_remote()), (500, to_remote()), (200, to_remote(accept="*/*"))],
     ids=["DELETE", "redirect", "error", "nobody asked for events"],
 )
 async def test_whole_body_is_bounded_whatever_its_headers_claim(
@@ -233,7 +226,7 @@ async def test_long_stream_read_yields_to_other_tasks(monkeypatch: pytest.Monkey
     if not rests:
         monkeypatch.setattr(LoopShare, "rest_s", lambda _self, *, now: 0.0)
     headers = {"content-type": "text/event-stream"}
-    response = httpx2.Response(200, headers=headers, stream=Body(b"\n" * (1 << 20)), request=remote_request())
+    response = httpx2.Response(200, headers=headers, stream=Body(b"\n" * (1 << 20)), request=to_remote())
     await AnswerBound(server="remote", most_bytes=BOUND).hold(response)
     turns, at = 0, []
 
@@ -259,7 +252,7 @@ async def test_long_stream_read_yields_to_other_tasks(monkeypatch: pytest.Monkey
 @pytest.mark.parametrize("named", ["", "none", "identity, identity", "utf-8"])
 async def test_body_without_encoding_read_unchanged(named: str) -> None:
     headers = {"content-type": "application/json", "content-encoding": named}
-    response = httpx2.Response(200, headers=headers, stream=Body(b"{}"), request=remote_request())
+    response = httpx2.Response(200, headers=headers, stream=Body(b"{}"), request=to_remote())
     await AnswerBound(server="remote", most_bytes=BOUND).hold(response)
 
     assert await response.aread() == b"{}"
@@ -271,7 +264,7 @@ async def test_compressed_answer_inflated_in_turns_up_to_bound(
 ) -> None:
     packed = gzip.compress(bytes(64 << 20))
     headers = {"content-type": kind, "content-encoding": "gzip"}
-    response = httpx2.Response(200, headers=headers, stream=Body(packed), request=remote_request())
+    response = httpx2.Response(200, headers=headers, stream=Body(packed), request=to_remote())
     await AnswerBound(server="remote", most_bytes=BOUND).hold(response)
     pieces, turns = [0], 0
 
@@ -298,7 +291,7 @@ async def test_compressed_answer_inflated_in_turns_up_to_bound(
 
 async def test_event_stream_decoded_as_utf_8_whatever_its_header() -> None:
     headers = {"content-type": "text/event-stream; charset=cp037"}
-    response = httpx2.Response(200, headers=headers, stream=Body(b"data: a\n\n"), request=remote_request())
+    response = httpx2.Response(200, headers=headers, stream=Body(b"data: a\n\n"), request=to_remote())
     await AnswerBound(server="remote", most_bytes=BOUND).hold(response)
 
     assert [event.data async for event in httpx2.EventSource(response)] == ["a"]
@@ -306,7 +299,7 @@ async def test_event_stream_decoded_as_utf_8_whatever_its_header() -> None:
 
 async def test_invalid_gzip_reported() -> None:
     headers = {"content-type": "application/json", "content-encoding": "gzip"}
-    response = httpx2.Response(200, headers=headers, stream=Body(b"{}"), request=remote_request())
+    response = httpx2.Response(200, headers=headers, stream=Body(b"{}"), request=to_remote())
     await AnswerBound(server="remote", most_bytes=BOUND).hold(response)
 
     with pytest.raises(httpx2.StreamError, match="an answer of remote cannot be decompressed"):

@@ -349,15 +349,14 @@ async def test_subscribers_alone_notified_of_changes(stand: Stand, combination: 
     if combination[1] == "legacy":
         await stand.behind.session.subscribe_resource(subscribed)
         await toggle()
-        received = await stand.person.until(
+        update = await stand.person.until(
             lambda what, params: what.endswith("resources/updated") and str(params.uri) == subscribed
         )
         await stand.behind.session.unsubscribe_resource(subscribed)
         await toggle()
-        uris = {
-            str(params.uri) for what, params in stand.person.received if what.endswith("resources/updated")
-        }
-        assert str(received.uri) == subscribed
+        updates = [params for what, params in stand.person.received if what.endswith("resources/updated")]
+        uris = {str(params.uri) for params in updates}
+        assert str(update.uri) == subscribed
     else:
         async with listen(stand.behind.session, resource_subscriptions=[subscribed]) as events:
             await toggle()

@@ -57,9 +57,8 @@ async def test_text_and_structured_content_together_within_limit(
     files: MyFiles, changes: list[FileChange]
 ) -> None:
     rows = [{"row": n, "text": "y" * 50} for n in range(2000)]
-    result = message(
-        content=[{"type": "text", "text": json.dumps(rows)}], structuredContent={"results": rows}
-    )
+    texts = [{"type": "text", "text": json.dumps(rows)}]
+    result = message(content=texts, structuredContent={"results": rows})
     guard = OutputGuard(GuardConfig())
 
     guarded = await guard.message(result, GuardedCall(tool="t", files=files), media_stay=True)
@@ -174,10 +173,7 @@ def test_guard_section_of_file_is_applied(tmp_path: Path) -> None:
         ),
         ("max_inline_size = 0", r", line 2: output_guard\.max_inline_size: .*greater than 0.*'0'"),
         ('tool_fields = {"$preset" = "nope"}', ", line 2: .*there is no preset 'nope'"),
-        (
-            "\n[output_guard.tools.a]\n\nmax_inline = 3",
-            r", line 5: output_guard\.tools\.a\.max_inline is not a",
-        ),
+        ("\n[output_guard.tools.a]\n\nmax_inline = 3", r", line 5: output_guard\.tools\.a\.max_inline is"),
         ("\nbinary_detection.enabled = 3", r", line 3: output_guard\.binary_detection\.enabled: "),
         (
             "[[output_guard.tool_fields.a]]\nfield_path = 'a'\n"

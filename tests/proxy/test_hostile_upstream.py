@@ -243,10 +243,8 @@ async def test_hostile_result_names_no_other_users_file(
         {"name": "page.txt", "url": "http://127.0.0.1:1/x"},
         {"name": name, "b64": base64.b64encode(b"fine").decode(), "mime": "text/plain"},
     ]
-    server.replies["tools/call"] = {
-        "content": [],
-        "structuredContent": {"results": "x", "artifacts": entries},
-    }
+    value = {"results": "x", "artifacts": entries}
+    server.replies["tools/call"] = {"content": [], "structuredContent": value}
 
     answer = await called(session, "ours")
 

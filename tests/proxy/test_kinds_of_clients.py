@@ -29,12 +29,12 @@ def remember(front: Front, token: str, value: int, client: str) -> list[int]:
     envelope = {**META, "io.modelcontextprotocol/clientInfo": {"name": client, "version": "1"}}
     request = message("remember", {"value": value}, params={"_meta": envelope})
     headers = dict(usual("remember", authorization=f"Bearer {token}"))
-    response = httpx2.post(front.url, json=request, headers=headers, timeout=120)
-    assert response.status_code == 200, response.text
+    reply = httpx2.post(front.url, json=request, headers=headers, timeout=120)
+    assert reply.status_code == 200, reply.text
     text = (
-        response.text.rpartition("data: ")[2]
-        if response.text.startswith(("event", "data", "id", ":"))
-        else response.text
+        reply.text.rpartition("data: ")[2]
+        if reply.text.startswith(("event", "data", "id", ":"))
+        else reply.text
     )
     remembered: list[int] = json.loads(json.loads(text)["result"]["content"][0]["text"])
     return remembered

@@ -57,9 +57,8 @@ async def test_duckdb_server_keeps_tables_in_granted_folder(
     target = installed("mcp-server-motherduck", "--db-path", str(file), "--read-write", allow_write=(lent,))
 
     async with proxied(folder, user, target, isolation=tier, load_timeout_s=PATIENT_S) as client:
-        await text_of_call(
-            client, "execute_query", sql="create table numbers as select range as n from range(1000)"
-        )
+        table = "create table numbers as select range as n from range(1000)"
+        await text_of_call(client, "execute_query", sql=table)
     async with proxied(folder, user, target, isolation=tier, load_timeout_s=PATIENT_S) as client:
         summed = await text_of_call(client, "execute_query", sql="select sum(n)::int as total from numbers")
 

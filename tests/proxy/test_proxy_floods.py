@@ -247,9 +247,7 @@ async def test_notifications_relayed_in_protocol_form(folder: Path, user: str) -
         assert (await behind.call_tool("add", {"a": 1, "b": 2})).content[0].text == "3"
         assert await becomes(lambda: bool(notifications))
 
-    complete = [
-        each for each in notifications if "elicitation/complete" in str(getattr(each, "method", each))
-    ]
+    complete = [one for one in notifications if "elicitation/complete" in str(getattr(one, "method", one))]
     assert [each.params.elicitation_id for each in complete] == ["e1"]
     assert not [each for each in notifications if isinstance(each, Exception)]
 

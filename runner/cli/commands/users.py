@@ -85,9 +85,7 @@ async def _answer(
         case "delete":
             if not yes:
                 summary = _lines(asdict(await administration.account(name)))
-                raise UsageError(
-                    f"this would remove for good what belongs to {name!r}:\n{summary}\nGive --yes"
-                )
+                raise UsageError(f"this would permanently remove all of {name!r}:\n{summary}\nGive --yes")
             removed = await administration.delete(name, now=now)
             return removed, _lines(removed)
         case _:
