@@ -31,10 +31,10 @@ __all__ = [
 log = logging.getLogger(__name__)
 
 TASK = "toolcell_call"
-"""What a call is called in a docket."""
+"""Name of a call's task in a docket."""
 
 REDIS_FAILURES = (RedisError, OSError, TimeoutError)
-"""What is raised where Redis does not answer, or not with what was asked for."""
+"""Exceptions of a Redis that does not answer, or answers with an error."""
 
 NODE_TTL_S = 7.0
 """Lifetime of a node's status in Redis, in seconds; hosts take the node for dead when it has expired."""

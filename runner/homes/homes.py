@@ -54,7 +54,7 @@ log = logging.getLogger(__name__)
 INPUT_FOLDER = "input_files"
 
 USUAL_HOMES = Path("/tmp")  # noqa: S108
-"""Where tools believe that homes are."""
+"""Folder of homes as tools see it."""
 
 _HANDLE = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _MOST_WAIT_S = 30.0

@@ -74,7 +74,7 @@ async def _answer(ask: Ask, question: object) -> dict[str, Any]:
 
 
 ANSWER_S = 600.0
-"""How long a client may take to answer a server's question, in seconds."""
+"""Seconds that a client may take to answer a server's request."""
 
 _MOST_OF_A_USER = 16
 _MOST_HELD = 1000

@@ -124,7 +124,7 @@ _MOST_LEFT_PIECES = 16
 
 
 DIVIDER = " / "
-"""What stands between the last lines of a process, where they are told as one."""
+"""Separator of the last lines of a process when they are joined."""
 
 
 class LastWords:

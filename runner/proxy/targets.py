@@ -42,10 +42,10 @@ __all__ = [
 log = logging.getLogger(__name__)
 
 Contract = Literal["full", "guard"]
-"""What holds for one tool."""
+"""Contract of one tool."""
 
 Wish = Literal["auto", "full", "guard"]
-"""What an operator says of a server; `auto` decides by the tool."""
+"""Contract setting of a server; `auto` decides by the tool."""
 
 
 def contract_of(wish: Wish, spec: ToolSpec | None, arguments: object, *, identity: str) -> Contract:

@@ -46,7 +46,7 @@ _AUTH_OF = {
 
 
 _TLS = ("gateway_certificate", "gateway_key", "gateway_ca", "gateway_names")
-"""What belongs together: with it the server listens with TLS only, and asks for a certificate."""
+"""Settings that go together: with them the server requires TLS and a client certificate."""
 
 
 class Auth(BaseModel):

@@ -31,7 +31,7 @@ __all__ = [
 log = logging.getLogger(__name__)
 
 AUTO: tuple[Tier, ...] = (Tier.NAMESPACE, Tier.USER, Tier.PROCESS)
-"""What `auto` tries, in this order; the last is taken, or refused, whatever it lacks."""
+"""Tiers that `auto` tries in this order; the last one is used, or refused, in any case."""
 
 
 ISOLATION_META = "toolcell/isolation"

@@ -21,7 +21,7 @@ __all__ = ["DISK_FULL", "LIMITS", "limits_of", "warn_of_memory"]
 log = logging.getLogger(__name__)
 
 DISK_FULL = "disk"
-"""What is reached where the disk below the homes is full, or a quota of its file system; no limit of ours."""
+"""Limit reached when the disk of the homes, or a quota of its file system, is full; not ours."""
 
 LIMITS: Mapping[str, LimitFacts] = {
     facts.limit: replace(facts, setting=name, own=PER_TOOL in field.metadata)

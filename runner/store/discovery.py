@@ -34,7 +34,7 @@ from runner.store.retention import RetentionRules
 __all__ = ["ANSWER_S", "discover"]
 
 ANSWER_S = 60.0
-"""How long a method of a program's own state store may take."""
+"""Seconds that a method of a program's own state store may take."""
 
 _log = logging.getLogger(__name__)
 

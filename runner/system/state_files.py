@@ -35,7 +35,7 @@ __all__ = [
 ]
 
 APART = ".damaged-"
-"""What stands between the name of a file that was set apart and when that was."""
+"""Infix of a quarantined file's name, between its name and the time."""
 
 _log = logging.getLogger(__name__)
 

@@ -25,7 +25,7 @@ WISHES_META = "toolcell"
 """Key of a tool's `meta` under which its author says how it is to be run."""
 
 GENERATED = ("keep", "report", "ignore")
-"""What may become of files that a call writes and does not return."""
+"""Treatments of files that a call writes and does not return."""
 
 _MIRRORED = '"x-mcp-header"'
 

@@ -34,7 +34,7 @@ from sandbox.readable import Readable
 __all__ = ["GUARD_ONLY", "PolicyBuilder", "aliases"]
 
 GUARD_ONLY = ("landlock", "seccomp")
-"""What the tier `guard` does without, for a laptop whose kernel lacks it. It protects nobody."""
+"""Layers that the tier `guard` omits, for a kernel without them. It protects nobody."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

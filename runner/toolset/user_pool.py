@@ -24,7 +24,7 @@ __all__ = ["NOBODY", "NO_WORKERS", "HomeAccess", "PoolKey", "UserPool", "Workers
 log = logging.getLogger(__name__)
 
 NO_WORKERS = (SandboxError, RunnerError, OSError)
-"""What is raised where no workers can be had."""
+"""Exceptions raised when no workers are available."""
 
 # After which a call tries again to have what an earlier one could not.
 _AGAIN_S = 30.0

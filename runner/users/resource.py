@@ -32,10 +32,10 @@ LOGINS = ("oauth_proxy", "oidc")
 """The kinds of auth with which users log in here, at a provider."""
 
 PAGE_LOGIN, PAGE_LOGIN_DONE = "/play/login", "/play/login/done"
-"""Where a browser begins to log in at the provider, and where it comes back to."""
+"""Start of a browser login at the provider, and its redirect target."""
 
 WELL_KNOWN = "/.well-known/oauth-protected-resource"
-"""Where the description of a resource is, before the path of the resource."""
+"""Prefix of the path of protected resource metadata (RFC 9728)."""
 
 
 @lru_cache(maxsize=8)

@@ -161,7 +161,7 @@ class CallSecrets:
 
 
 _NONE = CallSecrets()
-"""What calls get where no secret is set."""
+"""Secrets of a call without any."""
 
 
 def _forms(value: str) -> tuple[str, ...]:

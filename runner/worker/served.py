@@ -93,7 +93,7 @@ def served_by(server: AnyServer) -> AuthorServer:
 
 
 RUNNERS_SCHEME = "artifact://"
-"""What the runner answers itself, for every file."""
+"""Scheme of resources that the runner answers itself, for every file."""
 
 
 async def addresses_of_the_runner(server: AuthorServer) -> list[str]:

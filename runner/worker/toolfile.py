@@ -43,7 +43,7 @@ from sandbox.readable import is_hidden_name
 __all__ = ["AnyServer", "author_frames", "load_tool_files"]
 
 AnyServer = FastMCP | MCPServer[Any] | Server[Any]
-"""What a tool file may hold: a server of FastMCP, or one of the MCP SDK, of either level."""
+"""Servers that a tool file may hold: FastMCP, or the MCP SDK at either level."""
 
 _KINDS = (FastMCP, MCPServer, Server)
 # Of homes elsewhere a worker is not told; they are refused where they are to be lent.
@@ -53,7 +53,7 @@ _UNWRITABLE = re.compile(r"unable to open|readonly database|disk I/O error")
 _ASKED = re.compile(r"""(?:getenv\(|environ\.get\(|environ\[)\s*["']([A-Za-z_][A-Za-z0-9_]*)["']""")
 _MOST_NAMED = 5
 _FIRST_NAMES = ("mcp", "server", "app")
-"""What `fastmcp run` looks for, in this order, where no name is given."""
+"""Names that `fastmcp run` tries, in this order, without a given name."""
 # Where the first version of the SDK is installed, in what is proposed for files that need it.
 _OLD_SDK = "mcp1"
 

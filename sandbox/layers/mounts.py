@@ -45,7 +45,7 @@ from sandbox.syscalls import (
 __all__ = ["EMPTY", "SHARED_MEMORY", "MountView", "apply", "view_of"]
 
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - its place, in a view of its own
-"""Where the C library keeps POSIX semaphores and shared memory."""
+"""Folder of POSIX semaphores and shared memory."""
 
 EMPTY = (
     "/boot", str(SHARED_MEMORY), "/home", "/lost+found", "/media", "/mnt",

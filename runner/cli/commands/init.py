@@ -140,7 +140,7 @@ total_timeout_s = 600
 """
 
 FILES = {"my_tool.py": _TOOL, "test_my_tool.py": _TEST, "runner.toml": _CONFIG}
-"""What is written: names and contents."""
+"""Files to write, content by name."""
 
 
 def init(
