@@ -7,7 +7,7 @@ A stream of events may last for days, so there each event counts for itself. It 
 time that the SDK takes for each counts: beyond a tenth of a second, others have two seconds for each.
 
 Source: RFC 9110, 8.4 "Content-Encoding" and 12.5.3 "Accept-Encoding"; WHATWG HTML, "Server-sent events",
-whose streams are UTF-8, end an event with an empty line, and say with `retry` when to reconnect.
+whose streams are UTF-8, end an event with an empty line, and have the reconnection time in `retry`.
 """
 
 import logging

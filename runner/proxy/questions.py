@@ -234,7 +234,7 @@ class Pausing:
                 questions = call.open_questions()
                 if questions and not call.task.done():
                     self._let_wait(call)
-                    # Behind the question nobody listens to what was on its way.
+                    # After the question the client no longer reads this stream.
                     await call.catch_up()
                     return {
                         "resultType": "input_required",
@@ -262,7 +262,7 @@ class Pausing:
         """End a call to which the client has not come back."""
         if call.client is None and self._calls.pop(call.name, None) is not None:
             call.task.cancel()
-            # An exception that nobody asks for would be reported as a fault.
+            # asyncio logs an exception that is never retrieved.
             call.task.add_done_callback(lambda task: task.cancelled() or task.exception())
 
 
