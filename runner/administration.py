@@ -130,7 +130,7 @@ class Administration:
         return [await self.account(user_of(segment)) for segment in sorted(names)]
 
     async def account(self, user: str) -> Account:
-        """Return what belongs to one user.
+        """Return the inventory of one user.
 
         Raises:
             CallError: The store cannot be asked.

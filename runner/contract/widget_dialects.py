@@ -71,7 +71,7 @@ NO_WIDGETS = WidgetRights()
 
 
 def widget_rights(tool: Mapping[str, Any]) -> WidgetRights:
-    """Return what a tool, as `tools/list` has it, says of calls that a widget asks for.
+    """Return the rights of widgets that a tool declares in `tools/list`.
 
     A tool destroys nothing if it says that it only reads, or that it only adds; MCP takes one that says
     neither for destructive.

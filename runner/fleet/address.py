@@ -73,7 +73,7 @@ def shown(parts: SplitResult) -> str:
 
 
 def _lacking(parts: SplitResult) -> list[str]:
-    """Return what the way to Redis lacks, if it leads to another machine."""
+    """Return the protection that the connection to Redis lacks, if it leads to another machine."""
     if parts.scheme == "unix" or _is_here(parts.hostname or "localhost"):
         return []
     if parts.scheme != "rediss":

@@ -55,7 +55,7 @@ _FLEET = "toolcell"
 
 
 def problem_of(error: Exception) -> str:
-    """Return what went wrong, for a sentence."""
+    """Return the cause of a failure, for a sentence."""
     return str(error) or type(error).__name__
 
 

@@ -128,7 +128,7 @@ class FleetEngine:
                     await connection.redis.delete(stream, connection.keys("host", engine.host))
 
     def waiting(self) -> int:
-        """Return how many requests of this host have no node, or wait there for their turn."""
+        """Return the number of requests of this host without a node, or waiting at their node."""
         return sum(call.waits for call in self._calls.values())
 
     @property

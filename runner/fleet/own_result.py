@@ -152,7 +152,7 @@ async def _bytes(
 
 
 def _named(value: Mapping[str, Any]) -> dict[_Named, Any]:
-    """Return what structured content and texts may be: the results, or all of the value without its files."""
+    """Return the possible values of structured content and texts: the results, or the value without files."""
     whole = {key: item for key, item in value.items() if key not in FILE_LISTS}
     return {"results": value.get("results"), "value": whole}
 

@@ -155,7 +155,7 @@ class Homes:
             return ()
 
     def usage(self, user: str, *, most_entries: int) -> HomeUsage | None:
-        """Return what the home of a user holds, as far as `most_entries`; None where there is none.
+        """Return the usage of a user's home, up to `most_entries`; None without a home.
 
         Raises:
             HomeError: The folder of homes cannot be used.

@@ -156,7 +156,7 @@ def _listen(settings: Settings, port: int) -> list[socket.socket]:
 
 
 def _on_loopback(port: int, *, alone: bool = False) -> list[socket.socket]:
-    """Return what listens on a port of both loopback addresses, since `localhost` may mean either.
+    """Return listeners on a port of both loopback addresses, since `localhost` may mean either.
 
     Args:
         port: The port; 0 takes a free one.

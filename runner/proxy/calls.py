@@ -259,7 +259,7 @@ class UpstreamCall(Call):
                     return await self._ended(wire, place)
 
     async def _send(self, **changed: Any) -> dict[str, Any]:
-        """Return what the server answers, in the time that the call has.
+        """Return the server's answer within the deadlines of the call.
 
         Args:
             changed: Params that are others than the client sent.
@@ -324,7 +324,7 @@ class UpstreamCall(Call):
         return ToolSpec(name=name, parameters={}, output_schema=None, identity=identity)
 
     async def _place(self, home: HomeLease | None) -> CallFiles:
-        """Return where the files of the call are: in the home of a command, or behind links."""
+        """Return the access to the call's files: in the home of a command, or behind links."""
         upstreams, server, spec = self.upstreams, self.server, self._known()
         files = upstreams.files(self.request.user, trace=self.request.id)
         delivery = file_delivery_of(upstreams.settings) if upstreams.ways[server].is_command else "url"
@@ -355,7 +355,7 @@ class UpstreamCall(Call):
         return GuardedCall(tool=self.tool, server=self.server, files=files, schema=schema)
 
     def _reader(self) -> Reader:
-        """Return what keeps content of resources that is read during the call."""
+        """Return the reader that stores resource contents read during the call."""
         call, guard = self._guarded(), self.upstreams.guard
         return Reader(
             store=call.files.library.store,

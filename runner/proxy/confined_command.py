@@ -305,7 +305,7 @@ class ConfinedTransport(HomedTransport):
 
 
 def _readable(settings: ExecutionSettings, files: Sequence[Path], code: Sequence[Path]) -> Readable:
-    """Return what a server may read of its own accord.
+    """Return the paths that a server may read without a grant.
 
     Args:
         settings: The effective settings.

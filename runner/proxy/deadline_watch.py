@@ -59,7 +59,7 @@ class WatchedListener:
 async def watch(
     act: Callable[[WatchedListener], Awaitable[dict[str, Any]]], listener: CallListener
 ) -> dict[str, Any]:
-    """Return what `act` returns, or end it when it is silent or takes too long.
+    """Return the result of `act`, or end it on silence or at the total limit.
 
     Raises:
         CallError: `E_TIMEOUT`.

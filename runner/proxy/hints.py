@@ -139,12 +139,12 @@ def _paths(line: str) -> Iterator[str]:
 
 
 def _wants(path: str, rights: Rights) -> str:
-    """Return what right was missing: to write, where it may be read."""
+    """Return the missing right: `write` below a readable path, else an empty text for unknown."""
     return "write" if any(within(Path(path), top) for top in rights.read) else ""
 
 
 def folder_hint(words: Sequence[str], lent: Sequence[Path], homes: Path) -> str | None:
-    """Return which option would lend the folder that a command names, if it names one that is not lent.
+    """Return the option that would lend a folder named by a command, if it is not lent.
 
     A program such as `uv run --directory FOLDER` reports that something was not found, but not its path.
     """
@@ -216,7 +216,7 @@ class UnlentPaths:
                 log.warning("server failed on unlent path", extra=facts)
 
     def _flag(self, path: str) -> str | None:
-        """Return what would lend the folder of a path to be read, if that is wanting and can be lent."""
+        """Return the option that would lend the folder of a path for reading, if it is needed and allowed."""
         left_out = (*self._left_out, *self.readable)
         if path.split("/", 2)[1] not in self._tops or any(within(Path(path), top) for top in left_out):
             return None

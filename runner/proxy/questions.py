@@ -32,7 +32,7 @@ Ask = Callable[[str, dict[str, Any]], Awaitable[Mapping[str, Any]]]
 async def answered(
     send: Callable[[dict[str, Any]], Awaitable[dict[str, Any]]], params: dict[str, Any], ask: Ask | None
 ) -> dict[str, Any]:
-    """Return what a server answers to a request, once the client has answered its questions.
+    """Return the server's answer to a request, after the client has answered its questions.
 
     Args:
         send: Sends the request with these params.
@@ -175,7 +175,7 @@ class Pausing:
         *,
         token: str | int | None = None,
     ) -> R | dict[str, Any]:
-        """Return what `act` returns, or the question that it asks first, as a result of the later era.
+        """Return the result of `act`, or its first question as a result of the later era.
 
         Args:
             act: The call.

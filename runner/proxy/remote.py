@@ -225,7 +225,7 @@ class Announced:
         )
 
     def at(self, version: str) -> mcp_types.ClientCapabilities:
-        """Return what it can do in a version of the protocol."""
+        """Return its capabilities in a version of the protocol."""
         able = self.capabilities or mcp_types.ClientCapabilities()
         foreign = "extensions" if version in HANDSHAKE_PROTOCOL_VERSIONS else "tasks"
         return able.model_copy(update={foreign: None})

@@ -190,7 +190,7 @@ class _Proxy:
                 await upstream.tell(ctx.method, ctx.params or {})
 
     def user_of(self, ctx: _Context) -> User:
-        """Return who a request comes from, in the session in which it came."""
+        """Return the user and session of a request."""
         return asker(self._upstreams.settings, self._upstreams.links.tokens, self._transport, ctx)
 
     async def subscribe(self, ctx: _Context, uri: str) -> None:
@@ -304,7 +304,7 @@ class _Proxy:
         return found is not None and self._upstreams.ways[found[0]].contract != "guard" and takes_files(tool)
 
     def _ours(self, key: str, listed: list[Any], user: User) -> list[dict[str, Any]]:
-        """Return what of our own stands behind a list; a server's own of the same name hides it."""
+        """Return our own items behind a list; a server's item of the same name hides ours."""
         upstreams, ours = self._upstreams, list[dict[str, Any]]()
         if upstreams.settings.extras and key == "resourceTemplates":
             ours = [_TEMPLATE]

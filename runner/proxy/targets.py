@@ -333,7 +333,7 @@ def _contract(where: str, entry: Mapping[str, Any]) -> Contract | None:
 
 
 def _folders(where: str, key: str, entry: Mapping[str, Any], folder: Path) -> tuple[Path, ...] | None:
-    """Return what is lent; relative paths are taken from where the file lies."""
+    """Return the lent paths; relative ones are taken from the folder of the file."""
     named = entry.get(key)
     if named is None:
         return None

@@ -772,7 +772,7 @@ class Upstream:
 
 
 def _size(value: Any) -> int:
-    """Return how long something of a server's answer is as JSON."""
+    """Return the length of a part of a server's answer as JSON."""
     return len(json.dumps(value))
 
 

@@ -252,7 +252,7 @@ class Upstreams(CallServices):
             yield upstreams
 
     def prepare(self, settings: Settings) -> Callable[[], Sequence[str]]:
-        """Return what takes over settings: from now on, and for servers with their next connection."""
+        """Return a function that applies new settings: now, and for servers at their next connection."""
 
         def take() -> list[str]:
             self.rebound(settings)
@@ -268,7 +268,7 @@ class Upstreams(CallServices):
 
     @property
     def kind(self) -> str:
-        """Return what is served, in a word."""
+        """Return a short name of the served target."""
         return "proxy"
 
     @property
@@ -297,7 +297,7 @@ class Upstreams(CallServices):
         return any(way.contract != "guard" for way in self.ways.values())
 
     async def links_for(self, server: str) -> DownloadLinks | None:
-        """Return what makes links that a server can fetch; None if this proxy has no address for it."""
+        """Return the maker of links that a server can fetch; None if this proxy has no address for it."""
         way = self.ways[server]
         if way.is_command or (way.is_near and self.settings.public_url is None):
             return replace(self.links, base=(await self._loopback.get()).url)

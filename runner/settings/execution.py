@@ -156,7 +156,7 @@ class ExecutionSettings(LibrarySettings, RightsSettings, CallSettings, Observati
 
     @property
     def private_paths(self) -> tuple[Path, ...]:
-        """Return what no worker may ever read: state, store, tokens, secrets, audit log, configuration."""
+        """Return paths that no worker may read: state, store, tokens, secrets, audit log, configuration."""
         return tuple(path for _name, path in self.named_private_paths)
 
     @property
@@ -250,7 +250,7 @@ class ExecutionSettings(LibrarySettings, RightsSettings, CallSettings, Observati
         return limits_of(values)
 
     def rights(self, tool: str | None = None) -> Rights:
-        """Return what one tool may do beyond its own folder, or any tool."""
+        """Return the rights of one tool beyond its home, or of all tools."""
         mine = self.of_tool(tool)
         return Rights(
             network=mine.allow_net,
@@ -271,7 +271,7 @@ class ExecutionSettings(LibrarySettings, RightsSettings, CallSettings, Observati
 
     @property
     def reuse(self) -> Reuse:
-        """Return how long workers stay, where any may."""
+        """Return the lifetime of workers, if any are reused."""
         if not any(self.keeps_worker(tool) for tool in (None, *self.tools)):
             return Reuse()
         return Reuse(calls=WORKER_CALLS)

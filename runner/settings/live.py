@@ -38,7 +38,7 @@ def same_limits(one: ExecutionSettings, other: ExecutionSettings) -> bool:
 
 
 def changes(now: Settings, then: Settings) -> dict[str, str]:
-    """Return what differs in other settings, each with a sentence that shows no secret."""
+    """Return the differences from other settings, each with a sentence that shows no secret."""
     before, after = dict(_leaves(now.model_dump())), dict(_leaves(then.model_dump()))
     names = [name for name in {**before, **after} if before.get(name) != after.get(name)]
     was, is_now = config_report(now), config_report(then)

@@ -49,7 +49,7 @@ class SecretSettings(BaseModel):
 
     @property
     def report(self) -> str:
-        """Return what `secret_fault` found out, where it found no fault."""
+        """Return the finding on a secret for which `secret_fault` found no fault."""
         return "its program is there; a server runs it" if self.command else "can be read"
 
     @model_validator(mode="after")

@@ -156,7 +156,7 @@ def load(
 
 
 def origins(settings: Settings) -> dict[str, str]:
-    """Return where each setting came from: `flag`, `environment RUNNER_X`, the file's name or `default`."""
+    """Return the origin of each setting: `flag`, `environment RUNNER_X`, the file's name or `default`."""
     tables = _flat(settings.model_dump(include=set(_TABLES), exclude_defaults=True))
     names = [".".join(leaf) for leaf in (*variables().values(), *(leaf for leaf, _ in tables))]
     return {name: settings._origins.get(name, "default") for name in names}

@@ -327,7 +327,7 @@ def _named_by_variable() -> Path | None:
 
 
 def _configured() -> Iterator[Path]:
-    """Yield where the caller and this machine have their configuration, the caller's first."""
+    """Yield the configuration files of the caller and of this machine, the caller's first."""
     with contextlib.suppress(UsageError):
         yield default_config_dir() / CONFIG_FILE
     yield _SYSTEM_FOLDER / CONFIG_FILE
@@ -391,7 +391,7 @@ def _on_the_way(path: Path) -> Iterator[Path]:
 
 
 def _place(fd: int, path: Path) -> Path:
-    """Return where an open file lies; its name can lead elsewhere by now."""
+    """Return the present path of an open file; its name may lead elsewhere by now."""
     try:
         return Path(os.readlink(f"/proc/self/fd/{fd}"))
     except OSError:

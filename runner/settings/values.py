@@ -289,7 +289,7 @@ def _xdg(variable: str, fallback: str) -> Path:
 
 
 def default_store() -> str:
-    """Return where My Files are kept if nothing else is said."""
+    """Return the default place of My Files."""
     return (_xdg("XDG_DATA_HOME", "~/.local/share") / "store").as_uri()
 
 

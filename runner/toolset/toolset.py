@@ -224,11 +224,11 @@ class Toolset(CallServices):
         return "tools"
 
     def access(self, tool: ToolSpec | None = None) -> HomeAccess:
-        """Return what calls of a tool, or other requests, may do with their user's home."""
+        """Return the access of a tool's calls, or of other requests, to their user's home."""
         return HomeAccess.of(tool, homes_for=self.settings.homes_for)
 
     def effective(self, tool: str | None = None) -> EffectiveToolSettings:
-        """Return what a call of one tool may have, or any call."""
+        """Return the effective settings of one tool, or of any call."""
         known = self._effective.get(tool)
         return self._worked_out(tool) if known is None else known
 

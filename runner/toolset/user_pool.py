@@ -39,7 +39,7 @@ class HomeAccess(enum.Enum):
 
     @classmethod
     def of(cls, tool: ToolSpec | None, *, homes_for: Literal["declared", "all"] = "declared") -> "HomeAccess":
-        """Return what a tool's parameters ask for; `username` is what gives a tool a home (S1-57).
+        """Return the access that a tool's parameters request; `username` gives a tool a home (S1-57).
 
         Args:
             tool: The tool; None for other requests.

@@ -67,7 +67,7 @@ def base_url(settings: ServerSettings) -> str:
 
 
 def resource_url(settings: ServerSettings) -> str:
-    """Return what a token has to be made for, if its issuer follows RFC 8707.
+    """Return the audience that a token needs, if its issuer follows RFC 8707.
 
     Raises:
         UsageError: As from `base_url`.
@@ -81,7 +81,7 @@ def describes_itself(settings: ServerSettings) -> bool:
 
 
 def metadata_url(settings: ServerSettings) -> str | None:
-    """Return where clients read how to log in, if the server describes itself."""
+    """Return the address where clients read how to log in, if the server describes itself."""
     if not describes_itself(settings):
         return None
     parts = urlsplit(resource_url(settings))

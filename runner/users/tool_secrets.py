@@ -165,7 +165,7 @@ _NONE = CallSecrets()
 
 
 def _forms(value: str) -> tuple[str, ...]:
-    """Return how a value stands in texts: as it is, within JSON, and within a URL or a form."""
+    """Return the forms of a value in texts: as it is, within JSON, and within a URL or a form."""
     as_json = (json.dumps(value)[1:-1], json.dumps(value, ensure_ascii=False)[1:-1])
     return tuple(dict.fromkeys((value, *as_json, quote(value), quote(value, safe=""), quote_plus(value))))
 
@@ -200,7 +200,7 @@ class Secrets:
         return cls(rules, values)
 
     def of(self, tool: str, user: str) -> CallSecrets:
-        """Return what a call of a tool gets.
+        """Return the secrets of a tool's call.
 
         Args:
             tool: Name of the tool.

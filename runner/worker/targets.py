@@ -220,7 +220,7 @@ def _module(dotted: str) -> Path | None:
 
 
 def _configured(path: Path, name: str | None) -> EntryPoint:
-    """Return what a `fastmcp.json` names, by the rules of FastMCP's configuration, version 1."""
+    """Return the entry point of a `fastmcp.json`, by the rules of FastMCP's configuration, version 1."""
     try:
         config = json.loads(read_file(path).decode())
     except OSError as error:

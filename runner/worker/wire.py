@@ -96,5 +96,5 @@ class WireError(Exception):
 
 
 def full_key(collection: str | None, key: str) -> str:
-    """Return what tells a key of session state in one collection from the same key in another."""
+    """Return the full name of a key of session state, which no key of another collection has."""
     return json.dumps([collection, key])

@@ -84,7 +84,7 @@ _UNNAMED_SHARE = 16
 def why_unfit(
     facts: WorkerFacts, limits: Limits, *, origin_bytes: int, descriptors: int, unnamed_bytes: int
 ) -> str | None:
-    """Return what a worker holds more of than its share between two calls: half of what a call may have.
+    """Return the reason to retire a parked worker that holds more than half of a call's limit, or None.
 
     Args:
         facts: What the kernel says of it.

@@ -209,7 +209,7 @@ async def _found(files: MyFiles, name: str) -> Record:
 
 
 def _described(record: Record) -> dict[str, Any]:
-    """Return what a program may know of a file."""
+    """Return the facts of a file as JSON."""
     more = {
         "reason": record.metadata.reason,
         "expires_at": record.expires_at.isoformat(timespec="seconds") if record.expires_at else None,

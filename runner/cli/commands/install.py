@@ -129,7 +129,7 @@ async def _loaded(target: str, user: str | None) -> int:
 
 
 def config_path(client: ClientConfig, *, system: str, environment: Mapping[str, str]) -> Path:
-    """Return where a client keeps its servers.
+    """Return the path of a client's server configuration.
 
     Args:
         client: The client.
@@ -217,7 +217,7 @@ def _is_ours(present: object, entry: ClientEntry) -> bool:
 
 
 def _indent(before: str | None) -> int | str:
-    """Return how a configuration is indented, so that only our lines differ."""
+    """Return the indentation of a configuration, so that only our lines differ."""
     found = re.search(r"\n([ \t]+)\S", before or "")
     return found[1] if found else 2
 
