@@ -271,12 +271,12 @@ def _listens(port: int) -> bool:
 
 
 def playground_address(process: "subprocess.Popen[str]") -> tuple[str, str | None, str]:
-    """Wait until a server says where it listens; return its address, its start key and all that it said."""
+    """Wait until a server says where it listens; return its address, its start key and its output."""
     assert process.stderr is not None
     lines, base, has_page = [], "", True
     for line in process.stderr:
         lines.append(line)
-        has_page = has_page and "no Playground" not in line
+        has_page = has_page and "playground not available" not in line
         served = re.search(r"serving .* at (http://\S+)/mcp", line)
         base = served[1] if served else base
         opened = re.search(r"Playground: \S+?/(?:\?key=(\S+))?$", line)

@@ -145,7 +145,7 @@ async def keep_generated(
     if not result.entries and not beyond:
         return processed
     refused = [entry for entry in result.entries if not entry["kept"]]
-    _log.info("files that were not returned", extra={"kept": result.count, "not_kept": len(refused) + beyond})
+    _log.info("unreturned files found", extra={"kept": result.count, "not_kept": len(refused) + beyond})
     meta = processed.value.get("meta_data")
     meta = dict(meta) if isinstance(meta, Mapping) else {}
     meta |= _listed(result.entries, meta, beyond)
@@ -286,7 +286,7 @@ async def _tried(change: ChangedFile, name: str, rules: Generated) -> tuple[Reco
             return {"reason": reason_of(error), "detail": detail}
         return {"reason": reason_of(error)}
     except (OSError, EOFError) as error:
-        _log.warning("a file cannot be kept", extra={"problem": str(error)})
+        _log.warning("generated file not kept", extra={"problem": str(error)})
         return {"reason": _UNREADABLE}
 
 

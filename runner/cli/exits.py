@@ -65,7 +65,7 @@ def end_with(
         # The reader of our output closed the pipe, as `head` does.
         status = 1
     except Exception as error:
-        log.debug("fault of ours", exc_info=True)
+        log.debug("runner fault", exc_info=True)
         status = print_error(_ours(error), EXIT_FAULT)
     raise typer.Exit(status)
 

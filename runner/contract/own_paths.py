@@ -98,7 +98,7 @@ class OwnPaths:
         left_out = dict[str, None]()
         redacted = self._told(value, left_out)
         if left_out:
-            log.warning("kept from a client", extra={"left_out": list(left_out)[:_MOST_LOGGED]})
+            log.warning("paths redacted", extra={"left_out": list(left_out)[:_MOST_LOGGED]})
         return redacted
 
     def without(self, value: Any) -> Any:

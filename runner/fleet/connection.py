@@ -198,7 +198,7 @@ class FleetConnection:
                     both.xread({stream: "0-0"}, count=_MOST_AT_ONCE, block=_READ_MS)
                     replies = await both.execute()
             except REDIS_FAILURES as error:
-                log.warning("redis is out of reach", extra={"fault": str(error)})
+                log.warning("redis not reachable", extra={"fault": str(error)})
                 await asyncio.sleep(_AGAIN_S)
                 continue
             done = []

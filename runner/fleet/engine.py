@@ -105,7 +105,7 @@ class FleetEngine:
         release = release_of(toolset.targets)
         async with FleetConnection.open(toolset.settings) as connection:
             engine = cls(toolset=toolset, connection=connection, release=release)
-            log.info("host of a fleet", extra={"host": engine.host, "release": release})
+            log.info("fleet host started", extra={"host": engine.host, "release": release})
             stream = connection.keys("said", engine.host)
             if not toolset.library.persist:
                 engine.sessions = SharedSessions(redis=connection.blocking(), keys=connection.keys)
@@ -321,7 +321,7 @@ class FleetEngine:
         try:
             message: NodeMessage = read(NodeMessage, text, self.connection.key, to=self.host)
         except Forged as error:
-            log.warning("a message was dropped", extra={"reason": str(error)})
+            log.warning("fleet message dropped", extra={"reason": str(error)})
             return
         call = self._calls.get(message.call)
         if call is not None:
@@ -340,7 +340,7 @@ class FleetEngine:
                 self._fault = None
             except REDIS_FAILURES as error:
                 self._fault = "the Redis of the fleet does not answer"
-                log.warning("redis is out of reach", extra={"fault": problem_of(error)})
+                log.warning("redis not reachable", extra={"fault": problem_of(error)})
             await asyncio.sleep(_WATCH_S)
 
     async def _look(self) -> None:

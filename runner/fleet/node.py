@@ -126,7 +126,7 @@ class Node:
                 node._send(),
             )
         ]
-        log.info("worker node", extra={"node": name, "release": release})
+        log.info("worker node started", extra={"node": name, "release": release})
         shared = SharedEvents(connection=connection, events=toolset.events, source=name)
         # Calls end before it does: a node that is cut off has little time for that.
         async with shared.shared(subscribe=False):
@@ -170,7 +170,7 @@ class Node:
         try:
             sent: SentCall = read(SentCall, record.encode(), self.connection.key, to=self.name)
         except Forged as error:
-            log.warning("a record was dropped", extra={"reason": str(error)})
+            log.warning("fleet record dropped", extra={"reason": str(error)})
             return
         if sent.call in self._known:
             return
@@ -200,7 +200,7 @@ class Node:
         try:
             return await self.connection.redis.delete(self.connection.keys("begin", record.call)) == 1
         except REDIS_FAILURES as error:
-            log.warning("a call could not begin", extra={"call": record.call, "fault": str(error)})
+            log.warning("fleet call not started", extra={"call": record.call, "fault": str(error)})
             return False
 
     async def _say(self, host: str, message: NodeMessage) -> None:
@@ -245,7 +245,7 @@ class Node:
         try:
             message: HostMessage = read(HostMessage, text, self.connection.key, to=self.name)
         except Forged as error:
-            log.warning("a message was dropped", extra={"reason": str(error)})
+            log.warning("fleet message dropped", extra={"reason": str(error)})
             return None
         call = self._calls.get(message.call)
         match message.kind:
@@ -269,7 +269,7 @@ class Node:
                         await self._report()
                     self._reported_at = began
             except REDIS_FAILURES as error:
-                log.warning("redis is out of reach", extra={"fault": str(error), "node": self.name})
+                log.warning("redis not reachable", extra={"fault": str(error), "node": self.name})
             if time.monotonic() - self._reported_at > FENCE_S - _BEAT_S:
                 log.error("fleet node fenced", extra={"calls": len(self._calls)})
                 self.fenced.set()

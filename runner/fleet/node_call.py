@@ -102,7 +102,7 @@ class NodeCall:
                 facts["headers"] = [(str(name), str(value)) for name, value in headers]
             user, known = User(record.user, record.session), RequestFacts(**facts)
         except Exception as error:  # noqa: BLE001 - a malformed record of a host is refused
-            log.warning("a call was refused", extra={"call": record.call, "reason": str(error)})
+            log.warning("fleet call refused", extra={"call": record.call, "reason": str(error)})
             await self.say("refused")
             return
         request = Request(

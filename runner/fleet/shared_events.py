@@ -91,7 +91,7 @@ class SharedEvents:
                         await self._publish()
             if self._waiting or self._lost:
                 count = len(self._waiting) + self._lost.total()
-                log.warning("news of files are lost", extra={"count": count})
+                log.warning("file events lost at shutdown", extra={"count": count})
 
     def _enqueue(self, event: Mapping[str, Any], user: str, session: str | None) -> None:
         if event.get("type") not in _SHARED or "call" in event:
@@ -170,7 +170,7 @@ class SharedEvents:
         try:
             news = _News.model_validate(self.connection.key.opened(text, to=_EVERYBODY))
         except (Forged, ValidationError) as error:
-            log.warning("a message was dropped", extra={"reason": str(error)})
+            log.warning("fleet message dropped", extra={"reason": str(error)})
             return
         if news.source != self.source:
             self.events.deliver(news.event, user=news.user, session=news.session)

@@ -72,7 +72,7 @@ async def open_playground(site: Site, about: About, *, port: int) -> AsyncIterat
     reason = why_not(settings)
     if reason is not None:
         if settings.playground:
-            log.warning("no Playground", extra={"reason": reason})
+            log.warning("playground not available", extra={"reason": reason})
         yield None
         return
     key = StartKey() if settings.auth.kind == "none" else None

@@ -580,7 +580,9 @@ class Upstream:
                 continue
             finally:
                 HTTP_ANSWER.reset(noting)
-            log.info("connected", extra={"server": self.name, "protocol": client.session.protocol_version})
+            log.info(
+                "server connected", extra={"server": self.name, "protocol": client.session.protocol_version}
+            )
             falls_back = mode == "auto" and not is_modern(client)
             if self.ends_with_its_connection and (problems or falls_back):
                 # One that leaves `server/discover` unanswered would take ten seconds at each start.
@@ -674,7 +676,7 @@ class Upstream:
         try:
             await stack.aclose()
         except FAILURES as error:
-            log.info("connection ended badly", extra={"server": self.name, "problem": str(error)[:200]})
+            log.info("server connection failed", extra={"server": self.name, "problem": str(error)[:200]})
 
     async def _on_request(self, method: str, params: Mapping[str, Any] | None) -> dict[str, Any]:
         """Answer a request of the server with what the client answers."""

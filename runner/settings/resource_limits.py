@@ -48,8 +48,9 @@ def warn_of_memory(settings: CallSettings, memory: ServerMemory) -> None:
     log.log(
         # Most machines have less than the defaults add up to; an operator who sets a limit is to see it.
         logging.INFO if memory.group is None else logging.WARNING,
-        "calls may use more memory together than there is; the largest is ended when it is used up",
+        "call limits exceed server memory",
         extra={
+            "effect": "the largest call is ended when memory is used up",
             "promised": f"max_calls ({settings.max_calls}) x call_memory_mb ({settings.call_memory_mb}) "
             f"= {_mib(promised)}",
             "limit": f"{_mib(memory.limit_bytes)} of {memory.whose}",

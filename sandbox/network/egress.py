@@ -177,7 +177,7 @@ class Egress:
                 async with asyncio.timeout(_IDLE_S):
                     await writer.drain()
         except (asyncio.IncompleteReadError, OSError, TimeoutError, ValueError) as error:
-            log.debug("a connection for names ended", extra={"fault": str(error)})
+            log.debug("dns connection ended", extra={"fault": str(error)})
         finally:
             writer.transport.abort()
 
