@@ -580,9 +580,8 @@ class Upstream:
                 continue
             finally:
                 HTTP_ANSWER.reset(noting)
-            log.info(
-                "server connected", extra={"server": self.name, "protocol": client.session.protocol_version}
-            )
+            version = client.session.protocol_version
+            log.info("server connected", extra={"server": self.name, "protocol": version})
             falls_back = mode == "auto" and not is_modern(client)
             if self.ends_with_its_connection and (problems or falls_back):
                 # One that leaves `server/discover` unanswered would take ten seconds at each start.
