@@ -34,15 +34,15 @@ class SecretSettings(BaseModel):
 
     file: PrivatePath | None = Field(
         None,
-        description="File that holds the value, mode 0600; a line break at its end goes. In the "
-        "configuration file from where that lies. No tool can read it.",
+        description="File with the value, mode 0600; a trailing line break is removed. Relative paths start "
+        "from the configuration file's folder. No tool can read it.",
     )
     command: tuple[str, ...] = Field(
         (),
-        description="Instead of `file`: a program of yours and its arguments, run as the user of the runner "
-        "and not confined. What it prints is the value; it has 20 seconds.",
+        description="Instead of `file`: a program with arguments, run unconfined as the runner's user. Its "
+        "output is the value; it has 20 seconds.",
     )
-    tools: EachName = Field(min_length=1, description="Names of the tools whose calls get it.")
+    tools: EachName = Field(min_length=1, description="Names of the tools that get it.")
     users: Names = Field(
         ("*",), description="Names of the users whose calls get it; `*` is all, and an empty list nobody."
     )
