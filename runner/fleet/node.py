@@ -34,9 +34,9 @@ from runner.fleet.connection import (
 from runner.fleet.messages import WIRE_VERSION, HostMessage, NodeMessage, NodeStatus, SentCall, read
 from runner.fleet.node_call import NodeCall
 from runner.fleet.placing import share_of
-from runner.fleet.remote_state import RemoteState
 from runner.fleet.seal import Forged
 from runner.fleet.shared_events import SharedEvents
+from runner.fleet.shared_state import SharedState
 from runner.toolset.toolset import Toolset
 
 __all__ = ["Node"]
@@ -79,13 +79,13 @@ class Node:
     _outbox: "asyncio.Queue[tuple[str, NodeMessage]]" = field(
         default_factory=lambda: asyncio.Queue(_MOST_WAITING)
     )
-    _state: RemoteState = field(init=False)
+    _state: SharedState = field(init=False)
     _is_draining: bool = False
     _reported_at: float = 0.0
     _beats: int = 0
 
     def __post_init__(self) -> None:
-        self._state = RemoteState(
+        self._state = SharedState(
             redis=self.connection.redis,
             keys=self.connection.keys,
             state=self.toolset.state,

@@ -13,8 +13,8 @@ from runner.contract.error_messages import cancelled
 from runner.contract.unexpected_errors import unexpected
 from runner.errors import CallError
 from runner.fleet.messages import NOTICE, NodeMessage, SentCall
-from runner.fleet.remote_state import RemoteState
 from runner.fleet.results import parts_of, report
+from runner.fleet.shared_state import SharedState
 from runner.steps.listener import CLIENT_REQUESTS, LOG_LEVELS, CallListener, Nobody
 from runner.steps.request import Request
 from runner.toolset.toolset import Toolset
@@ -82,7 +82,7 @@ class NodeCall:
     toolset: Toolset
     begin: Callable[[SentCall], Awaitable[bool]]
     send: Send
-    state: RemoteState
+    state: SharedState
     task: "asyncio.Task[None] | None" = None
     silent: int = 0
     has_started: bool = False
