@@ -1,7 +1,7 @@
-"""What an operator asks and does of users: who there is, what belongs to each, and taking it away.
+"""Administration of users: list them, show what belongs to each, revoke and delete.
 
-Everything is asked of where it is kept: the store, the homes, the notes in the state folder. Nothing is
-counted for this, so nothing can be out of step.
+Everything is read where it is stored: the store, the homes, the notes in the state folder. No separate
+counts exist that could be wrong.
 
 Source: `docs/cli.md`, "Users"; `docs/operating.md`.
 """
@@ -45,21 +45,21 @@ _BEARER = "bearer tokens are in auth.tokens_file, or the issuer's: end them ther
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Account:
-    """What belongs to one user.
+    """Inventory of one user.
 
     Attributes:
         user: The name.
-        calls_running: Whether a call of the user is under way, in whichever server with this state folder.
+        calls_running: Whether a call of the user is in flight at any server with this state folder.
         files: Files in My Files, of all sessions.
-        bytes: Their length together; equal content counts once.
-        observations: What was taken out of results and ends by itself.
+        bytes: Their total size; equal content counts once.
+        observations: Stored contents that the output guard took out of results; they expire.
         sessions: Sessions that files belong to, where these do not persist.
-        browser_sessions: Logins of browsers that hold.
-        home: The folder of the home, where there is one.
-        home_entries: What lies in it.
-        home_bytes: What that takes on disk.
-        uid: The user id that was given, in tiers that give one.
-        quarantine: Contents that were set apart, of which nobody knows what they are.
+        browser_sessions: Valid browser logins.
+        home: The home folder, if there is one.
+        home_entries: Number of entries in it.
+        home_bytes: Their size on disk.
+        uid: The user id, in tiers that assign one.
+        quarantine: Quarantined contents, which have no record.
         bearer_tokens: Tokens of the user in `auth.tokens_file`.
     """
 
@@ -80,19 +80,19 @@ class Account:
     @property
     def is_known(self) -> bool:
         """Return whether anything belongs to the user."""
-        kept = self.files + self.observations + self.sessions + self.browser_sessions + self.quarantine
-        return bool(kept + self.bearer_tokens) or self.home is not None or self.uid is not None
+        stored = self.files + self.observations + self.sessions + self.browser_sessions + self.quarantine
+        return bool(stored + self.bearer_tokens) or self.home is not None or self.uid is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Revoked:
-    """What a revocation ended.
+    """Outcome of a revocation.
 
     Attributes:
-        user: Whose.
-        links: `all` made until now, or how those begin that were.
-        browser_sessions: How many logins of browsers were ended.
-        left: What this does not reach.
+        user: The user.
+        links: `all` made until now, or the beginning of the revoked token.
+        browser_sessions: Number of browser logins that ended.
+        left: Access that this does not revoke.
     """
 
     user: str
@@ -130,7 +130,7 @@ class Administration:
         return [await self.account(user_of(segment)) for segment in sorted(names)]
 
     async def account(self, user: str) -> Account:
-        """Return what belongs to one user.
+        """Return the inventory of one user.
 
         Raises:
             CallError: The store cannot be asked.
@@ -201,7 +201,7 @@ class Administration:
             left.append(f"the user id {account.uid}, which is recorded so that nobody else is given it")
         if account.bearer_tokens:
             left.append(_BEARER)
-        said = {
+        report = {
             "user": user,
             "files": len(removed),
             "bytes": sum({record.sha256: record.size for record in removed}.values()),
@@ -211,9 +211,9 @@ class Administration:
             "home_removed": account.home is not None and is_empty,
             "left": left,
         }
-        _log.info("user removed", extra={key: value for key, value in said.items() if key != "left"})
-        self._audit("user deleted", {key: said[key] for key in ("user", "files", "bytes", "home_removed")})
-        return said
+        _log.info("user removed", extra={key: value for key, value in report.items() if key != "left"})
+        self._audit("user deleted", {key: report[key] for key in ("user", "files", "bytes", "home_removed")})
+        return report
 
     def revoke(self, user: str, *, prefix: str = "") -> Revoked:
         """End the download links of a user, one or all, with all of them the browser sessions.
@@ -223,8 +223,8 @@ class Administration:
             prefix: A token, or how it begins, as far as no other begins so; browser sessions stay then.
 
         Raises:
-            UsageError: The prefix is no token's, another user's or more than one token's, or the state folder
-                cannot be written.
+            UsageError: The prefix fits no token, a token of another user or several tokens, or the state
+                folder cannot be written.
             ValueError: The name cannot be a user's.
         """
         home_segment(user)
@@ -239,19 +239,19 @@ class Administration:
             user=user, links=f"{prefix[:_SHOWN_CHARS]}…" if prefix else "all", browser_sessions=ended
         )
         _log.info("tokens revoked", extra=asdict(revoked))
-        told = {"user": user, "links": "one" if prefix else "all", "browser_sessions": ended}
-        self._audit("tokens revoked", told)
+        facts = {"user": user, "links": "one" if prefix else "all", "browser_sessions": ended}
+        self._audit("tokens revoked", facts)
         return revoked
 
-    def _audit(self, act: str, said: Mapping[str, Any]) -> None:
-        """Note in the audit log, if there is one, what an operator did."""
+    def _audit(self, act: str, facts: Mapping[str, Any]) -> None:
+        """Record an operator's act in the audit log, if there is one."""
         log = audit_log_of(self.settings)
         if log is not None:
             with contextlib.closing(log):
-                log.add({"kind": "administration", "act": act, **said})
+                log.add({"kind": "administration", "act": act, **facts})
 
     def _holders(self, user: str) -> list[str]:
-        """Return for whom links of a user are made: where files do not persist, for a session."""
+        """Return the holders of a user's links: the user and, where files do not persist, each session."""
         sessions = [session.name for session in _sessions(open_library(self.settings), user)]
         return [user, *(json.dumps({"user": user, "session": name}) for name in (*sessions, ""))]
 
@@ -285,10 +285,10 @@ class Administration:
 
 
 def _holder_of(prefix: str, user: str) -> str:
-    """Return for whom a token was made that is a user's, by how it begins.
+    """Return the holder of a user's token, given its beginning.
 
     Raises:
-        UsageError: It is no token, another user's, or others begin like it.
+        UsageError: It is not a token, it belongs to another user, or other tokens begin like it.
     """
     signature = prefix.partition(".")[2]
     if len(signature) < _SIGNED_CHARS:
@@ -299,7 +299,7 @@ def _holder_of(prefix: str, user: str) -> str:
         )
     named = named_in(prefix)
     if not named:
-        raise UsageError("--token takes the token of a link, which stands behind `token=`, and this is none")
+        raise UsageError("--token takes the token of a link, which stands behind `token=`; this is not one")
     if _person(named[0]) != user:
         raise UsageError(
             f"this token was made for {_person(named[0])!r}, not for {user!r}; nothing was revoked"

@@ -188,7 +188,7 @@ class Runner:
 
 
 def _place(arguments: Mapping[str, object], name: str) -> str:
-    """Return how the program gave a setting, which is an argument of `Runner` or one of its `settings`."""
+    """Return the place of a setting in the program: an argument of `Runner`, or a key of `settings`."""
     argument = {"user": "identity"}.get(name, name)
     return f"argument {argument} of Runner" if name in arguments else f"settings[{name!r}] of Runner"
 

@@ -103,7 +103,7 @@ class ForkserverDied(ZygoteDied):
 
 
 def in_words(error: BaseException) -> str:
-    """Return what went wrong as a person says it: what the kernel answered, without its number.
+    """Return the kernel's error in words, without its number.
 
     Args:
         error: What was raised; of an `OSError` its reason, and the file if it names one.

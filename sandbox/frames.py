@@ -36,7 +36,7 @@ CONTROL_BYTES = 64 * 1024 * 1024
 """Largest frame on a control socket; the catalog of a tool file is the largest thing there."""
 
 GATE = b"gate"
-"""What a zygote says as it hands over the descriptor of its gate, before anything else."""
+"""First message of a zygote, sent with the descriptor of its gate."""
 
 NO_PROCESS = b"no process: "
 """With what the announcement of a worker begins that could not be forked; why follows."""

@@ -280,7 +280,7 @@ def _identity(path: Path) -> tuple[int, int] | None:
 def _tool(
     tool: Path, denied: _Denied, wide: frozenset[Path], homes: Sequence[Path], libraries: Sequence[Path]
 ) -> _Survey:
-    """Return what lies beside a tool file, and what of it nobody may read, the system list or not."""
+    """Return the readable entries beside a tool file, and the secrets among them."""
     folder = tool.parent
     own = not _beneath(folder, libraries)
     secrets: tuple[Path, ...] = ()
@@ -396,13 +396,13 @@ def _system(denied: Sequence[Path]) -> Iterator[Path]:
 
 
 def _of_system(found: Readable) -> Readable:
-    """Return what is the system's: where /var was taken apart, /var/tmp is a part, and is other people's."""
+    """Return the readable paths of the system without /var/tmp, which belongs to other users."""
     others = _both_forms((Path("/var/tmp"),))  # noqa: S108
     return Readable(*(tuple(path for path in paths if not _beneath(path, others)) for paths in found[:2]))
 
 
 def system_secrets() -> Iterator[Path]:
-    """Yield what of the system nobody may read, as far as it is there."""
+    """Yield paths of the system that no tool may read, as far as they exist."""
     root = Path("/")
     for pattern in _SYSTEM_SECRETS:
         yield from root.glob(pattern.lstrip("/"))
@@ -417,7 +417,7 @@ def _libraries(extra: Sequence[Path]) -> list[Path]:
 
 
 def _import_folders(wide: frozenset[Path], denied: Sequence[Path]) -> Iterator[Path]:
-    """Yield what else stands in sys.path: a checkout, PYTHONPATH, the working folder."""
+    """Yield other entries of sys.path: a checkout, PYTHONPATH, the working folder."""
     libraries = _libraries(())
     for name in filter(None, sys.path):
         path = Path(name).resolve()

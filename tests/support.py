@@ -48,18 +48,18 @@ def settings_in(folder: Path, **more: Any) -> Settings:
 
 
 def strongest_tier() -> str:
-    """Return what `auto` comes to on this machine."""
+    """Return the tier that `auto` chooses on this machine."""
     return next((tier for tier in AUTO if not missing(tier)), Tier.PROCESS).value
 
 
 @dataclass
 class Listening:
-    """A client that keeps what it hears."""
+    """A client that records the notifications it receives."""
 
-    heard: list[tuple[str, Mapping[str, Any]]] = field(default_factory=list)
+    notifications: list[tuple[str, Mapping[str, Any]]] = field(default_factory=list)
 
     async def notify(self, method: str, params: Mapping[str, Any]) -> None:
-        self.heard.append((method, params))
+        self.notifications.append((method, params))
 
     async def request(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
         raise ClientRefusal(-32601, f"no {method} here")
@@ -271,12 +271,12 @@ def _listens(port: int) -> bool:
 
 
 def playground_address(process: "subprocess.Popen[str]") -> tuple[str, str | None, str]:
-    """Wait until a server says where it listens; return its address, its start key and all that it said."""
+    """Wait until a server says where it listens; return its address, its start key and its output."""
     assert process.stderr is not None
     lines, base, has_page = [], "", True
     for line in process.stderr:
         lines.append(line)
-        has_page = has_page and "no Playground" not in line
+        has_page = has_page and "playground not available" not in line
         served = re.search(r"serving .* at (http://\S+)/mcp", line)
         base = served[1] if served else base
         opened = re.search(r"Playground: \S+?/(?:\?key=(\S+))?$", line)

@@ -311,7 +311,7 @@ def _is_temporary(value: Mapping[str, Any]) -> bool:
 
 
 def _way(size: int, rules: _Rules, progress: _Progress) -> Route:
-    """Return how a file travels, and count it."""
+    """Return the form in which a file travels, and count it."""
     left = rules.inline_max_bytes - progress.inline_bytes
     way = route(size, inline_max_bytes=left, max_bytes=rules.max_bytes)
     if progress.total_bytes + size > rules.max_bytes:

@@ -26,7 +26,7 @@ _MAX_ACTIONS = 20
 
 
 def deferral(entry: Mapping[str, Any], *, now: datetime) -> Deferral:
-    """Return what a deferred artifact says of its keeping; the default stands in for what it says wrongly."""
+    """Return a deferred artifact's retention as declared; the default replaces wrong values."""
     reason = entry.get("reason")
     actions = entry.get("next_actions")
     return Deferral(

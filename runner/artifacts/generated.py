@@ -145,7 +145,7 @@ async def keep_generated(
     if not result.entries and not beyond:
         return processed
     refused = [entry for entry in result.entries if not entry["kept"]]
-    _log.info("files that were not returned", extra={"kept": result.count, "not_kept": len(refused) + beyond})
+    _log.info("unreturned files found", extra={"kept": result.count, "not_kept": len(refused) + beyond})
     meta = processed.value.get("meta_data")
     meta = dict(meta) if isinstance(meta, Mapping) else {}
     meta |= _listed(result.entries, meta, beyond)
@@ -256,7 +256,7 @@ def _mentioned(part: Any, home: Path) -> set[str]:
 
 
 async def _earlier_records(file: str, name: str, files: MyFiles) -> list[Record]:
-    """Return what was kept after earlier calls of the file that lay there.
+    """Return the stored files of earlier calls that may have lain at this path.
 
     Asked for by the names that it may have got, of which a user's other files may have some: never all of
     the user's files are looked through.
@@ -286,7 +286,7 @@ async def _tried(change: ChangedFile, name: str, rules: Generated) -> tuple[Reco
             return {"reason": reason_of(error), "detail": detail}
         return {"reason": reason_of(error)}
     except (OSError, EOFError) as error:
-        _log.warning("a file cannot be kept", extra={"problem": str(error)})
+        _log.warning("generated file not kept", extra={"problem": str(error)})
         return {"reason": _UNREADABLE}
 
 
@@ -331,7 +331,7 @@ def _digest(fd: int) -> str:
 
 
 def _listed(entries: list[dict[str, Any]], meta: Mapping[str, Any], beyond: int) -> dict[str, Any]:
-    """Return what `meta_data` says of the files, as far as there is room for it."""
+    """Return the entries of the files for `meta_data`, as far as there is room."""
     room = min(_MOST_LISTED_BYTES, META_DATA_MAX_BYTES - 200 - len(_dumped(meta)))
     listed: list[dict[str, Any]] = []
     # What is not kept is told first: of the rest My Files says the same.

@@ -116,7 +116,7 @@ def collect(path: object, home: OpenHome, *, max_bytes: int) -> Iterator[Collect
 
 
 def relative_to_home(path: object, home: Path) -> str | None:
-    """Return where below `home` a path lies, by its text alone; None if it does not.
+    """Return the path of a file relative to `home`, by its text alone; None if it is not below it.
 
     A relative path counts from the home. The one place where a tool's path is normalised.
     """

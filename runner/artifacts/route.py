@@ -53,7 +53,7 @@ def too_many_bytes(size: int, taken_bytes: int, limit: int) -> CallError:
 
 
 def s3_ref(record: Record) -> dict[str, Any]:
-    """Return how a result refers to a stored file, as `s3_ref`. Internal: it never leaves over MCP.
+    """Return the internal reference of a result to a stored file, `s3_ref`. It never leaves over MCP.
 
     Its key is the store's own or, where that has none, what it would be in an object store.
     """

@@ -88,7 +88,7 @@ class _Walk:
         self.ahead.extendleft(reversed(target.split("/")))
 
     def _below(self, target: str) -> str:
-        """Return where below the home an absolute path begins: by the home's name, or where that leads."""
+        """Return an absolute path relative to the home, named by the home's name or by its real path."""
         whole = f"/{target.lstrip('/')}/"
         for top in (f"{self.home}/", os.readlink(f"/proc/self/fd/{self.home_fd}") + "/"):
             if whole.startswith(top):

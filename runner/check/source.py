@@ -116,7 +116,7 @@ class SourceFile:
 
     @cached_property
     def offers(self) -> list[Offer]:
-        """Return what the file offers: decorated functions, and those handed to `tool` or `add_tool`."""
+        """Return the file's components: decorated functions, and those given to `tool` or `add_tool`."""
         offers: dict[tuple[Function, str], Offer] = {}
         for node in self.nodes:
             for registration in node.decorator_list if isinstance(node, Function) else []:
@@ -130,7 +130,7 @@ class SourceFile:
         return sorted(offers.values(), key=lambda offer: offer.function.lineno)
 
     def _kind(self, expression: ast.AST) -> str | None:
-        """Return what an expression registers, called or used as a decorator: `mcp.tool`, `tool(…)`."""
+        """Return the kind of component that an expression registers, called or as a decorator: `tool(…)`."""
         while isinstance(expression, ast.Call):
             expression = expression.func
         if isinstance(expression, ast.Attribute):

@@ -15,7 +15,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from runner.cli.exits import EXIT_USAGE, say
+from runner.cli.exits import EXIT_USAGE, print_error
 from runner.cli.options import spell_out
 from runner.errors import UsageError
 from sandbox.host.launch import Launched
@@ -109,9 +109,10 @@ def main(launched: Launched | None = None) -> None:
     try:
         arguments = spell_out(sys.argv[1:])
     except UsageError as error:
-        sys.exit(say(error, EXIT_USAGE))
+        sys.exit(print_error(error, EXIT_USAGE))
     if arguments and arguments[0] in _REMOVED:
-        sys.exit(say(UsageError(f"runner {arguments[0]} was removed: {_REMOVED[arguments[0]]}"), EXIT_USAGE))
+        removed = UsageError(f"runner {arguments[0]} was removed: {_REMOVED[arguments[0]]}")
+        sys.exit(print_error(removed, EXIT_USAGE))
     app(arguments, obj=launched)
 
 

@@ -14,14 +14,14 @@ from runner.formats.cut_json import parse_object
 from runner.formats.schema_types import types_of_schema, types_of_value
 from sandbox import strict_json
 
-__all__ = ["GivenArguments", "coerce", "parse_arguments"]
+__all__ = ["ParsedArguments", "coerce", "parse_arguments"]
 
 _NO_NUMBER = re.compile(r"[+-]?(?:nan|inf|infinity)", re.IGNORECASE)
 _WORD = re.compile(r"(?P<name>[^=:@]+)(?P<kind>:=|=@|=)(?P<value>.*)", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GivenArguments:
+class ParsedArguments:
     """The arguments of one command line, not yet read by a schema.
 
     Attributes:
@@ -35,27 +35,27 @@ class GivenArguments:
     files: Mapping[str, tuple[Path, ...]] = field(default_factory=dict)
 
 
-def parse_arguments(words: Sequence[str], args: str | None) -> GivenArguments:
+def parse_arguments(words: Sequence[str], args: str | None) -> ParsedArguments:
     """Sort the words of a command line.
 
     A name given twice with `=@` becomes a list of files; given twice otherwise, the last counts. The end
     of `args` is put back where it was cut off, since it often comes from a model.
 
     Raises:
-        UsageError: A word is no argument, or some JSON is malformed.
+        UsageError: A word is not an argument, or some JSON is malformed.
     """
     values: dict[str, Any] = {}
     if args is not None:
         try:
             values = parse_object(args)
         except ValueError as error:
-            raise UsageError(f"--args: {args!r} is no JSON object: {error}") from error
+            raise UsageError(f"--args: {args!r} is not a JSON object: {error}") from error
     texts: dict[str, str] = {}
     files: dict[str, tuple[Path, ...]] = {}
     for word in words:
         match = _WORD.fullmatch(word)
         if match is None:
-            raise UsageError(f"{word!r} is no argument; write name=value, name:=json or name=@path")
+            raise UsageError(f"{word!r} is not an argument; write name=value, name:=json or name=@path")
         name, value = match["name"], match["value"]
         if match["kind"] == ":=":
             values[name] = _json(name, value)
@@ -63,7 +63,7 @@ def parse_arguments(words: Sequence[str], args: str | None) -> GivenArguments:
             files[name] = (*files.get(name, ()), Path(value))
         else:
             texts[name] = value
-    return GivenArguments(texts=texts, values=values, files=files)
+    return ParsedArguments(texts=texts, values=values, files=files)
 
 
 def coerce(text: str, schema: Any, root: Mapping[str, Any]) -> Any:
@@ -87,7 +87,7 @@ def coerce(text: str, schema: Any, root: Mapping[str, Any]) -> Any:
         value = strict_json.loads(text)
     except ValueError as error:
         if "integer" in types and _NO_NUMBER.fullmatch(text.strip()):
-            raise UsageError(f"{text!r} is no number of JSON; give a finite number, or null") from error
+            raise UsageError(f"{text!r} is not a JSON number; give a finite number, or null") from error
         return {"true": True, "false": False}.get(text.lower(), text) if "boolean" in types else text
     return value if types & types_of_value(value) else text
 

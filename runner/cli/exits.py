@@ -1,4 +1,4 @@
-"""How a command ends: with an exit status, and where something is wrong with one sentence.
+"""Exit statuses of commands, and the one sentence printed for an error.
 
 Source: `docs/cli.md`, exit codes.
 """
@@ -23,7 +23,7 @@ __all__ = [
     "EXIT_USAGE",
     "end_at_once",
     "end_with",
-    "say",
+    "print_error",
 ]
 
 log = logging.getLogger(__name__)
@@ -51,36 +51,36 @@ def end_with(
         status = command()
         signal.signal(signal.SIGINT, before)
     except UsageError as error:
-        status = say(error, EXIT_USAGE)
+        status = print_error(error, EXIT_USAGE)
     except LoadError as error:
-        status = say(error, EXIT_USAGE)
+        status = print_error(error, EXIT_USAGE)
     except (StartError, ConfinementError, IsolationUnavailable) as error:
-        status = say(error, EXIT_ISOLATION)
+        status = print_error(error, EXIT_ISOLATION)
     except (RunnerError, SandboxError) as error:
-        status = say(error, EXIT_USAGE)
+        status = print_error(error, EXIT_USAGE)
     except KeyboardInterrupt:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         status = EXIT_INTERRUPTED
     except BrokenPipeError:
-        # Whoever read our output has enough; there is nobody left to tell.
+        # The reader of our output closed the pipe, as `head` does.
         status = 1
     except Exception as error:
-        log.debug("fault of ours", exc_info=True)
-        status = say(_ours(error), EXIT_FAULT)
+        log.debug("runner fault", exc_info=True)
+        status = print_error(_ours(error), EXIT_FAULT)
     raise typer.Exit(status)
 
 
 def end_at_once(_number: int, _frame: FrameType | None) -> Never:
-    """End on Ctrl-C without a word, for a command that has nothing to clean up before its loop runs.
+    """Exit silently on Ctrl-C, for a command that has nothing to clean up before its loop runs.
 
-    An exception would be lost where Python can raise none, as in a callback at the end of an import, a fork
-    or an object; and the server would go on as if nobody had asked.
+    Python drops exceptions in callbacks at the end of an import, a fork or an object; a KeyboardInterrupt
+    raised there would be lost, and the server would run on.
     """
     os._exit(EXIT_INTERRUPTED)
 
 
-def say(error: Exception, status: int) -> int:
-    """Say what is wrong, and return the status to end with."""
+def print_error(error: Exception, status: int) -> int:
+    """Print an error on standard error, and return the exit status."""
     print(f"runner: {error}", file=sys.stderr)  # noqa: T201
     return status
 

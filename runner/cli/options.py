@@ -66,13 +66,13 @@ _ASIDE = re.compile(r" \((?:see )?\[[^\]]+\]\([^)]*\)\)")
 
 
 def takes(*names: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Give a command the options of settings, in the place of its parameter `flags`."""
+    """Replace a command's parameter `flags` with the options of settings."""
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         @functools.wraps(command)
         def with_options(**values: Any) -> None:
-            given = {name: values.pop(name) for name in names}
-            command(**values, flags=flags_of(given))
+            options = {name: values.pop(name) for name in names}
+            command(**values, flags=flags_of(options))
 
         shown: list[inspect.Parameter] = []
         for part in inspect.signature(command, eval_str=True).parameters.values():
@@ -85,10 +85,10 @@ def takes(*names: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
     return decorate
 
 
-def flags_of(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings of the options that were given; None is not given."""
-    # Given several times, or with commas.
-    values = {name: ",".join(value) if isinstance(value, list) else value for name, value in given.items()}
+def flags_of(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings of the options on the command line, without those that are None."""
+    # An option may be repeated, or have commas in its value.
+    values = {name: ",".join(value) if isinstance(value, list) else value for name, value in options.items()}
     if values.get("deny_run") and values.get("allow_run"):
         raise typer.BadParameter("--allow-run and --deny-run: give one of them")
     for name, (setting, value, _) in _SHORTHANDS.items():
@@ -151,7 +151,7 @@ def spell_out(arguments: Sequence[str]) -> list[str]:
 
 
 def _names_hosts(word: str) -> bool:
-    """Say whether a word can only be meant as hosts."""
+    """Return whether a word names hosts and neither a file nor a target."""
     if not _HOSTS.fullmatch(word) or word.endswith(".py") or ".py:" in word or os.path.exists(word):
         return False
     try:

@@ -1,4 +1,4 @@
-"""What commands do first: read the settings, set up the log, and refuse an isolation that cannot be had."""
+"""Start of a command: read the settings, set up the log, refuse an isolation tier that is not available."""
 
 import logging
 import os
@@ -20,7 +20,7 @@ from runner.users.resource import is_loopback
 from runner.worker.targets import entry_of, split_target
 from sandbox.errors import IsolationUnavailable, LoadError, ZygoteDied
 
-__all__ = ["as_configured", "explained", "load_checked", "load_told", "start", "tell_ignored"]
+__all__ = ["as_configured", "explained", "load_and_warn", "load_checked", "start", "warn_ignored"]
 
 log = logging.getLogger(__name__)
 
@@ -48,7 +48,9 @@ def start(flags: Mapping[str, Any], config: Path | None, *, whole: bool = False)
     return settings
 
 
-def load_told(flags: Mapping[str, Any], config: Path | ConfigFile | None, *, whole: bool = False) -> Settings:
+def load_and_warn(
+    flags: Mapping[str, Any], config: Path | ConfigFile | None, *, whole: bool = False
+) -> Settings:
     """Return the settings, and print what of a configuration file is ignored since nobody has trusted it.
 
     Args:
@@ -62,11 +64,11 @@ def load_told(flags: Mapping[str, Any], config: Path | ConfigFile | None, *, who
     settings = load(flags, config=config)
     if settings.ignored and whole:
         raise UsageError("\n".join(settings.ignored))
-    tell_ignored(settings)
+    warn_ignored(settings)
     return settings
 
 
-def tell_ignored(settings: ExecutionSettings) -> None:
+def warn_ignored(settings: ExecutionSettings) -> None:
     """Print what of a configuration file is ignored since nobody has trusted it."""
     for sentence in settings.ignored:
         print(f"runner: {sentence}", file=sys.stderr)  # noqa: T201
@@ -75,12 +77,12 @@ def tell_ignored(settings: ExecutionSettings) -> None:
 def load_checked(
     flags: Mapping[str, Any], config: Path | ConfigFile | None, *, whole: bool = False
 ) -> Settings:
-    """Return the settings as `load_told` does, the section for the output guard checked too.
+    """Return the settings as `load_and_warn` does, the section for the output guard checked too.
 
     Raises:
         UsageError: A setting is wrong, or something is ignored that must not be.
     """
-    settings = load_told(flags, config, whole=whole)
+    settings = load_and_warn(flags, config, whole=whole)
     if settings.output_guard:
         # What is wrong with the section is said now, and not by the first call.
         from runner.output_guard.guard import config_of  # noqa: PLC0415 - only where the section is given
@@ -99,14 +101,14 @@ def as_configured(settings: Settings, targets: list[str]) -> Settings:
     if len(deployments) != 1:
         return settings
     ((target, deployment),) = deployments
-    given = origins(settings)
-    said = {name: deployment.get(name) for name in ("transport", "host", "port", "log_level")}
-    if said["transport"] in ("sse", "streamable-http"):
-        said["transport"] = "http"
-    if isinstance(said["log_level"], str):
-        level = said["log_level"].lower()
-        said["log_level"] = "error" if level == "critical" else level
-    wanted = {name: value for name, value in said.items() if value is not None and given[name] == "default"}
+    origin = origins(settings)
+    names = [name for name in ("transport", "host", "port", "log_level") if origin[name] == "default"]
+    wanted = {name: deployment[name] for name in names if deployment.get(name) is not None}
+    if wanted.get("transport") in ("sse", "streamable-http"):
+        wanted["transport"] = "http"
+    if isinstance(wanted.get("log_level"), str):
+        level = wanted["log_level"].lower()
+        wanted["log_level"] = "error" if level == "critical" else level
     # Over HTTP on loopback is how a named file is served at a terminal anyway.
     wide = [name for name, value in wanted.items() if name != "transport" and widening((name,), value)]
     if wide == ["host"] and is_loopback(str(wanted["host"])):
@@ -114,7 +116,7 @@ def as_configured(settings: Settings, targets: list[str]) -> Settings:
     if wide:
         read_trusted(Path(split_target(target)[0]), f"its {', '.join(wide)}")
     if deployment.get("path") not in (None, "/mcp", "/mcp/"):
-        log.warning("MCP is at /mcp, whatever path the configuration names", extra={"file": target})
+        log.warning("deployment path ignored", extra={"file": target, "served_at": "/mcp"})
     try:
         return settings.model_copy(update=Settings(**wanted).model_dump(include=set(wanted)))
     except ValidationError as error:
@@ -146,10 +148,7 @@ def _check_isolation(settings: Settings) -> None:
     _check_gate(settings)
     if settings.isolation == "guard":
         # An error, so that no `log_level` leaves it out.
-        log.error(
-            "ISOLATION IS OFF: --isolation guard explains mistakes and stops no attack; "
-            "never let others call this server"
-        )
+        log.error("ISOLATION IS OFF", extra={"advice": "guard stops no attack; never let others call this"})
 
 
 def _check_gate(settings: Settings) -> None:

@@ -1,4 +1,4 @@
-"""What `runner call` shows on standard error while a call runs. A `runner.steps.listener.Client`."""
+"""Progress and messages of `runner call` on standard error. A `runner.steps.listener.Client`."""
 
 import sys
 from collections.abc import Mapping

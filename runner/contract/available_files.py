@@ -76,7 +76,7 @@ def files_block(files: Sequence[AvailableFile], *, most: int = MOST_FILES) -> st
 
 
 def available_files(records: Iterable[Record]) -> list[AvailableFile]:
-    """Return what a block may say of stored files, the newest first; observations are not files."""
+    """Return the files for a block, newest first, without observations."""
     files = [record for record in records if record.metadata.retention is Retention.FILES and record.name]
     return [_available(record) for record in sorted(files, key=lambda file: file.created, reverse=True)]
 

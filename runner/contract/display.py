@@ -103,7 +103,7 @@ class Decision:
 
 
 def decide(value: Mapping[str, Any], *, allowed_origins: Collection[str] = ()) -> Decision:
-    """Return what to show of a contract value.
+    """Return the parts of a contract value to show.
 
     Args:
         value: The value; only `artifacts`, `display` and `canvas` count.

@@ -98,7 +98,7 @@ def envelope(error: CallError) -> dict[str, Any]:
 
 
 def notice(rung: Rung, deadlines: Deadlines) -> str:
-    """Return what the user is told when silence has reached `rung`."""
+    """Return the notice to the user when silence has reached `rung`."""
     match rung:
         case Rung.FIRST_NOTICE:
             return "The tool is taking longer than expected. Please wait..."
@@ -322,7 +322,7 @@ def tool_raised(
 
 
 def _beside(notes: str, frames: Sequence[str]) -> dict[str, Any]:
-    """Return what is said of an exception beside its type and message, as far as there is any."""
+    """Return the details of an exception beside its type and message, if any."""
     extra = {"notes": [*map(legible, notes.splitlines())], "frames": [*map(legible, frames)]}
     return {name: value for name, value in extra.items() if value}
 

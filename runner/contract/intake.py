@@ -262,7 +262,7 @@ def _from_blob(resource: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _deprecated(called: list[Any]) -> str:
-    """Return what to write instead of the arrays of version 1."""
+    """Return the replacement for the arrays of version 1."""
     first = next((name for name in called if isinstance(name, str)), "report.csv")
     name = legible(first, 100)
     return (

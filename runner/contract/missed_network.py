@@ -1,11 +1,11 @@
-"""Recognises in what a program says that it wanted a network, for whoever reads of `--allow-net` then."""
+"""Recognition of network failures in a program's output, so that its error can name `--allow-net`."""
 
 import re
 
 __all__ = ["missed_network"]
 
-# What programs say when a name cannot be looked up, or a socket cannot be had or connected.
-_SAYINGS = re.compile(
+# Messages of programs when name resolution fails, or a socket cannot be created or connected.
+_FAILURES = re.compile(
     # As words of their own: "ModuleNotFoundError" has one of them in it.
     r"\b(?:EAI_AGAIN|ENOTFOUND|ENETUNREACH)\b|getaddrinfo|name resolution|Name or service not known|dns error"
     r"|Network is unreachable|Could not resolve|fetch failed|ConnectError|NewConnectionError"
@@ -14,6 +14,6 @@ _SAYINGS = re.compile(
 )
 
 
-def missed_network(said: str) -> bool:
-    """Say whether a text is that of a program that could not reach what it wanted to."""
-    return _SAYINGS.search(said) is not None
+def missed_network(output: str) -> bool:
+    """Return whether a program's output reports a failed connection or name lookup."""
+    return _FAILURES.search(output) is not None

@@ -7,7 +7,7 @@ pydantic, which clients of the Python SDK use, goes 200 levels deep. Pure.
 __all__ = ["MOST_LEVELS", "nests_deeper"]
 
 MOST_LEVELS = 100
-"""How deep what a tool or a server says to a client may nest: half of what the strictest reader takes."""
+"""Deepest nesting of a message to a client: half of what the strictest reader accepts."""
 
 
 def nests_deeper(value: object, levels: int = MOST_LEVELS) -> bool:

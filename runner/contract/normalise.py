@@ -167,7 +167,7 @@ def _block_fault(block: object) -> str | None:
 def _payload(
     wire: Mapping[str, Any], blocks: Mapping[int, Mapping[str, Any]], warnings: list[str]
 ) -> tuple[Any, list[str]]:
-    """Return what the tool meant to say, from the first place that carries it, and its texts beside that."""
+    """Return a tool's payload, from the first place that has one, and its other texts."""
     structured = wire.get("structuredContent")
     texts = [_clean(block["text"]) for block in blocks.values() if block.get("type") == "text"]
     if structured is not None:

@@ -1,9 +1,9 @@
-"""The host's own paths, which no client needs: in what clients are told, a word in braces stands for each.
+"""Redaction of the host's own paths in texts for clients: a word in braces replaces each.
 
-A path in an error of ours, of a library or of a tool says where the state, the store or the tool files lie.
-An operator needs that, and finds it in the log; a client learns which setting or folder is meant, as
-`{state_dir}`. Homes stay as they are: callers and tools name them, and so do paths that are no part of the
-installation. Of a traceback, our own frames are left out, since no author can do anything about them.
+A path in an error of ours, of a library or of a tool shows where the state, the store or the tool files lie.
+The operator finds it in the log; a client gets the name of the setting or folder instead, such as
+`{state_dir}`. Homes stay, since callers and tools name them, and so do paths outside the installation. Our
+own frames are removed from tracebacks, since an author cannot fix anything there.
 
 Source: `docs/cli.md`, "Paths in errors".
 """
@@ -27,9 +27,9 @@ log = logging.getLogger(__name__)
 
 _OUR_CODE = Path(__file__).parents[2]
 _OUR_PACKAGES = tuple(str(_OUR_CODE / name) for name in ("runner", "sandbox"))
-# A system's Python lies beside all other programs, whose paths say nothing.
+# A system's Python lies beside all other programs, whose paths reveal nothing.
 _OF_THE_SYSTEM = frozenset({"/", "/usr", "/usr/local"})
-# What a path goes on with, up to what ends it in a sentence, in quotes or in JSON.
+# The rest of a path, up to the character that ends it in a sentence, in quotes or in JSON.
 _MORE = r"[^\s'\"<>:,;)\]\\]*"
 _NAME = r"[^\s'\"<>:,;)\]\\/]*"
 _REST = f"(?:/{_MORE})?"
@@ -39,33 +39,33 @@ _MOST_LOGGED = 20
 
 @dataclass(frozen=True, slots=True)
 class OwnPaths:
-    """What stands for which path.
+    """Paths with the words that replace them.
 
     Attributes:
-        words: Pairs of a path and the word that stands for it, and for all below it if `whole`.
-        homes: The folder of homes, what lies below which is the caller's.
+        words: Triples: a path, the word that replaces it, and whether it also replaces all below it.
+        homes: The folder of homes; paths below it belong to callers.
     """
 
     words: tuple[tuple[str, str, bool], ...]
     homes: str
     _pattern: re.Pattern[str] = field(init=False, repr=False)
-    _meant: dict[str, str] = field(init=False, repr=False)
+    _word_of: dict[str, str] = field(init=False, repr=False)
     _needles: tuple[str, ...] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        meant, parts = dict[str, str](), [(len(self.homes), self._home())]
+        word_of, parts = dict[str, str](), [(len(self.homes), self._home())]
         for path, word, whole in self.words:
-            # What is told inside JSON text has other characters than these escaped.
+            # Inside JSON text some characters of a path are escaped.
             for written in {path, json.dumps(path)[1:-1]}:
-                meant.setdefault(written, word)
+                word_of.setdefault(written, word)
                 parts.append(
                     (len(written), f"(?P<p{len(parts)}>{re.escape(written)})(?![\\w-])" + _REST * whole)
                 )
         # The longest first, and a home before a folder that is that of homes too.
         parts.sort(key=lambda part: -part[0])
-        object.__setattr__(self, "_meant", meant)
+        object.__setattr__(self, "_word_of", word_of)
         object.__setattr__(self, "_pattern", re.compile("|".join(part for _length, part in parts)))
-        object.__setattr__(self, "_needles", (*meant, f"/{HIDDEN}"))
+        object.__setattr__(self, "_needles", (*word_of, f"/{HIDDEN}"))
 
     @classmethod
     def of(cls, settings: ExecutionSettings, files: Iterable[Path] = ()) -> Self:
@@ -84,22 +84,22 @@ class OwnPaths:
         ]
         if settings.homes != Path("/tmp"):  # noqa: S108 - where homes are, as everybody knows
             named.append((settings.homes, "{homes}", False))
-        kept = {"/", "/tmp", str(settings.homes)}  # noqa: S108 - the same
+        not_redacted = {"/", "/tmp", str(settings.homes)}  # noqa: S108 - as above
         words = [
             (str(there), word, whole)
             for path, word, whole in named
             for there in dict.fromkeys((path.absolute(), path.resolve()))
-            if str(there) not in kept or word == "{homes}"
+            if str(there) not in not_redacted or word == "{homes}"
         ]
         return cls(tuple(words), str(settings.homes))
 
     def told(self, value: Any) -> Any:
         """Return a JSON value as clients are told it; the log gets what was left out."""
         left_out = dict[str, None]()
-        said = self._told(value, left_out)
+        redacted = self._told(value, left_out)
         if left_out:
-            log.warning("kept from a client", extra={"left_out": list(left_out)[:_MOST_LOGGED]})
-        return said
+            log.warning("paths redacted", extra={"left_out": list(left_out)[:_MOST_LOGGED]})
+        return redacted
 
     def without(self, value: Any) -> Any:
         """Return a JSON value as clients are told it; the log has what was left out already."""
@@ -123,7 +123,7 @@ class OwnPaths:
             if found.lastgroup is None:
                 return found[0]
             left_out[found[0]] = None
-            return "{scratch}" if found.lastgroup == "hidden" else self._meant[found[found.lastgroup]]
+            return "{scratch}" if found.lastgroup == "hidden" else self._word_of[found[found.lastgroup]]
 
         def frame(found: re.Match[str]) -> str:
             if not found["file"].startswith(_OUR_PACKAGES):
@@ -135,12 +135,12 @@ class OwnPaths:
 
     def _home(self) -> str:
         root = re.escape(self.homes.rstrip("/"))
-        # What lies in a scratch folder is its server's, which names it to its callers.
+        # A server names files of its scratch folder to its callers.
         return f"(?P<hidden>{root}/{re.escape(HIDDEN)}){_NAME}|{root}/{_MORE}"
 
 
 def _python() -> Iterator[str]:
-    """Yield where Python and what is installed for it lies."""
+    """Yield the folders of Python and its installed packages."""
     yield from (prefix for prefix in (sys.prefix, sys.base_prefix) if prefix not in _OF_THE_SYSTEM)
     paths = sysconfig.get_paths()
     yield from (paths[name] for name in ("stdlib", "platstdlib", "purelib", "platlib"))

@@ -17,7 +17,7 @@ _WRAPPED = {"result"}
 
 
 def payload_of(message: Mapping[str, Any]) -> Any:
-    """Return what the tool of a result returned, as plain JSON values."""
+    """Return the return value of a tool in a result, as plain JSON values."""
     structured = message.get("structuredContent")
     if isinstance(structured, Mapping):
         return structured["result"] if structured.keys() == _WRAPPED else structured

@@ -37,7 +37,7 @@ MCP_APP = "text/html;profile=mcp-app"
 
 SCHEME = "ui://"
 TWIN_TEMPLATE = "ui://widget/mcp-app/{name}"
-"""Where a page has its second address, in the dialect of MCP Apps. It is in no list."""
+"""Second address of a page, in the dialect of MCP Apps. No list has it."""
 
 OUTPUT_TEMPLATE = "openai/outputTemplate"
 RESOURCE_URI = "ui/resourceUri"
@@ -67,11 +67,11 @@ class WidgetRights:
 
 
 NO_WIDGETS = WidgetRights()
-"""What a tool says that says nothing."""
+"""Rights of a tool that declares none."""
 
 
 def widget_rights(tool: Mapping[str, Any]) -> WidgetRights:
-    """Return what a tool, as `tools/list` has it, says of calls that a widget asks for.
+    """Return the rights of widgets that a tool declares in `tools/list`.
 
     A tool destroys nothing if it says that it only reads, or that it only adds; MCP takes one that says
     neither for destructive.

@@ -215,7 +215,7 @@ def _tiers(settings: Settings, offered: Probe, force: Tier | None) -> Iterator[D
 
 
 def _reuse(settings: Settings) -> str:
-    """Return how long a process of a user lives, and for which tools that is otherwise."""
+    """Return the lifetime of a user's processes, and the tools with another one."""
     shared, single = "stay with their user between calls", "serve one call each"
     usual = settings.worker_reuse
     others = sorted(name for name, tool in settings.tools.items() if tool.worker_reuse not in (None, usual))

@@ -33,7 +33,7 @@ _TEXT_TABLES = frozenset(_TABLES.values()) | _LINES
 
 
 def facts(fd: int, *, mime: str, name: str, size: int) -> Mapping[str, int | bool]:
-    """Return what an open file says of itself; nothing where it says nothing that is known.
+    """Return the facts in an open file's header; nothing if its format is unknown.
 
     Args:
         fd: The file, open for reading; its offset is neither used nor moved.

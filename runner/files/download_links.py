@@ -20,7 +20,7 @@ __all__ = ["DOWNLOAD_PATH", "LINK_S", "PURPOSE", "DownloadLinks", "name_in", "wi
 
 DOWNLOAD_PATH = "/api/files/download/"
 PURPOSE = "download"
-"""What a link's token permits. A token for anything else opens no download."""
+"""Purpose of a link's token. A token for another purpose opens no download."""
 
 LINK_S = 3600.0
 

@@ -110,7 +110,7 @@ def _unheard(_: FileChange) -> None:
 
 
 def store_rules(settings: LibrarySettings) -> RetentionRules:
-    """Return what a store may keep by these settings."""
+    """Return the store quotas of these settings."""
     largest = max(Quota().max_file_bytes, settings.max_artifact_bytes)
     quota = Quota(
         max_file_bytes=largest, max_user_bytes=settings.max_user_bytes, max_age_s=settings.max_file_age_s
@@ -233,7 +233,7 @@ class MyFiles:
 
     @property
     def holder(self) -> str:
-        """Return who may have them as one text, for a capability token: the user, perhaps the session."""
+        """Return their holder as text for a capability token: the user, perhaps with the session."""
         if self.library.persist and not self.user.startswith("{"):
             return self.user
         return json.dumps({"user": self.user, "session": self.session})
@@ -428,7 +428,7 @@ def _proposed(deferral: Deferral | None) -> Mapping[str, Any]:
 
 
 def _facts(source: int | Path | bytes, mime: str, name: str) -> Mapping[str, Any]:
-    """Return what a file says of itself; nothing where it cannot be read, which the store will say."""
+    """Return the facts in a file's header; nothing if it cannot be read, which the store reports."""
     if isinstance(source, bytes):
         return _facts_of_bytes(source, mime, name)
     with opened(source) as fd:

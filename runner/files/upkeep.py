@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 _NOTHING = contextlib.nullcontext()
 
 LAST_SEND_S = 10.0
-"""How long a server that ends goes on to send files that wait, in seconds."""
+"""Seconds for which a server sends waiting files during shutdown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -73,7 +73,7 @@ def shown(parts: SplitResult) -> str:
 
 
 def _lacking(parts: SplitResult) -> list[str]:
-    """Return what the way to Redis lacks, if it leads to another machine."""
+    """Return the protection that the connection to Redis lacks, if it leads to another machine."""
     if parts.scheme == "unix" or _is_here(parts.hostname or "localhost"):
         return []
     if parts.scheme != "rediss":
@@ -86,7 +86,7 @@ def _lacking(parts: SplitResult) -> list[str]:
 
 
 def _is_verified(parts: SplitResult) -> bool:
-    """Return whether the client checks who answers, as it does unless its address says otherwise."""
+    """Return whether the client verifies the server's certificate; the address can disable that."""
     options = parse_qs(parts.query, keep_blank_values=True)
     needed, names = options.get("ssl_cert_reqs", ["required"]), options.get("ssl_check_hostname", ["true"])
     return set(needed) == {"required"} and {name.lower() for name in names} <= {"true", "1", "yes"}

@@ -31,10 +31,10 @@ __all__ = [
 log = logging.getLogger(__name__)
 
 TASK = "toolcell_call"
-"""What a call is called in a docket."""
+"""Name of a call's task in a docket."""
 
 REDIS_FAILURES = (RedisError, OSError, TimeoutError)
-"""What is raised where Redis does not answer, or not with what was asked for."""
+"""Exceptions of a Redis that does not answer, or answers with an error."""
 
 NODE_TTL_S = 7.0
 """Lifetime of a node's status in Redis, in seconds; hosts take the node for dead when it has expired."""
@@ -55,15 +55,15 @@ _FLEET = "toolcell"
 
 
 def problem_of(error: Exception) -> str:
-    """Return what went wrong, for a sentence."""
+    """Return the cause of a failure, for a sentence."""
     return str(error) or type(error).__name__
 
 
 def leave_if_cancelled() -> None:
-    """End the running task where it was told to: below redis-py, a cancellation may come out as its timeout.
+    """Raise if the running task was cancelled: redis-py may turn a cancellation into its own timeout.
 
     Raises:
-        CancelledError: It was.
+        CancelledError: The task was cancelled.
     """
     task = asyncio.current_task()
     if task is not None and task.cancelling():
@@ -120,10 +120,10 @@ class FleetConnection:
     @classmethod
     @asynccontextmanager
     async def open(cls, settings: FleetSettings) -> AsyncIterator[Self]:
-        """Connect as the settings say.
+        """Connect according to the settings.
 
         Raises:
-            UsageError: They say it wrongly, or Redis cannot be used.
+            UsageError: A setting is wrong, or Redis cannot be used.
         """
         if settings.redis_url is None or settings.fleet_key_file is None:
             raise UsageError("--engine docket needs redis_url and fleet_key_file")
@@ -180,25 +180,25 @@ class FleetConnection:
                 with contextlib.suppress(*REDIS_FAILURES):
                     await self._dockets.pop(node).__aexit__(None, None, None)
 
-    async def hear(self, stream: str, receive: Callable[[bytes], Awaitable[None] | None]) -> None:
-        """Read a stream for ever, each entry once it was heard gone from there; go on after an outage.
+    async def consume(self, stream: str, receive: Callable[[bytes], Awaitable[None] | None]) -> None:
+        """Read a stream for ever, deleting each entry after it was received; resume after an outage.
 
         Args:
             stream: The stream.
-            receive: Takes what an entry says; does not raise.
+            receive: Receives the text of an entry; does not raise.
         """
         done: list[bytes] = []
         while True:
             leave_if_cancelled()
             try:
-                # From its beginning: what was heard is gone, and the clock of Redis may have been put back.
+                # From the beginning: received entries are deleted, and the clock of Redis may be set back.
                 async with self.reading.pipeline(transaction=False) as both:
                     if done:
                         both.xdel(stream, *done)
                     both.xread({stream: "0-0"}, count=_MOST_AT_ONCE, block=_READ_MS)
                     replies = await both.execute()
             except REDIS_FAILURES as error:
-                log.warning("redis is out of reach", extra={"fault": str(error)})
+                log.warning("redis not reachable", extra={"fault": str(error)})
                 await asyncio.sleep(_AGAIN_S)
                 continue
             done = []
@@ -215,7 +215,7 @@ class FleetConnection:
         except REDIS_FAILURES as error:
             raise UsageError(f"redis_url: Redis at {self.address.shown} does not answer: {error}") from error
         with contextlib.suppress(ResponseError):
-            # Services that are run for others do not tell.
+            # Managed services refuse CONFIG GET.
             reply = await self.redis.config_get("maxmemory-policy")
             policy = reply.get("maxmemory-policy")
             if policy not in (None, "noeviction"):

@@ -31,7 +31,6 @@ from runner.fleet.connection import (
     problem_of,
 )
 from runner.fleet.errors import may_have_run, no_node, not_sent
-from runner.fleet.far_call import Again, FarCall, Gone
 from runner.fleet.messages import (
     NOTICE,
     WIRE_VERSION,
@@ -43,6 +42,7 @@ from runner.fleet.messages import (
 )
 from runner.fleet.placing import node_of
 from runner.fleet.release import release_of
+from runner.fleet.remote_call import Again, Gone, RemoteCall
 from runner.fleet.results import Ended, completed_of, read_ended
 from runner.fleet.seal import Forged
 from runner.fleet.shared_events import SharedEvents
@@ -87,7 +87,7 @@ class FleetEngine:
     host: str = field(default_factory=lambda: f"host-{secrets.token_hex(6)}")
     lasting: "Sequence[asyncio.Task[None]]" = ()
     sessions: SharedSessions | None = None
-    _calls: dict[str, FarCall] = field(default_factory=dict)
+    _calls: dict[str, RemoteCall] = field(default_factory=dict)
     _ending: "set[asyncio.Task[None]]" = field(default_factory=set)
     # Nodes that accept calls, with how many; and in how many looks in a row a node was not there.
     _nodes: dict[str, int] = field(default_factory=dict)
@@ -105,18 +105,18 @@ class FleetEngine:
         release = release_of(toolset.targets)
         async with FleetConnection.open(toolset.settings) as connection:
             engine = cls(toolset=toolset, connection=connection, release=release)
-            log.info("host of a fleet", extra={"host": engine.host, "release": release})
+            log.info("fleet host started", extra={"host": engine.host, "release": release})
             stream = connection.keys("said", engine.host)
             if not toolset.library.persist:
                 engine.sessions = SharedSessions(redis=connection.blocking(), keys=connection.keys)
                 toolset.share(engine.sessions)
             shared = SharedEvents(connection=connection, events=toolset.events, source=engine.host)
             lasting = engine.lasting = [
-                asyncio.create_task(connection.hear(stream, engine._receive)),
+                asyncio.create_task(connection.consume(stream, engine._receive)),
                 asyncio.create_task(engine._watch()),
             ]
             try:
-                async with shared.shared(hears=True):
+                async with shared.shared(subscribe=True):
                     yield engine
             finally:
                 if engine._ending:
@@ -128,7 +128,7 @@ class FleetEngine:
                     await connection.redis.delete(stream, connection.keys("host", engine.host))
 
     def waiting(self) -> int:
-        """Return how many requests of this host have no node, or wait there for their turn."""
+        """Return the number of requests of this host without a node, or waiting at their node."""
         return sum(call.waits for call in self._calls.values())
 
     @property
@@ -137,9 +137,9 @@ class FleetEngine:
         return {call.id: call.node for call in self._calls.values() if call.node is not None}
 
     @property
-    def begun(self) -> Sequence[str]:
+    def started(self) -> Sequence[str]:
         """Return the requests whose code runs, as their nodes have reported."""
-        return [call.id for call in self._calls.values() if call.has_begun]
+        return [call.id for call in self._calls.values() if call.has_started]
 
     async def faults(self) -> Mapping[str, str]:
         """Return the reason why calls cannot be taken now, if it is the fleet's fault."""
@@ -188,7 +188,7 @@ class FleetEngine:
         """
         avoided = None
         for _ in range(_TRIES):
-            call = FarCall(request=request, is_idempotent=is_idempotent)
+            call = RemoteCall(request=request, is_idempotent=is_idempotent)
             self._calls[call.id] = call
             is_over = False
             try:
@@ -213,7 +213,7 @@ class FleetEngine:
                 ending.add_done_callback(self._ending.discard)
         raise not_sent("no worker node took it")
 
-    async def _place(self, call: FarCall, avoided: str | None) -> str:
+    async def _place(self, call: RemoteCall, avoided: str | None) -> str:
         """Return the node of the call's user, who stays there while the node accepts calls.
 
         Raises:
@@ -249,7 +249,7 @@ class FleetEngine:
                 raise refusal
             await asyncio.sleep(_WATCH_S)
 
-    async def _send(self, call: FarCall, node: str, *, is_tool: bool) -> None:
+    async def _send(self, call: RemoteCall, node: str, *, is_tool: bool) -> None:
         request = call.request
         record = SentCall(
             version=WIRE_VERSION,
@@ -276,7 +276,7 @@ class FleetEngine:
             # Perhaps it was sent. It cannot begin, once it was taken back.
             await self._take_back(call, f"Redis did not answer: {problem_of(error)}")
 
-    async def _end_of(self, call: FarCall, node: str, listener: CallListener) -> Ended:
+    async def _end_of(self, call: RemoteCall, node: str, listener: CallListener) -> Ended:
         """Pass on the messages of a call's node, and return the last one, its end."""
         asking = list["asyncio.Task[None]"]()
         try:
@@ -298,7 +298,7 @@ class FleetEngine:
         return read_ended(message.body)
 
     async def _answer(
-        self, call: FarCall, node: str, listener: CallListener, body: Mapping[str, Any]
+        self, call: RemoteCall, node: str, listener: CallListener, body: Mapping[str, Any]
     ) -> None:
         """Send a tool's request to the client, and its answer to the node."""
         if body.get("method") in CLIENT_REQUESTS:
@@ -321,7 +321,7 @@ class FleetEngine:
         try:
             message: NodeMessage = read(NodeMessage, text, self.connection.key, to=self.host)
         except Forged as error:
-            log.warning("a message was dropped", extra={"reason": str(error)})
+            log.warning("fleet message dropped", extra={"reason": str(error)})
             return
         call = self._calls.get(message.call)
         if call is not None:
@@ -340,7 +340,7 @@ class FleetEngine:
                 self._fault = None
             except REDIS_FAILURES as error:
                 self._fault = "the Redis of the fleet does not answer"
-                log.warning("redis is out of reach", extra={"fault": problem_of(error)})
+                log.warning("redis not reachable", extra={"fault": problem_of(error)})
             await asyncio.sleep(_WATCH_S)
 
     async def _look(self) -> None:
@@ -379,24 +379,24 @@ class FleetEngine:
                 is_lost = missed > 2 * _MOST_UNLISTED
                 await self._take_back(call, "the worker node does not have it", is_lost=is_lost)
 
-    async def _take_back(self, call: FarCall, reason: str, *, is_lost: bool = True) -> None:
+    async def _take_back(self, call: RemoteCall, reason: str, *, is_lost: bool = True) -> None:
         """Take a call away from its node; have it sent again where that does no harm.
 
         Args:
             call: The call.
             reason: Why.
-            is_lost: Whether its end will never be known, if it has begun.
+            is_lost: Whether its outcome is lost, if it has started.
         """
         try:
-            had_not_begun = await self.connection.redis.delete(self.connection.keys("begin", call.id))
+            start_revoked = await self.connection.redis.delete(self.connection.keys("begin", call.id))
         except REDIS_FAILURES:
-            # At a later look; until then it stays where it is.
+            # The next look tries again.
             return
-        may_run = call.is_idempotent or (had_not_begun and not call.has_begun)
+        may_run = call.is_idempotent or (start_revoked and not call.has_started)
         if may_run or is_lost:
             call.receive(Again(reason) if may_run else Gone(reason))
 
-    async def _let_go(self, call: FarCall, *, is_over: bool) -> None:
+    async def _let_go(self, call: RemoteCall, *, is_over: bool) -> None:
         """Forget a call; where it is not over, end it at its node."""
         ends = time.monotonic() + 2 * FENCE_S
         # A node that Redis does not answer either has ended all its calls by then.

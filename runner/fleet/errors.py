@@ -25,7 +25,7 @@ def not_sent(problem: str) -> CallError:
 
 
 def may_have_run(cause: str) -> CallError:
-    """Return the error of a call that had begun on a node of which nothing is heard any more.
+    """Return the error of a call that had started on a node that is gone.
 
     Args:
         cause: What became of the node, as a clause.

@@ -1,7 +1,7 @@
 """Messages between hosts and worker nodes, as JSON. Everything received is validated here.
 
 A host writes a `SentCall` for one node; the node answers with any number of `NodeMessage`, the last of which
-ends the call. A host may tell the node more of a call that runs, as `HostMessage`.
+ends the call. While a call runs, its host may send the node a `HostMessage`.
 """
 
 from typing import Annotated, Any, Literal
@@ -21,7 +21,7 @@ __all__ = [
 ]
 
 WIRE_VERSION = 6
-"""Which version of these messages this is. Who meets another one leaves it to others."""
+"""Version of these messages. A node refuses calls of another version."""
 
 NOTICE = "toolcell/notice"
 """Notification by which a node gives the client of a call a notice."""
@@ -70,7 +70,7 @@ class SentCall(_Message):
 
 
 class NodeMessage(_Message):
-    """Something that a node says of a call.
+    """Message of a node about a call.
 
     Attributes:
         call: Which call.
@@ -99,7 +99,7 @@ class NodeStatus(_Message):
 
 
 class HostMessage(_Message):
-    """Something that a host tells a node of a call, or of a session.
+    """Message of a host to a node about a call or a session.
 
     Attributes:
         kind: `cancel` a call; an `answer` of its client; `ended`: a session is over.

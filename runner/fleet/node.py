@@ -31,12 +31,12 @@ from runner.fleet.connection import (
     FleetConnection,
     leave_if_cancelled,
 )
-from runner.fleet.far_state import FarState
 from runner.fleet.messages import WIRE_VERSION, HostMessage, NodeMessage, NodeStatus, SentCall, read
 from runner.fleet.node_call import NodeCall
 from runner.fleet.placing import share_of
 from runner.fleet.seal import Forged
 from runner.fleet.shared_events import SharedEvents
+from runner.fleet.shared_state import SharedState
 from runner.toolset.toolset import Toolset
 
 __all__ = ["Node"]
@@ -79,13 +79,13 @@ class Node:
     _outbox: "asyncio.Queue[tuple[str, NodeMessage]]" = field(
         default_factory=lambda: asyncio.Queue(_MOST_WAITING)
     )
-    _state: FarState = field(init=False)
+    _state: SharedState = field(init=False)
     _is_draining: bool = False
-    _heard_at: float = 0.0
+    _reported_at: float = 0.0
     _beats: int = 0
 
     def __post_init__(self) -> None:
-        self._state = FarState(
+        self._state = SharedState(
             redis=self.connection.redis,
             keys=self.connection.keys,
             state=self.toolset.state,
@@ -112,7 +112,7 @@ class Node:
             reconnection_delay=timedelta(seconds=0.5),
             schedule_automatic_tasks=False,
         )
-        node._heard_at = time.monotonic()
+        node._reported_at = time.monotonic()
         await node._report()
         # pydocket leaves in the context in which it was entered, and in no other.
         within = contextvars.copy_context()
@@ -121,20 +121,20 @@ class Node:
             asyncio.create_task(one)
             for one in (
                 worker.run_forever(),
-                connection.hear(connection.keys("told", name), node._told),
+                connection.consume(connection.keys("told", name), node._receive),
                 node._beat(),
                 node._send(),
             )
         ]
-        log.info("worker node", extra={"node": name, "release": release})
+        log.info("worker node started", extra={"node": name, "release": release})
         shared = SharedEvents(connection=connection, events=toolset.events, source=name)
         # Calls end before it does: a node that is cut off has little time for that.
-        async with shared.shared(hears=False):
+        async with shared.shared(subscribe=False):
             try:
                 yield node
             finally:
                 await node._end(work)
-                # Where Redis says nothing, it would wait for that.
+                # It would wait for a Redis that does not answer.
                 leaving = asyncio.create_task(worker.__aexit__(None, None, None), context=within)
                 await asyncio.wait({leaving}, timeout=_LEAVE_S)
 
@@ -148,7 +148,7 @@ class Node:
             await self._report()
         self.toolset.drain.begin(left_s)
         for call in self._calls.values():
-            if not call.has_begun:
+            if not call.has_started:
                 call.cancel()
         done, hurry = asyncio.create_task(self._idle()), asyncio.create_task(again.wait())
         await asyncio.wait({done, hurry}, timeout=left_s + _LAST_WORDS_S, return_when=asyncio.FIRST_COMPLETED)
@@ -159,18 +159,18 @@ class Node:
             task.cancel()
 
     async def _idle(self) -> None:
-        """Wait until no call runs and all that was to be said is said."""
+        """Wait until no call runs and every message is sent."""
         while self._calls:
             await asyncio.wait({call.task for call in self._calls.values() if call.task is not None})
             await asyncio.sleep(0)
         await self._outbox.join()
 
     async def _taken(self, record: str) -> None:
-        """Take a call out of the docket. What becomes of it, its host is told, and not the docket."""
+        """Take a call out of the docket. Its outcome goes to its host, not to the docket."""
         try:
             sent: SentCall = read(SentCall, record.encode(), self.connection.key, to=self.name)
         except Forged as error:
-            log.warning("a record was dropped", extra={"reason": str(error)})
+            log.warning("fleet record dropped", extra={"reason": str(error)})
             return
         if sent.call in self._known:
             return
@@ -200,7 +200,7 @@ class Node:
         try:
             return await self.connection.redis.delete(self.connection.keys("begin", record.call)) == 1
         except REDIS_FAILURES as error:
-            log.warning("a call could not begin", extra={"call": record.call, "fault": str(error)})
+            log.warning("fleet call not started", extra={"call": record.call, "fault": str(error)})
             return False
 
     async def _say(self, host: str, message: NodeMessage) -> None:
@@ -209,15 +209,15 @@ class Node:
         await self._outbox.put((host, message))
 
     async def _send(self) -> None:
-        """Send what is to be said, in order; the end of a call as often as it takes."""
+        """Send the queued messages in order, and retry each until Redis accepts it."""
         while True:
             leave_if_cancelled()
             waiting = [await self._outbox.get()]
             while not self._outbox.empty():
                 waiting.append(self._outbox.get_nowait())
             sealed = [
-                (self.connection.keys("said", host), self.connection.key.seal(said.model_dump(), to=host))
-                for host, said in waiting
+                (self.connection.keys("said", host), self.connection.key.seal(message.model_dump(), to=host))
+                for host, message in waiting
             ]
             while not await self._sent(sealed):
                 leave_if_cancelled()
@@ -231,7 +231,7 @@ class Node:
                 ((stream, text),) = sealed
                 await self.connection.redis.xadd(stream, {"said": text})
                 return True
-            # All or none, so that nothing is said twice.
+            # All or none, so that a retry sends no message twice.
             async with self.connection.redis.pipeline(transaction=True) as whole:
                 for stream, text in sealed:
                     whole.xadd(stream, {"said": text})
@@ -241,11 +241,11 @@ class Node:
             return False
         return True
 
-    def _told(self, text: bytes) -> "asyncio.Future[None] | None":
+    def _receive(self, text: bytes) -> "asyncio.Future[None] | None":
         try:
             message: HostMessage = read(HostMessage, text, self.connection.key, to=self.name)
         except Forged as error:
-            log.warning("a message was dropped", extra={"reason": str(error)})
+            log.warning("fleet message dropped", extra={"reason": str(error)})
             return None
         call = self._calls.get(message.call)
         match message.kind:
@@ -264,13 +264,13 @@ class Node:
             began = time.monotonic()
             try:
                 # A machine that was frozen may have been taken for dead meanwhile.
-                if began - self._heard_at < FENCE_S:
+                if began - self._reported_at < FENCE_S:
                     async with asyncio.timeout(FENCE_S / 2):
                         await self._report()
-                    self._heard_at = began
+                    self._reported_at = began
             except REDIS_FAILURES as error:
-                log.warning("redis is out of reach", extra={"fault": str(error), "node": self.name})
-            if time.monotonic() - self._heard_at > FENCE_S - _BEAT_S:
+                log.warning("redis not reachable", extra={"fault": str(error), "node": self.name})
+            if time.monotonic() - self._reported_at > FENCE_S - _BEAT_S:
                 log.error("fleet node fenced", extra={"calls": len(self._calls)})
                 self.fenced.set()
                 for call in self._calls.values():
@@ -290,7 +290,7 @@ class Node:
         status = NodeStatus(
             beat=self._beats,
             capacity=self.toolset.settings.max_calls,
-            calls={call.record.call: call.has_begun for call in calls},
+            calls={call.record.call: call.has_started for call in calls},
         )
         mine, nodes = keys("node", self.name), keys("nodes", self.release)
         sealed = self.connection.key.seal(status.model_dump(), to=mine)

@@ -1,4 +1,4 @@
-"""One call on a worker node: run by the spine, in the sandbox of this machine, for a host somewhere else."""
+"""One call that a worker node executes in its sandbox for a host on another machine."""
 
 import asyncio
 import logging
@@ -12,9 +12,9 @@ from runner.call import execute_admitted, relay
 from runner.contract.error_messages import cancelled
 from runner.contract.unexpected_errors import unexpected
 from runner.errors import CallError
-from runner.fleet.far_state import FarState
 from runner.fleet.messages import NOTICE, NodeMessage, SentCall
 from runner.fleet.results import parts_of, report
+from runner.fleet.shared_state import SharedState
 from runner.steps.listener import CLIENT_REQUESTS, LOG_LEVELS, CallListener, Nobody
 from runner.steps.request import Request
 from runner.toolset.toolset import Toolset
@@ -26,7 +26,7 @@ __all__ = ["NodeCall", "Send"]
 log = logging.getLogger(__name__)
 
 Send = Callable[[str, NodeMessage], Awaitable[None]]
-"""Sends a host what is said of a call."""
+"""Sends a message about a call to the host that owns it."""
 
 
 class Unwanted(Exception):
@@ -34,7 +34,7 @@ class Unwanted(Exception):
 
 
 @dataclass(slots=True, kw_only=True)
-class _FarListener(CallListener):
+class _RemoteListener(CallListener):
     """Receives the notifications and requests of one call on a node, and sends them to the call's host.
 
     Attributes:
@@ -75,17 +75,17 @@ class NodeCall:
         state: Session state of its user.
         task: The task that runs it.
         silent: In how many beats in a row its host was not there.
-        has_begun: Whether its code has begun to run.
+        has_started: Whether its code has started.
     """
 
     record: SentCall
     toolset: Toolset
     begin: Callable[[SentCall], Awaitable[bool]]
     send: Send
-    state: FarState
+    state: SharedState
     task: "asyncio.Task[None] | None" = None
     silent: int = 0
-    has_begun: bool = False
+    has_started: bool = False
     _questions: "dict[str, asyncio.Future[Mapping[str, object]]]" = field(default_factory=dict)
 
     def cancel(self) -> None:
@@ -101,8 +101,8 @@ class NodeCall:
             if headers is not None:
                 facts["headers"] = [(str(name), str(value)) for name, value in headers]
             user, known = User(record.user, record.session), RequestFacts(**facts)
-        except Exception as error:  # noqa: BLE001 - a record of a host is checked, and its faults are told
-            log.warning("a call was refused", extra={"call": record.call, "reason": str(error)})
+        except Exception as error:  # noqa: BLE001 - a malformed record of a host is refused
+            log.warning("fleet call refused", extra={"call": record.call, "reason": str(error)})
             await self.say("refused")
             return
         request = Request(
@@ -112,7 +112,7 @@ class NodeCall:
             facts=known,
             client=Nobody(),
             inline_max_bytes=NEVER_INLINE,
-            # No client is asked whether it wants them: the host knows, and hears all.
+            # All levels: the host filters them for its client.
             levels=LOG_LEVELS,
             is_awaited=record.is_awaited,
             id=record.call.partition(".")[0],
@@ -127,7 +127,7 @@ class NodeCall:
         except asyncio.CancelledError:
             # For a host that has cancelled it this is too late; another host gets it when this node stops.
             end = report(request, **parts_of(cancelled()))
-            await asyncio.shield(self.say("end", end) if self.has_begun else self.say("refused"))
+            await asyncio.shield(self.say("end", end) if self.has_started else self.say("refused"))
             raise
         await self.state.store(user.segment)
         await self.say("end", end)
@@ -140,13 +140,13 @@ class NodeCall:
             question.set_result(reply)
 
     async def _end_of(self, request: Request) -> dict[str, Any]:
-        """Return how it ended, as its host is told.
+        """Execute the call and return the report of its end.
 
         Raises:
             Unwanted: It may not begin.
         """
         tool = request.tool if self.record.is_tool else None
-        listener = _FarListener(
+        listener = _RemoteListener(
             client=request.client,
             params=request.params,
             levels=request.levels,
@@ -175,9 +175,9 @@ class NodeCall:
         Raises:
             Unwanted: It may not.
         """
-        if not self.has_begun and not await self.begin(self.record):
+        if not self.has_started and not await self.begin(self.record):
             raise Unwanted(self.record.call)
-        self.has_begun = True
+        self.has_started = True
 
     async def ask(self, request: Mapping[str, Any]) -> Mapping[str, object]:
         """Send the client a request through the host, and return its answer."""

@@ -1,9 +1,8 @@
-"""A tool's own result on its way from a node to the host, without what goes there on another way.
+"""A tool's own result in the message from a node to the host, without duplicated data.
 
-Bytes go by the store: the node has put them there as files, so it names those, and the host reads what fits
-into a message. And what the checked value says already, as structured content and texts of a result mostly
-do, is sent once. What a node says is believed no more than what a worker says: structured content is an
-object, or what the checked value says.
+Bytes go through the store: the node has put them there as files, and the host reads those that fit into a
+message. Structured content and texts that repeat the checked value are replaced by a reference to it. A node
+is trusted no more than a worker: structured content must be an object, or refer to the checked value.
 
 Source: `docs/decisions/0044-fleet-over-redis.md`; MCP, `CallToolResult`.
 """
@@ -43,16 +42,16 @@ class InValue(BaseModel):
 
 
 def shortened(wire: Mapping[str, Any], processed: Processed) -> tuple[dict[str, Any], InValue]:
-    """Return a tool's own result as a node sends it, and what was left out since the value says it.
+    """Return a tool's own result as a node sends it, and the parts left out since the value contains them.
 
     Args:
         wire: The result.
-        processed: What became of it.
+        processed: The same result after the contract.
     """
     named = _named(processed.value)
     named_files = (*processed.files, *processed.deferred)
     references = FileReferences.of((file.origin, file.uri) for file in named_files if file.is_content)
-    sent, said = dict(wire), InValue()
+    sent, in_value = dict(wire), InValue()
     if "structuredContent" in wire:
         structured, wrapped = wire["structuredContent"], None
         if isinstance(structured, dict) and structured.keys() == {"result"}:
@@ -62,7 +61,7 @@ def shortened(wire: Mapping[str, Any], processed: Processed) -> tuple[dict[str, 
             sent["structuredContent"] = references.value(structured, contents=True)
         else:
             del sent["structuredContent"]
-            said = said.model_copy(update={"structured": found, "is_wrapped": wrapped is not None})
+            in_value = in_value.model_copy(update={"structured": found, "is_wrapped": wrapped is not None})
     if "content" in wire:
         written = {_text(item): name for name, item in named.items()}
         texts: dict[str, _Named] = {}
@@ -74,13 +73,13 @@ def shortened(wire: Mapping[str, Any], processed: Processed) -> tuple[dict[str, 
             else:
                 blocks.append(_without_bytes(block, references))
         sent["content"] = blocks
-        said = said.model_copy(update={"texts": texts})
-    return sent, said
+        in_value = in_value.model_copy(update={"texts": texts})
+    return sent, in_value
 
 
 async def restored(
     wire: Mapping[str, Any],
-    said: InValue,
+    in_value: InValue,
     value: Mapping[str, Any],
     files: Sequence[ArtifactFile],
     *,
@@ -91,8 +90,8 @@ async def restored(
     """Return a tool's own result as the tool gave it, as far as a message takes it.
 
     Args:
-        wire: What the node says of it.
-        said: What the node has left out.
+        wire: The result as the node sent it.
+        in_value: Parts that the node left out, since the value contains them.
         value: The checked value.
         files: The artifacts, as the store has them.
         read: Returns a file as base64.
@@ -100,14 +99,14 @@ async def restored(
         message_max_bytes: Longest message for a client.
 
     Raises:
-        CallError: `E_INVALID_RESULT`: that is nothing that a node may say.
+        CallError: `E_INVALID_RESULT`: a node may not send that.
     """
     if question_of(wire) is not None:
         raise invalid_result("the worker node", "it names a question a result")
     found, named = dict(wire), _named(value)
-    if said.structured is not None:
-        item = named[said.structured]
-        found["structuredContent"] = {"result": item} if said.is_wrapped else item
+    if in_value.structured is not None:
+        item = named[in_value.structured]
+        found["structuredContent"] = {"result": item} if in_value.is_wrapped else item
     elif "structuredContent" in wire:
         if not isinstance(wire["structuredContent"], dict):
             raise invalid_result("the worker node", "its structured content is not an object")
@@ -121,8 +120,8 @@ async def restored(
     found["content"] = [
         _with_bytes(block, bytes_of[index])
         if index in bytes_of
-        else {**mapping_of(block), "text": _text(named[said.texts[str(index)]])}
-        if str(index) in said.texts
+        else {**mapping_of(block), "text": _text(named[in_value.texts[str(index)]])}
+        if str(index) in in_value.texts
         else block
         for index, block in enumerate(blocks)
     ]
@@ -137,8 +136,8 @@ async def _bytes(
 ) -> dict[int, str]:
     """Return the bytes of the blocks that are files, as base64, as long as they fit into a message.
 
-    What does not fit gets more than any message takes in its place: a client gets a link then, as it does of
-    a call on one machine. Images and sounds come first, since they stay in a message for longest.
+    A file that does not fit is replaced by filler longer than any message, so that its client gets a link, as
+    after a call on one machine. Images and sounds come first, since links replace them last.
     """
     found: dict[int, str] = {}
     left = message_max_bytes
@@ -153,7 +152,7 @@ async def _bytes(
 
 
 def _named(value: Mapping[str, Any]) -> dict[_Named, Any]:
-    """Return what structured content and texts may be: the results, or all of the value without its files."""
+    """Return the possible values of structured content and texts: the results, or the value without files."""
     whole = {key: item for key, item in value.items() if key not in FILE_LISTS}
     return {"results": value.get("results"), "value": whole}
 

@@ -1,8 +1,8 @@
 """Result of a call on a worker node, on its way back to the host.
 
 A node has collected the files of a call and put them into the store; it names them by their ids. The host
-believes a node no more than it believes a worker: the value goes through the contract again, every file is
-looked up in the store as its user's own, and what is told of it is what the store says.
+trusts a node no more than a worker: the value goes through the contract again, every file is looked up in
+the store as its user's own, and its facts come from the store.
 
 Source: `docs/decisions/0044-fleet-over-redis.md`.
 """
@@ -31,7 +31,7 @@ from sandbox.outcome import Denial, Ending, Outcome
 
 __all__ = ["Ended", "completed_of", "parts_of", "read_ended", "report"]
 
-# What the host says of a file itself, from what the store knows.
+# Fields of a file that the host fills in from the store.
 _OURS = ("name", "mime", "size", "b64", "path", "s3_ref", "uri", "sha256", "pending")
 _MOST_FILES = 10_000
 _MOST_DENIALS = 1000
@@ -42,7 +42,7 @@ class _Part(BaseModel):
 
 
 class _File(_Part):
-    """A file in the store; what the tool said of it beside its bytes is an entry of the value."""
+    """A file in the store; the tool's metadata for it is an entry of the value."""
 
     id: str = Field(max_length=256)
     origin: str | None = None
@@ -79,7 +79,7 @@ class _Refused(_Part):
 
 
 class _Generated(_Part):
-    """A file that was found in the home and is not in the result: see `runner.artifacts.generated`."""
+    """Entry of `generated_files`: a file of the home that the result does not name."""
 
     name: str
     file: str
@@ -116,8 +116,8 @@ class Ended(_Part):
         errors: Files that were left out.
         texts: Texts of the tool beside the payload.
         is_own: Whether the tool returned no contract value.
-        generated: What was found in the home and is not in the result.
-        places: What stands for each path at which a file that was kept lay.
+        generated: Files of the home that the result does not name.
+        places: URI of each stored file by the path where it lay.
         interim: A question or a task, which goes to the client untouched.
         failure: The error that it ended with.
         wire_error: The error of JSON-RPC that it ended with.
@@ -144,7 +144,7 @@ class Ended(_Part):
     def error(self) -> CallError:
         """Return the error that it ended with."""
         return (
-            invalid_result("the worker node", "it says nothing")
+            invalid_result("the worker node", "its message is empty")
             if self.failure is None
             else self.failure.error()
         )
@@ -203,10 +203,10 @@ def parts_of(ended: Completed | CallError) -> dict[str, Any]:
 
 
 def read_ended(body: Mapping[str, Any]) -> Ended:
-    """Return how a call ended, from what a node says.
+    """Return the end of a call from a node's message.
 
     Raises:
-        CallError: `E_INVALID_RESULT`: that is nothing that a node may say.
+        CallError: `E_INVALID_RESULT`: a node may not send that.
     """
     try:
         return Ended.model_validate(body)
@@ -217,7 +217,7 @@ def read_ended(body: Mapping[str, Any]) -> Ended:
 
 
 async def completed_of(
-    said: Ended,
+    ended: Ended,
     request: Request,
     spec: ToolSpec,
     files: MyFiles,
@@ -225,45 +225,45 @@ async def completed_of(
     message_max_bytes: int,
     is_observed: bool,
 ) -> Completed:
-    """Return how a tool call ended, once everything that a node says of it was checked.
+    """Return a completed tool call from a node's message, every part of it checked.
 
     Args:
-        said: What the node says.
+        ended: The message.
         request: The call.
         spec: Its tool.
         files: My Files of its user.
         message_max_bytes: Longest message for a client.
-        is_observed: Whether somebody hears of the files that it was given.
+        is_observed: Whether an observer needs the input files.
 
     Raises:
         CallError: The call ended in an error, or names a file that is not its user's.
         WireError: The tool's server answered with a JSON-RPC error.
     """
-    await _adopt(said.fared, request, files, is_observed=is_observed)
-    if said.wire_error is not None:
-        raise WireError(said.wire_error)
-    if said.interim is not None:
-        question = question_of(said.interim)
+    await _adopt(ended.fared, request, files, is_observed=is_observed)
+    if ended.wire_error is not None:
+        raise WireError(ended.wire_error)
+    if ended.interim is not None:
+        question = question_of(ended.interim)
         if question is None:
             raise invalid_result("the worker node", "it sent a malformed question")
         return Completed.for_now(question, spec)
-    if said.value is None:
-        raise said.error()
-    kept = {key: said.value.pop(key, []) for key in FILE_LISTS}
-    normalised = normalise({"structuredContent": said.value}, wrapped=False)
+    if ended.value is None:
+        raise ended.error()
+    entries = {key: ended.value.pop(key, []) for key in FILE_LISTS}
+    normalised = normalise({"structuredContent": ended.value}, wrapped=False)
     value = {key: item for key, item in normalised.value.items() if key not in FILE_LISTS}
     travel = _Travel(files, left=request.inline_max_bytes)
-    artifacts = await travel.all_of(said.files, kept["artifacts"])
+    artifacts = await travel.all_of(ended.files, entries["artifacts"])
     wire = await restored(
-        said.wire,
-        said.in_value,
+        ended.wire,
+        ended.in_value,
         value,
         [file for _, file in artifacts],
         read=travel.read,
         inlined=travel.inlined,
         message_max_bytes=message_max_bytes,
     )
-    deferred = await travel.all_of(said.deferred, kept["deferred_artifacts"], may_be_inline=False)
+    deferred = await travel.all_of(ended.deferred, entries["deferred_artifacts"], may_be_inline=False)
     for name, pairs in zip(FILE_LISTS, (artifacts, deferred), strict=True):
         if pairs:
             value[name] = [entry for entry, _ in pairs]
@@ -271,12 +271,12 @@ async def completed_of(
         value=value,
         files=tuple(file for _, file in artifacts),
         deferred=tuple(file for _, file in deferred),
-        errors=tuple(RefusedFile(name=r.name, reason=r.reason, error=r.error.error()) for r in said.errors),
-        texts=tuple(said.texts),
-        failure=None if said.failure is None else said.failure.error(),
-        is_own=said.is_own,
-        generated=tuple(entry.model_dump(exclude_none=True) for entry in said.generated),
-        places=said.places,
+        errors=tuple(RefusedFile(name=r.name, reason=r.reason, error=r.error.error()) for r in ended.errors),
+        texts=tuple(ended.texts),
+        failure=None if ended.failure is None else ended.failure.error(),
+        is_own=ended.is_own,
+        generated=tuple(entry.model_dump(exclude_none=True) for entry in ended.generated),
+        places=ended.places,
     )
     return Completed(processed=processed, wire=wire, spec=spec)
 
@@ -297,38 +297,38 @@ class _Travel:
     _records: dict[str, Record] = field(default_factory=dict)
 
     async def all_of(
-        self, said: Sequence[_File], entries: Any, *, may_be_inline: bool = True
+        self, sent: Sequence[_File], entries: Any, *, may_be_inline: bool = True
     ) -> list[tuple[dict[str, Any], ArtifactFile]]:
         """Return the entry of each file in the value, with the file.
 
         Raises:
             CallError: `E_INVALID_RESULT` or `E_STORE`: the files are not those of the value, or of the user.
         """
-        if not isinstance(entries, list) or len(entries) != len(said):
+        if not isinstance(entries, list) or len(entries) != len(sent):
             raise invalid_result("the worker node", "its files are not those of its value")
-        pairs = zip(said, entries, strict=True)
+        pairs = zip(sent, entries, strict=True)
         return [await self._taken(one, mapping_of(entry), may_be_inline) for one, entry in pairs]
 
     async def _taken(
         self,
-        said: _File,
+        sent: _File,
         extras: Mapping[str, Any],
         may_be_inline: bool,  # noqa: FBT001 - passed on
     ) -> tuple[dict[str, Any], ArtifactFile]:
-        record = await self.files.by_id(said.id)
+        record = await self.files.by_id(sent.id)
         if record is None:
             raise CallError(
                 Code.E_STORE,
                 "A worker node names a file that the store does not have for this user",
-                details={"file": said.id, "suggestion": "Let hosts and worker nodes use the same store"},
+                details={"file": sent.id, "suggestion": "Let hosts and worker nodes use the same store"},
             )
         self._records[record.id] = record
-        carried, origin, uri = s3_ref(record), said.origin, f"artifact://{record.id}"
+        carried, origin, uri = s3_ref(record), sent.origin, f"artifact://{record.id}"
         if may_be_inline and self.left > NEVER_INLINE and record.size <= self.left:
             carried = {"b64": await self._bytes(record)}
             self.left -= record.size
             self.inlined[uri] = carried["b64"]
-            if origin is None and said.block is None:
+            if origin is None and sent.block is None:
                 # The tool gave it by its bytes, and its own result has them again.
                 origin = carried["b64"]
         more = {key: item for key, item in extras.items() if key not in _OURS}
@@ -340,8 +340,8 @@ class _Travel:
             size=record.size,
             sha256=record.sha256,
             origin=origin,
-            is_content=origin is not said.origin,
-            block=said.block,
+            is_content=origin is not sent.origin,
+            block=sent.block,
         )
 
     async def read(self, file: ArtifactFile) -> str:
@@ -362,7 +362,7 @@ def _files(files: Sequence[ArtifactFile]) -> list[_File]:
 
 
 async def _adopt(fared: _Fared, request: Request, files: MyFiles, *, is_observed: bool) -> None:
-    """Note how the worker fared, as if it had been one of this machine."""
+    """Record the worker's usage and denials, as those of a worker on this machine."""
     steps = request.steps
     steps.is_fresh, steps.goes_on = fared.is_fresh, fared.goes_on
     if fared.ran:
@@ -374,6 +374,6 @@ async def _adopt(fared: _Fared, request: Request, files: MyFiles, *, is_observed
         )
     found = [await files.by_id(id_) for id_ in fared.inputs] if is_observed else []
     steps.inputs = [record for record in found if record is not None]
-    # Few calls leave any, and the log counts them even where nobody else hears of calls.
+    # Few calls leave any, and the log counts them even without observers.
     left = [await files.by_id(id_) for id_ in fared.generated]
     steps.generated += [record for record in left if record is not None]

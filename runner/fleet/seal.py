@@ -1,8 +1,8 @@
 """The key of a fleet. Its holder can write records that hosts and nodes accept as the fleet's.
 
-Redis carries what they tell each other. A record without the seal of this key, or sealed for another
-receiver, is dropped. So another program that uses the same Redis, or has found its password, can take calls
-away, and cannot make any.
+Redis carries the messages between them. A record without the seal of this key, or sealed for another
+receiver, is dropped. So another program that uses the same Redis, or has found its password, can delete
+calls, but cannot forge any.
 
 Source: RFC 2104; `docs/decisions/0044-fleet-over-redis.md`.
 """

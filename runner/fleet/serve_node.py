@@ -55,10 +55,10 @@ async def serve_node(settings: Settings, targets: Sequence[str]) -> int:
         targets: The tool files.
 
     Raises:
-        UsageError: The settings do not say which fleet, or its Redis cannot be used.
+        UsageError: The settings do not name a fleet, or its Redis cannot be used.
         LoadError: A tool file is at fault.
     """
-    signals = StopSignals.heard()
+    signals = StopSignals.install()
     # What executes calls now, if anything does.
     lives: list[tuple[Toolset, Readiness]] = []
 
@@ -88,7 +88,7 @@ async def _live(
     signals: StopSignals,
     lives: list[tuple[Toolset, Readiness]],
 ) -> None:
-    """Live one life of a node: until it is told to stop, or cut off."""
+    """Run a node until a stop signal or until it loses its connection to Redis."""
     release = release_of(targets)
     async with (
         Toolset.open(settings, targets, of_fleet=True) as toolset,
@@ -106,7 +106,7 @@ async def _live(
 
 
 async def _reachable(connection: FleetConnection, stopped: asyncio.Event) -> None:
-    """Wait until Redis answers, or the node is told to stop."""
+    """Wait until Redis answers or a stop signal arrives."""
     while not stopped.is_set():
         leave_if_cancelled()
         try:

@@ -1,11 +1,11 @@
-"""News of files and lists, from whichever host or worker node has them to the clients of every host.
+"""Events about files and lists, published by any host or worker node to the clients of every host.
 
-They go over a channel of Redis: who listens hears them at once, and what is said while nobody listens is
-lost. A host that was cut off says so to its listeners, as it does where they did not keep up.
+They go over a Redis channel: subscribers receive them at once, and an event without subscribers is lost. A
+host that lost its connection reports a gap to its listeners, as it does to those that did not keep up.
 
-What a process has to tell while Redis does not answer waits for it, so some may come twice. That a list or
-a resource has changed waits once, however often it did. What is too much then goes, the oldest first; it is
-counted, and the listeners of its user hear how much they have missed.
+While Redis does not answer, events are queued, so some may arrive twice. Repeated changes of one list or
+resource are queued once. When the queue is full, the oldest events are dropped and counted, and the
+listeners of their user receive the number.
 
 Source: requirement S0-68; Redis, "Pub/Sub".
 """
@@ -36,7 +36,7 @@ _MOST_WAITING = 1000
 _MOST_AT_ONCE = 100
 _AGAIN_S = 0.3
 _LAST_S = 1.0
-# What belongs to one call its own host tells.
+# Events of one call are sent by its own host.
 _SHARED = frozenset({STORED, REMOVED, LIST_CHANGED, UPDATED, "files_update"})
 
 
@@ -68,15 +68,15 @@ class SharedEvents:
     _woken: asyncio.Event = field(default_factory=asyncio.Event)
 
     @asynccontextmanager
-    async def shared(self, *, hears: bool) -> AsyncIterator[None]:
+    async def shared(self, *, subscribe: bool) -> AsyncIterator[None]:
         """Publish events until the block ends.
 
         Args:
-            hears: Whether somebody may listen here, too.
+            subscribe: Whether this process has listeners too.
         """
-        self.events.beyond = self._tell
+        self.events.beyond = self._enqueue
         work = [asyncio.create_task(self._send())]
-        if hears:
+        if subscribe:
             work.append(asyncio.create_task(self._listen()))
         try:
             yield
@@ -91,9 +91,9 @@ class SharedEvents:
                         await self._publish()
             if self._waiting or self._lost:
                 count = len(self._waiting) + self._lost.total()
-                log.warning("news of files are lost", extra={"count": count})
+                log.warning("file events lost at shutdown", extra={"count": count})
 
-    def _tell(self, event: Mapping[str, Any], user: str, session: str | None) -> None:
+    def _enqueue(self, event: Mapping[str, Any], user: str, session: str | None) -> None:
         if event.get("type") not in _SHARED or "call" in event:
             return
         news = _News(source=self.source, user=user, session=session, event=dict(event))
@@ -162,15 +162,15 @@ class SharedEvents:
                         leave_if_cancelled()
                         message = await channel.get_message(ignore_subscribe_messages=True, timeout=1.0)
                         if message:
-                            self._heard(message.get("data"))
+                            self._receive(message.get("data"))
             was_cut_off = True
             await asyncio.sleep(_AGAIN_S)
 
-    def _heard(self, text: Any) -> None:
+    def _receive(self, text: Any) -> None:
         try:
             news = _News.model_validate(self.connection.key.opened(text, to=_EVERYBODY))
         except (Forged, ValidationError) as error:
-            log.warning("a message was dropped", extra={"reason": str(error)})
+            log.warning("fleet message dropped", extra={"reason": str(error)})
             return
         if news.source != self.source:
             self.events.deliver(news.event, user=news.user, session=news.session)

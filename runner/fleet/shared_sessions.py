@@ -1,9 +1,8 @@
-"""Sessions whose files end with them, as all hosts of a fleet know them: in Redis, not in a folder.
+"""Sessions whose files end with them, shared by all hosts of a fleet: in Redis instead of a folder.
 
-A user without a session of the protocol may speak to any host, and each of them would take the user for
-idle who speaks to another. So when a session was last used, and who uses it, is noted where all see it. A
-use is a lease, which its host renews; those of a host that has died end by themselves, and any other host
-then ends the session.
+A user without an MCP session may send requests to any host, and the other hosts would take that user for
+idle. So the last use of a session and its current users are recorded in Redis. A use is a lease, which its
+host renews; the leases of a dead host expire, and any other host then ends the session.
 
 As `runner.files.sessions.Sessions`, its methods block, and are called in threads.
 
@@ -34,7 +33,7 @@ __all__ = ["LEASE_S", "SharedSessions"]
 log = logging.getLogger(__name__)
 
 LEASE_S = 10.0
-"""How long a use holds whose host says nothing any more, in seconds."""
+"""Seconds until the lease of a dead host expires."""
 
 _END_S = 30.0
 _AGAIN_S = 0.1
@@ -143,7 +142,7 @@ class SharedSessions:
             idle_s: For how long it must have been unused, in seconds.
 
         Raises:
-            CallError: `E_STORE`: nobody says.
+            CallError: `E_STORE`: Redis does not answer.
         """
         names, whose = self._names(session), secrets.token_hex(8)
         try:
@@ -157,7 +156,7 @@ class SharedSessions:
         """Yield the sessions that have been unused for so long and have not ended, the longest unused first.
 
         Raises:
-            CallError: `E_STORE`: nobody says.
+            CallError: `E_STORE`: Redis does not answer.
         """
         try:
             until = _now_ms(self.redis) + 1000 - idle_s * 1000 if idle_s else "+inf"

@@ -28,7 +28,7 @@ def cut_middle(text: str, most_chars: int, *, mark: str = _MARK) -> str:
 
 
 def whole_characters(data: bytes, length: int, *, is_first: bool) -> slice:
-    """Return where in `data` the characters of UTF-8 stand that begin in its first `length` bytes.
+    """Return the part of `data` with the UTF-8 characters that begin in its first `length` bytes.
 
     So each character of a text belongs to one of its ranges: all of them in order make the whole text.
 

@@ -269,7 +269,7 @@ def first_bytes() -> frozenset[bytes]:
 
 @cache
 def magic_numbers() -> tuple[bytes, ...]:
-    """Return what the known formats begin with, but for those that have it later, as tar and MP4 do."""
+    """Return the magic numbers of the known formats that begin with one; tar and MP4 have it later."""
     return tuple(each.magic for each in _SIGNATURES if not each.offset)
 
 

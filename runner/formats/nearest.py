@@ -38,7 +38,7 @@ def nearest(
 
 
 def likeness(one: str, other: str) -> float:
-    """Return how alike two names are: 1 for equal ones, 0 where they share no character.
+    """Return the similarity of two names: 1 for equal ones, 0 without a common character.
 
     Of a longer name its beginning and its end are compared.
     """

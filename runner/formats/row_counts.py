@@ -14,7 +14,7 @@ from dataclasses import dataclass
 __all__ = ["MAX_BYTES", "Count", "count_rows"]
 
 MAX_BYTES = 8 * 1024 * 1024
-"""How much of a file is read; what is larger is estimated."""
+"""Most bytes of a file that are read; larger files are estimated."""
 
 _CHUNK = 256 * 1024
 _MAX_ROW = 1024 * 1024

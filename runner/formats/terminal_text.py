@@ -162,7 +162,7 @@ def _sendable(value: Any, depth: int) -> Any:
 
 
 def _hidden_in(text: str) -> "re.Pattern[str]":
-    """Return what finds hidden characters: marks of direction belong to text from right to left."""
+    """Return the pattern of hidden characters; direction marks are normal in right-to-left text."""
     return _FOUND_BESIDE_MARKS if _MARK.search(text) and _RIGHT_TO_LEFT.search(text) else _FOUND
 
 

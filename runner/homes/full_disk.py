@@ -1,4 +1,4 @@
-"""A disk without room for what the runner itself writes for a user: told in one way, wherever it shows.
+"""Error of a full disk, for everything that the runner writes for a user.
 
 Source: open(2), write(2): ENOSPC, EDQUOT.
 """
@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 from runner.errors import CallError, Code
 
-__all__ = ["told_of_no_room"]
+__all__ = ["disk_full_as_call_error"]
 
 _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
 
@@ -18,14 +18,14 @@ _log = logging.getLogger(__name__)
 
 
 @contextmanager
-def told_of_no_room(user: str) -> Iterator[None]:
-    """Turn a failure on a full disk into an error that says so, and log it for the operator.
+def disk_full_as_call_error(user: str) -> Iterator[None]:
+    """Turn ENOSPC and EDQUOT into a call error, and log it for the operator.
 
     Args:
-        user: For whom something was to be written.
+        user: The user whose files are written.
 
     Raises:
-        CallError: `E_STORE` where there was no room; whatever else was raised, as it was.
+        CallError: `E_STORE` on a full disk; other errors pass unchanged.
     """
     try:
         yield

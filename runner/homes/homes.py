@@ -54,7 +54,7 @@ log = logging.getLogger(__name__)
 INPUT_FOLDER = "input_files"
 
 USUAL_HOMES = Path("/tmp")  # noqa: S108
-"""Where tools believe that homes are."""
+"""Folder of homes as tools see it."""
 
 _HANDLE = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _MOST_WAIT_S = 30.0
@@ -155,7 +155,7 @@ class Homes:
             return ()
 
     def usage(self, user: str, *, most_entries: int) -> HomeUsage | None:
-        """Return what the home of a user holds, as far as `most_entries`; None where there is none.
+        """Return the usage of a user's home, up to `most_entries`; None without a home.
 
         Raises:
             HomeError: The folder of homes cannot be used.

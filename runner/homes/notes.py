@@ -42,7 +42,7 @@ class HomeNote:
 
     Attributes:
         segment: The name of the home's folder: a note that was moved elsewhere with its folder is void.
-        kept_until: Until when a session counts on the home, in seconds since the epoch; 0 where none does.
+        kept_until: Time until which a session needs the home, in seconds since the epoch; 0 without one.
     """
 
     segment: str

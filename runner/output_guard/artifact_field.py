@@ -46,7 +46,7 @@ class ArtifactField(BaseModel):
 
     @property
     def holds(self) -> Literal["text", "json", "base64"]:
-        """Return how the content is written."""
+        """Return the encoding of the content."""
         return "text" if self.content_type == "text" else "json" if self.content_type == "json" else "base64"
 
     @property

@@ -151,14 +151,14 @@ class GuardConfig(BaseModel):
 
     @field_validator("tool_fields", mode="before")
     @classmethod
-    def _with_presets(cls, given: Any) -> Any:
-        if not isinstance(given, Mapping) or PRESET_KEY not in given:
-            return given
-        named = given[PRESET_KEY]
+    def _with_presets(cls, value: Any) -> Any:
+        if not isinstance(value, Mapping) or PRESET_KEY not in value:
+            return value
+        named = value[PRESET_KEY]
         merged: dict[str, Any] = {}
         for name in [named] if isinstance(named, str) else named:
             merged |= preset(str(name))
-        return merged | {key: fields for key, fields in given.items() if key != PRESET_KEY}
+        return merged | {key: fields for key, fields in value.items() if key != PRESET_KEY}
 
     def transformers(self) -> dict[str, Place]:
         """Return the names of all functions of the operator's, each with one place that gives it."""
@@ -212,35 +212,35 @@ class GuardConfig(BaseModel):
 
 
 def from_mapping(
-    given: Mapping[str, Any],
+    table: Mapping[str, Any],
     *,
     where: str = "output_guard",
     place: Callable[..., str] = lambda *_: "",
 ) -> GuardConfig:
-    """Return the configuration that a table of a file, or any mapping, says.
+    """Return the configuration in a table of a file, or in any mapping.
 
     Args:
-        given: The mapping.
-        where: What it is called.
+        table: The mapping.
+        where: Its name in errors.
         place: Returns the beginning of a sentence about a key, with the file and line.
 
     Raises:
         UsageError: Something in it is wrong; the message names each place, the value and what is allowed.
     """
     try:
-        return GuardConfig.model_validate(given)
+        return GuardConfig.model_validate(table)
     except ValidationError as error:
-        keys = [(fault, (where, *_written(fault["loc"], given))) for fault in error.errors()]
+        keys = [(fault, (where, *_written(fault["loc"], table))) for fault in error.errors()]
         faults = [place(*key) + _sentence(fault, key) for fault, key in keys]
         raise UsageError("\n".join(faults)) from None
 
 
-def _written(place: Place, given: Mapping[str, Any]) -> Place:
-    """Return a place by the names that the file has, which may be older ones."""
+def _written(place: Place, table: Mapping[str, Any]) -> Place:
+    """Return a place by the names in the file, which may be older ones."""
     if not place:
         return place
-    older = next((old for old, new in _OLDER.items() if new == place[0] and old in given), place[0])
-    held = given.get(str(older))
+    older = next((old for old, new in _OLDER.items() if new == place[0] and old in table), place[0])
+    held = table.get(str(older))
     if len(place) == 1 and isinstance(held, Mapping) and PRESET_KEY in held:
         return (older, PRESET_KEY)
     return (older, *place[1:])
@@ -289,9 +289,9 @@ def _sentence(fault: Any, written: Place) -> str:
         if written[-1] in _REMOVED:
             return f"{place}: the setting was removed: {_REMOVED[written[-1]]}"
         near = nearest(str(fault["loc"][-1]), _known_names(), most=1)
-        return f"{place} is no setting" + (f"; did you mean {near[0]}?" if near else "")
-    said = fault["msg"].removeprefix("Value error, ")
-    return f"{place}: {said} (got {str(fault['input'])[:80]!r})"
+        return f"{place} is not a setting" + (f"; did you mean {near[0]}?" if near else "")
+    message = fault["msg"].removeprefix("Value error, ")
+    return f"{place}: {message} (got {str(fault['input'])[:80]!r})"
 
 
 def _known_names() -> list[str]:

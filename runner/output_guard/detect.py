@@ -343,7 +343,7 @@ def _pieces(places: Suspects, detector: Detector) -> Iterator[_Piece]:
 
 
 def _from(text: str, start: int) -> int:
-    """Return where the `data:` URL begins whose base64 begins at `start`; `start` itself if there is none."""
+    """Return the start of the `data:` URL whose base64 begins at `start`; `start` itself without one."""
     header = _URL_HEADER.search(text[max(0, start - _URL_HEADER_MAX) : start])
     return start - (len(header[0]) if header else 0)
 

@@ -265,7 +265,7 @@ def _places(text: str, step: int, listed: int) -> list[int]:
 
 @cache
 def _quick_looks(listed: int) -> tuple[Callable[[str, int], object], ...]:
-    """Return what content passes and few other texts do: runs, lists of numbers, dumps, escapes."""
+    """Return matchers for signs of content in a text: runs, lists of numbers, dumps, escapes."""
     patterns = (_RUN, rf"[{LIST_CLASS}]{{{listed}}}", f"{_CELLS}|{_ROW}", _ESCAPED)
     return tuple(re.compile(pattern).match for pattern in patterns)
 
@@ -280,7 +280,7 @@ def goes_on(text: str, start: int, at_least: int) -> bool:
 
 
 def line_end(text: str, start: int) -> int:
-    """Return where the line of base64 around `start` ends."""
+    """Return the end of the base64 line around `start`."""
     line = _LINE.match(text, start)
     return line.end() if line else start
 
@@ -308,7 +308,7 @@ def _first_numbers(items: list[Any]) -> list[int]:
 
 
 def beginnings(text: str, start: int, stop: int, *, in_line: bool) -> Iterator[int]:
-    """Yield where base64 or hexadecimal digits of a known format seem to begin.
+    """Yield likely starts of base64 or hexadecimal digits of a known format.
 
     Args:
         text: The text.
@@ -339,7 +339,7 @@ def beginnings(text: str, start: int, stop: int, *, in_line: bool) -> Iterator[i
 
 @cache
 def _first_chars() -> frozenset[str]:
-    """Return how magic numbers begin: two characters of base64, four hexadecimal digits."""
+    """Return the first characters of magic numbers: two of base64, four hexadecimal digits."""
     found = {"AA", "\\/", "\\u", "%2", "&#"}
     for magic in magic_numbers():
         for second in range(256) if len(magic) == 1 else magic[1:2]:
@@ -360,7 +360,7 @@ def may_begin(text: str) -> bool:
 
 
 def extents(text: str, start: int) -> Iterator[tuple[int, str]]:
-    """Yield where content that begins at `start` may end, and its characters alone; the longest first."""
+    """Yield likely ends of content that begins at `start`, with its characters alone; the longest first."""
     line = _LINE.match(text, start)
     if line is None:
         return

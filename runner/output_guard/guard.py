@@ -240,12 +240,12 @@ class OutputGuard:
         for warning in guarded.warnings:
             log.warning("output guard warning", extra={"tool": call.tool, "problem": warning})
         if guarded.stored:
-            self.kept(guarded.stored, call)
+            self.publish_stored(guarded.stored, call)
         for event in guarded.events:
             log.info("observation clamped", extra={"tool": call.tool, "method": event.get("method")})
 
-    def kept(self, records: Sequence[Record], call: GuardedCall) -> None:
-        """Publish what was kept for the user of a call, as changes of their files."""
+    def publish_stored(self, records: Sequence[Record], call: GuardedCall) -> None:
+        """Publish records stored during a call as changes of its user's files."""
         files = call.files
         session = None if files.library.persist else files.session or None
         for record in records:

@@ -80,7 +80,7 @@ def view(value: Any, *, max_elements: int) -> JsonView:
 
 
 def text_of(value: Any) -> str:
-    """Return what a model reads of a plain value: a string itself, anything else as JSON."""
+    """Return a plain value as a model reads it: a string itself, anything else as JSON."""
     return value if isinstance(value, str) else json_text(value)
 
 

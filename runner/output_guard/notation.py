@@ -95,7 +95,7 @@ _FORMS = (
 
 
 def listed(text: str, lo: int, at: int, at_least: int) -> tuple[Written | None, int]:
-    """Return what the list of numbers around `at` is, and where that list ends.
+    """Return the kind of the list of numbers around `at`, and its end.
 
     Args:
         text: The text.
@@ -173,7 +173,7 @@ def dumped(text: str, lo: int, at: int) -> Written | None:
 
 
 def _row_start(text: str, lo: int, at: int, line_end: str) -> int:
-    """Return where the line that holds `at` begins; the first of a string in JSON, at its quote."""
+    """Return the start of the line around `at`; for the first line of a JSON string, its quote."""
     lo = max(lo, at - _ROW_MAX_CHARS)
     start = text.rfind(line_end, lo, at)
     if start >= 0:
@@ -247,7 +247,7 @@ def _row(text: str, start: int, stop: int) -> list[bytes]:
 
 
 def _width(text: str, line: int, start: int, size: int) -> int:
-    """Return how many characters of a line `size` bytes take, with all that stands before them."""
+    """Return the number of characters for `size` bytes in a line, with its prefix."""
     count = 0
     for cell in _CELL.finditer(text, start, line + _ROW_MAX_CHARS):
         count += len(cell[1]) // 2
@@ -279,7 +279,7 @@ def escaped(text: str, lo: int, at: int) -> Written | None:
 
 
 def _literal(text: str, start: int, stop: int, quote: str, depth: int) -> str:
-    """Return what a literal holds, up to its closing quote. In JSON within JSON each backslash is two."""
+    """Return the contents of a literal up to its closing quote. In JSON within JSON each backslash is two."""
     one, two, before = r"\\" * depth, r"\\" * 2 * depth, r"\\" * (2 * depth - 1)
     # C joins literals that follow each other.
     # Python escapes its own quote, and JSON then the backslash alone.

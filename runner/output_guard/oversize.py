@@ -84,7 +84,7 @@ def raw_reference(value: Any, where: str = "") -> LayerRun[Any]:
 
 
 def size_of(value: Any, exact_below: int) -> int:
-    """Return how many characters the text of `value` has; a lower bound once it is above `exact_below`."""
+    """Return the length of the text of `value` in characters; a lower bound above `exact_below`."""
     bound = least_chars(value, exact_below)
     return bound if bound > exact_below else len(text_of(value))
 

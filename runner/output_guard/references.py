@@ -24,7 +24,7 @@ _NAME_KEYS = ("filename", "file_name", "name", "title")
 
 
 def reference(find: Find, stored: KeptFind, text: str) -> dict[str, Any]:
-    """Return what stands in place of binary content; `said` is the summary of what was kept."""
+    """Return the replacement for binary content; `said` is the summary of the stored content."""
     if stored.record is None:
         return _unkept(find, stored)
     shape = shape_of_bytes(find.content, find.mime) if isinstance(find.content, bytes) else None
@@ -33,7 +33,7 @@ def reference(find: Find, stored: KeptFind, text: str) -> dict[str, Any]:
 
 
 def large_text(find: Find, stored: KeptFind, summary_text: str, value: Any, text: str) -> dict[str, Any]:
-    """Return what stands in place of long text or a large structure.
+    """Return the replacement for long text or a large structure.
 
     Args:
         find: What was taken out.
@@ -54,7 +54,7 @@ def large_text(find: Find, stored: KeptFind, summary_text: str, value: Any, text
 
 
 def marker(find: Find, stored: KeptFind) -> str:
-    """Return what stands within a text in place of a part of it. Without quotes: the text may be JSON."""
+    """Return the replacement for a part of a text. Without quotes: the text may be JSON."""
     was = f"{find.mime}, {len(find.content)} bytes"
     if stored.record is None:
         return f"[binary content removed: {was}, truncated: not kept]"

@@ -100,7 +100,7 @@ class TransformContext:
 async def transformed(
     transformer: Transformer, seen: JsonView, keeper: Keeper, *, timeout_s: float = _TIMEOUT_S
 ) -> JsonView | None:
-    """Return what the transformer makes of a result, or None if it is not handled."""
+    """Return the transformer's value for a result, or None if it handles no such result."""
     if seen.chars > _MAX_CHARS:
         keeper.warnings.append(f"the transformer was not called: more than {_MAX_CHARS} characters")
         return None

@@ -35,7 +35,7 @@ DASHBOARD = "dashboard"
 """The purpose of a dashboard's token."""
 
 TOKEN_S = 300.0
-"""How long it holds, in seconds."""
+"""Seconds until the token expires."""
 
 _MAX_ID = 200
 _MAX_ACTION = 500

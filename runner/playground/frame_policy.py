@@ -111,7 +111,7 @@ def connections_of(csp: Mapping[str, object]) -> str:
 
 
 def _origins(value: object) -> list[str]:
-    """Return what of a list are web origins, so that nothing else gets into the policy."""
+    """Return the web origins in a list, so that nothing else gets into the policy."""
     if not isinstance(value, list):
         return []
     named = [each for each in value if isinstance(each, str) and _ORIGIN.fullmatch(each)]

@@ -72,7 +72,7 @@ async def open_playground(site: Site, about: About, *, port: int) -> AsyncIterat
     reason = why_not(settings)
     if reason is not None:
         if settings.playground:
-            log.warning("no Playground", extra={"reason": reason})
+            log.warning("playground not available", extra={"reason": reason})
         yield None
         return
     key = StartKey() if settings.auth.kind == "none" else None
@@ -156,7 +156,7 @@ def _listen(settings: Settings, port: int) -> list[socket.socket]:
 
 
 def _on_loopback(port: int, *, alone: bool = False) -> list[socket.socket]:
-    """Return what listens on a port of both loopback addresses, since `localhost` may mean either.
+    """Return listeners on a port of both loopback addresses, since `localhost` may mean either.
 
     Args:
         port: The port; 0 takes a free one.

@@ -89,7 +89,7 @@ class PassVerifier(AuthProvider):
         self._claims = claims
 
     async def verify_token(self, token: str) -> AccessToken | None:
-        """Return what a token says, or None if it does not hold."""
+        """Return the claims of a token, or None if it is not valid."""
         if not token.startswith(_PREFIX):
             return await self._inner.verify_token(token)
         user = self._passes.take(token)

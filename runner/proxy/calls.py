@@ -145,7 +145,7 @@ class UpstreamCall(Call):
             raise _failure(error) from error
 
     async def find(self, server: str, tool: str) -> None:
-        """Connect to a server, and note what it says of a tool."""
+        """Connect to a server, and record its description of a tool."""
         upstreams, user, wish = self.upstreams, self.request.user, self.upstreams.ways[server].contract
         self.server, self.tool = server, tool
         self.upstream = upstreams.upstream(self.ctx, user, server)
@@ -236,8 +236,8 @@ class UpstreamCall(Call):
     async def _in_place(self, client: Client) -> Completed:
         """Stage the inputs, have the server execute its tool, and collect what it returned.
 
-        A command goes on running while its outputs are read. That harms nobody but itself:
-        `runner.artifacts.named_file` opens them as those of an enemy.
+        A command runs on while its outputs are read. It can harm only itself:
+        `runner.artifacts.named_file` treats them as hostile.
         """
         upstreams, user = self.upstreams, self.request.user
         # While the client waits for its turn to answer, something else stands for it.
@@ -259,7 +259,7 @@ class UpstreamCall(Call):
                     return await self._ended(wire, place)
 
     async def _send(self, **changed: Any) -> dict[str, Any]:
-        """Return what the server answers, in the time that the call has.
+        """Return the server's answer within the deadlines of the call.
 
         Args:
             changed: Params that are others than the client sent.
@@ -324,7 +324,7 @@ class UpstreamCall(Call):
         return ToolSpec(name=name, parameters={}, output_schema=None, identity=identity)
 
     async def _place(self, home: HomeLease | None) -> CallFiles:
-        """Return where the files of the call are: in the home of a command, or behind links."""
+        """Return the access to the call's files: in the home of a command, or behind links."""
         upstreams, server, spec = self.upstreams, self.server, self._known()
         files = upstreams.files(self.request.user, trace=self.request.id)
         delivery = file_delivery_of(upstreams.settings) if upstreams.ways[server].is_command else "url"
@@ -355,18 +355,18 @@ class UpstreamCall(Call):
         return GuardedCall(tool=self.tool, server=self.server, files=files, schema=schema)
 
     def _reader(self) -> Reader:
-        """Return what keeps content of resources that is read during the call."""
+        """Return the reader that stores resource contents read during the call."""
         call, guard = self._guarded(), self.upstreams.guard
         return Reader(
             store=call.files.library.store,
             scope=call.scope,
-            on_kept=lambda records: guard.kept(records, call),
+            on_kept=lambda records: guard.publish_stored(records, call),
         )
 
     async def _linked(self, wire: Mapping[str, Any]) -> dict[str, Any]:
-        """Return a result whose links to resources are written as clients know them, or read.
+        """Return a result with resource links rewritten for clients, or replaced by their contents.
 
-        What its blocks say in our name is left out.
+        Keys of its blocks that only we may set are removed.
         """
         reader, blocks, names = self._reader(), list[Any](), self.upstreams.names
         reads = bool(self.upstreams.guard.config.resources.auto_read_if_size_under_bytes)
@@ -465,7 +465,7 @@ class Calls:
         )
 
     async def task(self, ctx: _Context, params: dict[str, Any], user: User) -> dict[str, Any]:
-        """Return what a server says of a task; the result of one is treated like that of a call."""
+        """Return a server's answer about a task; the result of one is treated like that of a call."""
         names = self.upstreams.names
         upstreams = [self.upstreams.upstream(ctx, user, server) for server in names.servers]
         if ctx.method == "tasks/list":
@@ -480,7 +480,7 @@ class Calls:
         with self.upstreams.call_locks.calling(user.segment):
             result = await upstream.request(ctx.method, params)
             is_whole = ctx.method == "tasks/result"
-            # The later era has the result of the call inside of what is said of the task.
+            # In the later era the task's message contains the result of the call.
             wire = result if is_whole else result.get("result")
             if not isinstance(wire, Mapping):
                 return legible_message(result)
@@ -527,7 +527,7 @@ def _listener(upstreams: Upstreams, request: Request, client: Client) -> CallLis
 
 
 def _tellable(params: dict[str, Any]) -> dict[str, Any]:
-    """Return the params of a call as every server can be told of them: half of a surrogate pair is replaced.
+    """Return the params of a call in a form that every server can read: unpaired surrogates are replaced.
 
     Raises:
         CallError: `E_INVALID_ARGUMENT`: there is something in them that JSON does not have.
@@ -552,7 +552,7 @@ def _failure(error: RemoteError) -> CallError:
 
 
 def _unsigned(block: Any) -> Any:
-    """Return a content block, and the resource in it, without what only we may say in its `_meta`."""
+    """Return a content block, and the resource in it, without `_meta` keys that only we may set."""
     if not isinstance(block, Mapping):
         return block
     resource = block.get("resource")
@@ -563,10 +563,10 @@ def _unsigned(block: Any) -> Any:
 def created_task(wire: Mapping[str, Any]) -> Mapping[str, Any] | None:
     """Return the task that a server has made of a call, if it has, in either era."""
     task = wire.get("task") if "task" in wire else wire if wire.get("resultType") == "task" else None
-    # One without a name nobody could ask for, and clients' libraries fail at it.
+    # A task without an id cannot be requested, and client libraries fail on it.
     return task if isinstance(task, Mapping) and isinstance(task.get("taskId"), str) else None
 
 
 def task_message(wire: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a client is told of a task that was begun: no result beside it, and no word in our name."""
+    """Return a client's message about a created task: without a result, and without our keys."""
     return legible_message({key: value for key, value in wire.items() if key not in _RESULTS})

@@ -118,7 +118,7 @@ def tier_of(target: Target, program: Path, settings: ExecutionSettings) -> Tier:
 
 
 def hint_for(settings: ExecutionSettings, tier: Tier) -> Callable[[str], str | None]:
-    """Return what names the option that would have helped a command, from what it says of a failure."""
+    """Return a function from a command's error output to the option that would have helped it."""
     unseen = (*map(Path, EMPTY), settings.homes) if tier is Tier.NAMESPACE else ()
     return functools.partial(
         option_hint,
@@ -212,11 +212,11 @@ class ConfinedTransport(HomedTransport):
         """Yield a folder of the command's own and, if it is to run there, the home of its user.
 
         Raises:
-            StartFailed: The home cannot be used; the message says why.
+            StartFailed: The home cannot be used; the message has the reason.
         """
         settings = self._settings
         async with contextlib.AsyncExitStack() as stack:
-            # In threads: how long it takes to remove what a server has written is the server's to say.
+            # In threads: the server decides how much it writes, and so how long removal takes.
             folder = in_thread(scratch_folder(settings.homes, owner=uid))
             scratch = await stack.enter_async_context(folder)
             if self._reach is None:
@@ -305,7 +305,7 @@ class ConfinedTransport(HomedTransport):
 
 
 def _readable(settings: ExecutionSettings, files: Sequence[Path], code: Sequence[Path]) -> Readable:
-    """Return what a server may read of its own accord.
+    """Return the paths that a server may read without a grant.
 
     Args:
         settings: The effective settings.
@@ -325,8 +325,8 @@ def _readable(settings: ExecutionSettings, files: Sequence[Path], code: Sequence
 def _code(program: Path, target: Target) -> tuple[Path, ...]:
     """Return the program, as it is called and where it lies, and the words that are scripts or programs.
 
-    Beside a word that names data, or an interpreter that a script names, lie files of somebody. So they do
-    beside a program that a link in the folder of the server leads to.
+    Private files may lie beside a word that names data, beside an interpreter that a script names, and
+    beside a program that a link in the server's folder leads to.
     """
     real, folder = program.resolve(), target.folder.resolve()
     leads_out = within(_in_place(program), folder) and not within(real, folder)
@@ -391,7 +391,7 @@ def _packages(file: Path) -> tuple[Path, ...]:
     if not (environment / "pyvenv.cfg").is_file():
         return node
     base = real.parent.parent
-    # Only of an interpreter is it one: a link of that environment may lead to a program in somebody's folder.
+    # Only if it is an interpreter's: a link of that environment may lead to a program in a private folder.
     is_python = any(base.glob("lib/python3*/os.py")) and not (of_the_system(base) or shared(base))
     # Not the environment as a whole: `pyvenv.cfg` can be put into a project, beside its `.env` and keys.
     parts = tuple(environment / name for name in _ENVIRONMENT if not (environment / name).is_symlink())

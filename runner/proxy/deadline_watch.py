@@ -1,6 +1,6 @@
 """The timeout ladder over a request to a remote server: notices while it is silent, then the end.
 
-What ends a request cancels it, and the client's session tells the server so.
+Ending a request cancels it, and the client's session sends the cancellation to the server.
 
 Source: requirements S1-113 to S1-128; architecture, decision "Ladder for another limit L".
 """
@@ -24,7 +24,7 @@ _ENDS: dict[Rung, Literal["total", "idle"]] = {Rung.TOTAL_END: "total", Rung.IDL
 
 @dataclass(slots=True, eq=False)
 class WatchedListener:
-    """A `CallListener` that knows when it heard something last, and whether the client is being asked."""
+    """A `CallListener` with the time of its last message, and whether a request to the client is pending."""
 
     listener: CallListener
     ladder: Ladder
@@ -42,7 +42,7 @@ class WatchedListener:
             self._flushed.set()
 
     async def flush(self) -> None:
-        """Wait until all that came has been passed on: behind an answer nobody listens any more."""
+        """Wait until every message has been forwarded: after the answer the client does not listen."""
         while self._telling:
             self._flushed.clear()
             await self._flushed.wait()
@@ -59,7 +59,7 @@ class WatchedListener:
 async def watch(
     act: Callable[[WatchedListener], Awaitable[dict[str, Any]]], listener: CallListener
 ) -> dict[str, Any]:
-    """Return what `act` returns, or end it when it is silent or takes too long.
+    """Return the result of `act`, or end it on silence or at the total limit.
 
     Raises:
         CallError: `E_TIMEOUT`.

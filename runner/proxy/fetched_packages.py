@@ -1,7 +1,7 @@
 """Packages that commands behind the proxy fetch and run, as `npx` and `uvx` do: folder and registries.
 
 Each server of each user has a folder of its own, kept between starts, in which files may be written and
-executed. All that an entry says of a server identifies it: another command never finds its packages.
+executed. The whole entry of a server identifies it: another command never finds its packages.
 
 Source: `docs/proxy.md`, "Fetched servers"; npm-config(7); uv, "Environment variables".
 """

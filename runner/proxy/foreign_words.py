@@ -1,7 +1,7 @@
 """Server texts that no output guard covers, without our keys and tokens, and of bounded length.
 
-Of a result the guard meets what a model reads. Errors of JSON-RPC, what is said of a task, and keys that the
-protocol does not know go past it, and clients show those to models too. Pure.
+The guard covers what a model reads of a result. JSON-RPC errors, task messages and unknown keys bypass it,
+and clients show those to models too. Pure.
 
 Source: requirements S0-19, S0-23, S2-4; `docs/proxy.md`, "What passes, and what changes".
 """
@@ -26,7 +26,7 @@ MOST_CHARS = 8192
 """Longest text that is passed on where the output guard does not look, in characters."""
 
 _MOST_VALUES = 4096
-# What nests deeper nobody reads, and it could hold a token.
+# Deeper values are not read by anyone, and could hold a token.
 _MAX_DEPTH = 50
 _OURS = "toolcell/"
 # A client sends these back as they are, or asks its model what they hold.
@@ -35,7 +35,7 @@ _WITHHELD = "withheld"
 
 
 def without_our_words(message: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a message of a server, or a part of one, without what only we may say in its `_meta`."""
+    """Return a message of a server, or a part of one, without `_meta` keys that only we may set."""
     meta = message.get("_meta")
     if not isinstance(meta, Mapping):
         return dict(message)
@@ -85,11 +85,11 @@ def clipped(value: Any, depth: int = 0) -> Any:
 
 
 def legible_message(message: Mapping[str, Any], *results: str) -> dict[str, Any]:
-    """Return what a server says, and no guard meets, as a client is told it.
+    """Return a server's message that no guard covers, in the form for a client.
 
     Args:
-        message: What it says.
-        results: Keys that stay as they are: somebody else looks at them.
+        message: The message.
+        results: Keys that stay as they are, since other code checks them.
     """
     ours = without_our_words(message)
     if len(ours) > _MOST_VALUES:
@@ -100,7 +100,7 @@ def legible_message(message: Mapping[str, Any], *results: str) -> dict[str, Any]
 
 
 def legible_error(error: MCPError) -> MCPError:
-    """Return an error of JSON-RPC as a client is told it."""
+    """Return a JSON-RPC error in the form for a client."""
     details = error.error
     return MCPError(code=details.code, message=_legible(details.message), data=_legible(details.data))
 

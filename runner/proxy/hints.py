@@ -1,6 +1,6 @@
-"""The option that would have let a server do what it could not, found in what it says of its failure.
+"""The option that would have allowed a server's failed operation, found in its error output.
 
-Decides only, and by words: what a server says is believed as far as the hint goes.
+Pure. The words of a server are trusted for the hint only.
 
 Source: `docs/isolation.md`.
 """
@@ -30,7 +30,7 @@ _MISSING = re.compile(
     r"(?:could not|cannot|can't) find",
     re.IGNORECASE,
 )
-# What the kernel says to nobody who only reads.
+# Errors of writing, which a reader never gets.
 _READ_ONLY = re.compile(r"EROFS|read-only file system", re.IGNORECASE)
 # A run of what paths consist of, up to what ends it in a sentence: each character is looked at once.
 _RUN = re.compile(
@@ -40,7 +40,7 @@ _MOST_CHARS = 8192
 # To look at a path costs some time.
 _MOST_PATHS = 16
 _SEMAPHORE = re.compile(r"\bSemLock\b|\bsem_open\b")
-# What Python and Node say of a module that they do not find, and what says where modules lie.
+# Messages of Python and Node about a missing module, and the variables with module paths.
 _NO_MODULE = re.compile(r"No module named|Cannot find (?:module|package)|ERR_MODULE_NOT_FOUND")
 _OF_MODULES = ("PYTHONPATH", "NODE_PATH")
 # What `sandbox.inside.exec_gate` writes.
@@ -55,7 +55,7 @@ def option_hint(
     """Return a sentence that names the option, if one would have helped: to lend a path, or to have a socket.
 
     Args:
-        text: What the server said.
+        text: Its error output.
         rights: What it may do, and what is lent to it.
         homes: The folder of homes.
         unseen: Folders that are empty for it but for what is its own.
@@ -72,7 +72,7 @@ def option_hint(
         return (
             "This server makes a POSIX semaphore (a lock between processes, as of Python's multiprocessing), "
             "which it may in tier namespace only, where /dev/shm can be its own. For the operator: "
-            "--isolation=namespace, or have it work in one process, if it can be told to"
+            "--isolation=namespace, or make it use one process, if it has an option for that"
         )
     for path, flag in _flags(lines, rights, homes=homes, unseen=unseen):
         return f"{path} is not open to this server. For the operator: {flag} would lend its folder"
@@ -98,7 +98,7 @@ def variable_hint(text: str, passed: Collection[str], variables: Collection[str]
     """Return a sentence that names the option which passes a variable, if a server seems to lack one.
 
     Args:
-        text: What the server said as it ended.
+        text: The server's last output.
         passed: Names of the variables that it may see.
         variables: Names of the variables of this process.
     """
@@ -139,14 +139,14 @@ def _paths(line: str) -> Iterator[str]:
 
 
 def _wants(path: str, rights: Rights) -> str:
-    """Return what right was missing: to write, where it may be read."""
+    """Return the missing right: `write` below a readable path, else an empty text for unknown."""
     return "write" if any(within(Path(path), top) for top in rights.read) else ""
 
 
 def folder_hint(words: Sequence[str], lent: Sequence[Path], homes: Path) -> str | None:
-    """Return which option would lend the folder that a command names, if it names one that is not lent.
+    """Return the option that would lend a folder named by a command, if it is not lent.
 
-    A program such as `uv run --directory FOLDER` says that something was not found, and not what.
+    A program such as `uv run --directory FOLDER` reports that something was not found, but not its path.
     """
     for word in words:
         folder = Path(word.rpartition("=")[2] if word.startswith("-") else word)
@@ -168,9 +168,9 @@ _PATH = re.compile(r"(?<![\w/.:-])/[^\s:;,'\"`()\[\]{}<>\u2018\u2019]+")
 class UnlentPaths:
     """Paths that one server names where it fails, and that are not lent to it: for its operator only.
 
-    A server that words a denial itself says no more than where it failed: "cannot use /srv/notes/a". It may
-    have made that up. So its words go to its client as they are, and the option that would lend the folder to
-    be read goes to the log, once.
+    A server with its own error text names only the path: "cannot use /srv/notes/a". It may have made that up.
+    So its client gets the text unchanged, and the option that would lend the folder for reading is logged,
+    once.
 
     Attributes:
         readable: What its processes may read or list besides, as found when one was started.
@@ -216,7 +216,7 @@ class UnlentPaths:
                 log.warning("server failed on unlent path", extra=facts)
 
     def _flag(self, path: str) -> str | None:
-        """Return what would lend the folder of a path to be read, if that is wanting and can be lent."""
+        """Return the option that would lend the folder of a path for reading, if it is needed and allowed."""
         left_out = (*self._left_out, *self.readable)
         if path.split("/", 2)[1] not in self._tops or any(within(Path(path), top) for top in left_out):
             return None

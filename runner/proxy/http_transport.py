@@ -7,7 +7,7 @@ A stream of events may last for days, so there each event counts for itself. It 
 time that the SDK takes for each counts: beyond a tenth of a second, others have two seconds for each.
 
 Source: RFC 9110, 8.4 "Content-Encoding" and 12.5.3 "Accept-Encoding"; WHATWG HTML, "Server-sent events",
-whose streams are UTF-8, end an event with an empty line, and say with `retry` when to reconnect.
+whose streams are UTF-8, end an event with an empty line, and have the reconnection time in `retry`.
 """
 
 import logging
@@ -140,7 +140,7 @@ class AnswerBound:
 
 
 def most_message_bytes(settings: ExecutionSettings) -> int:
-    """Return how long a message of a server may be: the longest answer of any tool, and what a list needs."""
+    """Return the largest size of a server's message: the longest answer of any tool, or of a list."""
     return max(settings.widest_limits().frame_bytes, _LEAST_BYTES)
 
 
@@ -180,7 +180,7 @@ class _Counted(httpx2.AsyncByteStream):
                 await turn.end()
 
     async def _pieces(self) -> AsyncIterator[bytes]:
-        """Yield what comes in, with its coding undone, as long as its messages are not too long."""
+        """Yield decoded pieces of the body, as long as its messages are within the bound."""
         if len(self._codings) > 1 or not _UNDONE.issuperset(self._codings):
             raise self._problem(
                 f"an answer of {self._bound.server} has the content coding {', '.join(self._codings)!r}, "
@@ -222,7 +222,7 @@ class EventSize:
     _last: bytes = b""
 
     def after(self, data: bytes) -> int:
-        """Return how long the event was, or is so far, in which a piece began, or that in which it ends.
+        """Return the length of the event that a piece continues, or of the one in which it ends.
 
         The greater of the two: others within the piece are no longer than that is.
         """

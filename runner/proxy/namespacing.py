@@ -34,7 +34,7 @@ class Names:
         return len(self.servers) > 1
 
     def outside(self, server: str, name: str) -> str:
-        """Return how clients call a tool or prompt of a server."""
+        """Return the clients' name of a server's tool or prompt."""
         return f"{server}_{name}" if self.prefixed else name
 
     def inside(self, name: str) -> tuple[str, str] | None:
@@ -45,7 +45,7 @@ class Names:
         return None if server is None else (server, name[len(server) + 1 :])
 
     def uri_outside(self, server: str, uri: str) -> str:
-        """Return how clients write a URI, or a template, of a server."""
+        """Return the clients' form of a server's URI or template."""
         if not self.prefixed:
             return uri
         scheme, slashes, rest = uri.partition("://")

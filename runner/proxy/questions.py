@@ -32,7 +32,7 @@ Ask = Callable[[str, dict[str, Any]], Awaitable[Mapping[str, Any]]]
 async def answered(
     send: Callable[[dict[str, Any]], Awaitable[dict[str, Any]]], params: dict[str, Any], ask: Ask | None
 ) -> dict[str, Any]:
-    """Return what a server answers to a request, once the client has answered its questions.
+    """Return the server's answer to a request, after the client has answered its questions.
 
     Args:
         send: Sends the request with these params.
@@ -74,7 +74,7 @@ async def _answer(ask: Ask, question: object) -> dict[str, Any]:
 
 
 ANSWER_S = 600.0
-"""How long a client may take to answer a server's question, in seconds."""
+"""Seconds that a client may take to answer a server's request."""
 
 _MOST_OF_A_USER = 16
 _MOST_HELD = 1000
@@ -175,7 +175,7 @@ class Pausing:
         *,
         token: str | int | None = None,
     ) -> R | dict[str, Any]:
-        """Return what `act` returns, or the question that it asks first, as a result of the later era.
+        """Return the result of `act`, or its first question as a result of the later era.
 
         Args:
             act: The call.
@@ -234,7 +234,7 @@ class Pausing:
                 questions = call.open_questions()
                 if questions and not call.task.done():
                     self._let_wait(call)
-                    # Behind the question nobody listens to what was on its way.
+                    # After the question the client no longer reads this stream.
                     await call.catch_up()
                     return {
                         "resultType": "input_required",
@@ -262,7 +262,7 @@ class Pausing:
         """End a call to which the client has not come back."""
         if call.client is None and self._calls.pop(call.name, None) is not None:
             call.task.cancel()
-            # An exception that nobody asks for would be reported as a fault.
+            # asyncio logs an exception that is never retrieved.
             call.task.add_done_callback(lambda task: task.cancelled() or task.exception())
 
 

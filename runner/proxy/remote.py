@@ -98,7 +98,7 @@ _OFFERED = {"elicitation/create": "elicitation", "roots/list": "roots", "samplin
 
 
 class StartFailed(RuntimeError):
-    """A server did not start, or not as one; the message says why."""
+    """A server did not start, or is not an MCP server; the message has the reason."""
 
 
 class HomedTransport(ClientTransport):
@@ -136,11 +136,11 @@ class ConnectionLost(RemoteError):
 
 
 class HttpRefusal(RemoteError):
-    """A response over HTTP whose status says why there is no answer.
+    """An HTTP response whose status is the reason for a missing answer.
 
     Attributes:
         status: The status.
-        retry_after_s: When to come back, if the server says so.
+        retry_after_s: The server's `Retry-After`, if any.
         is_final: Whether another way to connect would get no other answer.
     """
 
@@ -198,7 +198,7 @@ class Announced:
     """Client facts that a server receives.
 
     Attributes:
-        info: Who it is, if it said so.
+        info: Its name and version, if it sent them.
         capabilities: What it can do.
     """
 
@@ -207,7 +207,7 @@ class Announced:
 
     @property
     def key(self) -> str:
-        """Return what two clients that a server cannot tell apart have in common."""
+        """Return a key that is equal for clients that a server cannot distinguish."""
         parts = (
             part.model_dump_json(exclude_none=True) if part else "" for part in (self.info, self.capabilities)
         )
@@ -225,7 +225,7 @@ class Announced:
         )
 
     def at(self, version: str) -> mcp_types.ClientCapabilities:
-        """Return what it can do in a version of the protocol."""
+        """Return its capabilities in a version of the protocol."""
         able = self.capabilities or mcp_types.ClientCapabilities()
         foreign = "extensions" if version in HANDSHAKE_PROTOCOL_VERSIONS else "tasks"
         return able.model_copy(update={foreign: None})
@@ -258,7 +258,7 @@ def client_for(
     Args:
         transport: The way to the server.
         mode: How to agree on a protocol version, as FastMCP's client has it.
-        announced: What the server hears of it.
+        announced: Name and capabilities that the server receives.
         on_question: Answers the server's requests.
         on_notification: Receives its notifications.
         connect_s: How long connecting may take.
@@ -279,7 +279,7 @@ def client_for(
 
 
 class _Way(ClientTransport):
-    """A transport whose sessions are of the kind that we say."""
+    """A transport with a session class of our own."""
 
     def __init__(self, inner: ClientTransport, options: TransportOptions) -> None:
         self.legacy_only = inner.legacy_only
@@ -311,9 +311,9 @@ class RemoteSession:
 
     Attributes:
         client: The client.
-        answer_s: How long an answer may take where nobody watches over the request.
+        answer_s: Seconds until a request without a watchdog fails.
         has_sessions: Whether our own client is of the handshake era: then log messages of all levels are
-            requested, which a later era sends only to who asks.
+            requested, which a later era sends only on request.
         found: Hears of faults that were repaired.
     """
 
@@ -360,7 +360,7 @@ class RemoteSession:
             if http.in_session and http.status == HTTPStatus.BAD_REQUEST and await self._is_over():
                 raise ConnectionLost(error.message) from error
             if method != "tools/call" and isinstance(error, NoAnswer) and error.code == METHOD_NOT_FOUND:
-                # Without a session that status says that the server has no such method.
+                # Without a session that status means an unknown method.
                 raise
             refusal = HttpRefusal.of(http, None if isinstance(error, NoAnswer) else error)
             if refusal is not None:

@@ -162,7 +162,7 @@ def _rest(blocks: list[Any], name: str, faults: dict[Fault, None]) -> dict[str, 
 
 
 def _block(block: Any, name: str, faults: dict[Fault, None]) -> Mapping[str, Any]:
-    """Return a content block, or what it says as text."""
+    """Return a content block; a malformed one becomes text."""
     if not isinstance(block, Mapping):
         faults.setdefault(Fault(name, "a content block is not an object"))
         return _text(block)
@@ -194,7 +194,7 @@ def _block(block: Any, name: str, faults: dict[Fault, None]) -> Mapping[str, Any
 
 
 def _content(part: Any, uri: str, faults: dict[Fault, None]) -> Mapping[str, Any]:
-    """Return one of the contents of a resource, or what it says as text."""
+    """Return one of the contents of a resource; a malformed one becomes text."""
     filled = {"uri": uri, **part} if isinstance(part, Mapping) else {"uri": uri, "text": part}
     model = mcp_types.BlobResourceContents if "blob" in filled else mcp_types.TextResourceContents
     fitting, problem = _fitting(filled, model)

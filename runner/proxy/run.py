@@ -90,7 +90,7 @@ def _way(settings: Settings, target: Target) -> UpstreamSpec:
         files=tuple(_scripts(target)),
         hint=hint_for(lent, tier),
         note_failure=unlent.note,
-        # How long a first start takes is the registry's to say.
+        # The first start depends on the speed of the package registry.
         least_connect_s=_FETCHING_S if fetches(target, settings) else 0.0,
     )
 

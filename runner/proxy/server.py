@@ -164,8 +164,8 @@ class _Proxy:
     def _may_be_foreign(self, method: str) -> bool:
         """Return whether a server may have this method as its own.
 
-        Of several servers nothing says which one is meant. What the protocol itself calls so, and we do not
-        know, could be another way to a tool's result, past the output guard.
+        With several servers the target is ambiguous. A protocol method that we do not know could be another
+        way to a tool's result, past the output guard.
         """
         return not self._upstreams.names.prefixed and not method.startswith(_OF_MCP)
 
@@ -182,7 +182,7 @@ class _Proxy:
         return in_era_of(ctx, await visible_list(ctx.method, result))
 
     async def _on_notification(self, ctx: _Context) -> None:
-        """Pass on what a client with sessions tells the servers; when it is ready, get them ready for it."""
+        """Forward notifications of a client with sessions; connect its servers when it is initialized."""
         if ctx.method == "notifications/initialized" and has_sessions(ctx):
             self._upstreams.connect(ctx, self.user_of(ctx))
         elif ctx.method in _PASSED_ON and has_sessions(ctx):
@@ -190,11 +190,11 @@ class _Proxy:
                 await upstream.tell(ctx.method, ctx.params or {})
 
     def user_of(self, ctx: _Context) -> User:
-        """Return who a request comes from, in the session in which it came."""
+        """Return the user and session of a request."""
         return asker(self._upstreams.settings, self._upstreams.links.tokens, self._transport, ctx)
 
     async def subscribe(self, ctx: _Context, uri: str) -> None:
-        """Let the server of a resource tell of its changes."""
+        """Subscribe to a resource at its server."""
         user = self.user_of(ctx)
         server, inner = self._server_of(uri)
         try:
@@ -268,7 +268,7 @@ class _Proxy:
             return {_LISTS[ctx.method]: []}
 
     async def _shown(self, upstream: Upstream, key: str, items: Any) -> Any:
-        """Return what of a server's list clients see, and note what it says of its tools."""
+        """Return a server's list as clients see it, and record its tools."""
         settings = self._upstreams.settings
         if key != "tools" or not isinstance(items, list):
             return items
@@ -304,7 +304,7 @@ class _Proxy:
         return found is not None and self._upstreams.ways[found[0]].contract != "guard" and takes_files(tool)
 
     def _ours(self, key: str, listed: list[Any], user: User) -> list[dict[str, Any]]:
-        """Return what of our own stands behind a list; a server's own of the same name hides it."""
+        """Return our own items behind a list; a server's item of the same name hides ours."""
         upstreams, ours = self._upstreams, list[dict[str, Any]]()
         if upstreams.settings.extras and key == "resourceTemplates":
             ours = [_TEMPLATE]
@@ -345,7 +345,7 @@ class _Proxy:
         }
 
     async def _extra(self, ctx: _Context, params: dict[str, Any], user: User) -> dict[str, Any] | None:
-        """Return what is ours and no server's, where it is offered: nobody can say it in our place."""
+        """Return our own resource, prompt or completion, if offered: no server can replace it."""
         if not self._upstreams.offers_files:
             return None
         return await EXTRAS.answer(ctx.method, params, self._upstreams, user)

@@ -117,7 +117,7 @@ class PacedMessages:
 
 
 class ServerLines(IncomingLines):
-    """Messages of a server over lines; an answer that cannot be read is an error that tells the reason."""
+    """Messages of a server over lines; an unreadable answer becomes an error with the reason."""
 
     async def __anext__(self) -> SessionMessage:
         while True:

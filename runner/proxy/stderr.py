@@ -1,8 +1,8 @@
 """Standard error of a confined server: its lines in our log, and its tail for a message.
 
-A server writes what it likes, as much as it likes and in whatever form. So each of its lines begins with a
-word and its name, as no line of ours does, holds nothing that a terminal obeys, and ends at a length; and of
-all lines of one server only so much is passed on as somebody may want to read.
+A server may write anything, in any amount and form. So each of its lines gets a prefix with its name, which
+no line of ours has, is escaped for terminals and cut at a length; and the lines of one server are rate
+limited.
 
 Source: MCP specification 2025-11-25, "Transports, stdio": a server may log there.
 """
@@ -34,7 +34,7 @@ _COLOURS = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 
 def log_budget() -> TokenBucket:
-    """Return the budget in bytes for what one server says, of all of its processes together.
+    """Return the budget in bytes for the output of all processes of one server.
 
     Tracebacks of a bad start fit in what may come at once. Afterwards it is what journald, by default, takes
     of a service: 10,000 messages in 30 seconds, of two hundred bytes each.
@@ -64,7 +64,7 @@ class ServerLog:
         self._lead = f"stderr of {plain_line(self.server)}: "
 
     def passed(self, data: bytes, *, now: float) -> str:
-        """Return the lines to write for a piece of what it says; what does not fit in the budget is counted.
+        """Return the lines to write for a piece of its output; bytes beyond the budget are counted.
 
         It takes no longer than the budget has lines, whatever the piece holds: behind the first line that
         does not fit nothing of it is looked at.
@@ -82,7 +82,7 @@ class ServerLog:
         return "".join(lines)
 
     def rest(self, *, now: float) -> str:
-        """Return what to write of a line that it has not ended, now that it says no more."""
+        """Return the text to write for its last line, which has no line break."""
         lines: list[str] = []
         self._end(lines, now)
         return "".join(lines)
@@ -124,7 +124,7 @@ _MOST_LEFT_PIECES = 16
 
 
 DIVIDER = " / "
-"""What stands between the last lines of a process, where they are told as one."""
+"""Separator of the last lines of a process when they are joined."""
 
 
 class LastWords:
@@ -156,7 +156,7 @@ class LastWords:
         self._end()
 
     async def wait(self) -> str:
-        """Return the last of what was said, once the process has ended or shortly after."""
+        """Return the last output, once the process has ended or shortly after."""
         self.file.close()
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._ended.wait(), _WAIT_S)
@@ -171,7 +171,7 @@ class LastWords:
             self._tell_of_dropped()
 
     def _pass_on(self, lines: str) -> None:
-        # Nobody is left to tell where our own standard error has gone, or was never there.
+        # Our own standard error may be closed, or None.
         if sys.stderr is not None:
             with contextlib.suppress(OSError, ValueError):
                 sys.stderr.write(lines)

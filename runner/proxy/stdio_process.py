@@ -84,7 +84,7 @@ async def _end(process: Process, to_it: int, from_it: int) -> None:
     """Let a process end by itself, else end it; close our ends of its pipes."""
     loop = asyncio.get_running_loop()
     os.close(to_it)
-    # One that waits until somebody reads what it says would not hear that it should end.
+    # A process blocked on a full pipe would not read that its input has ended.
     loop.add_reader(from_it, _drain, loop, from_it)
     try:
         for number in (None, signal.SIGTERM, signal.SIGKILL):

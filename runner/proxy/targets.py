@@ -42,21 +42,21 @@ __all__ = [
 log = logging.getLogger(__name__)
 
 Contract = Literal["full", "guard"]
-"""What holds for one tool."""
+"""Contract of one tool."""
 
 Wish = Literal["auto", "full", "guard"]
-"""What an operator says of a server; `auto` decides by the tool."""
+"""Contract setting of a server; `auto` decides by the tool."""
 
 
 def contract_of(wish: Wish, spec: ToolSpec | None, arguments: object, *, identity: str) -> Contract:
     """Return what holds for one call: under `full` its arguments are rewritten, and its result becomes ours.
 
     Args:
-        wish: What the operator says of the server.
+        wish: The server's contract setting.
         spec: The tool, if the server lists it.
         arguments: What the client sent. An identity among them is never passed on, also to a tool that is
             not listed, or not as it is by now.
-        identity: Name of the parameter that says who calls, where the tool is not listed.
+        identity: Name of the parameter for the caller's name, if the tool is not listed.
     """
     if wish != "auto":
         return wish
@@ -99,10 +99,10 @@ class Target:
         command: The command that starts it, with its arguments; empty for a URL.
         env: Variables that the command sees beside those that every confined program sees.
         folder: Where the command's relative paths are taken from.
-        allow_read: What is lent to the command to read, instead of the setting; None if nothing is said.
-        allow_write: What is lent to it to read and write, instead of the setting; None if nothing is said.
+        allow_read: Paths that the command may read, instead of the setting; None for the setting.
+        allow_write: Paths that it may read and write, instead of the setting; None for the setting.
         source: The file that names it, if one does.
-        contract: Whether its tools are treated like our own, instead of the setting; None if nothing is said.
+        contract: Whether its tools are treated like our own, instead of the setting; None for the setting.
         is_trusted: Whether the operator trusts the file that names it, so that it may name any variable.
     """
 
@@ -123,7 +123,7 @@ def read_targets(words: Sequence[str]) -> tuple[Target, ...]:
     """Return the servers that the arguments of `runner proxy` name.
 
     Raises:
-        UsageError: They name none, or what they name is wrong; the message says where.
+        UsageError: They name no server, or a wrong one; the message has the place.
     """
     first = words[0] if words else ""
     if not first:
@@ -200,7 +200,7 @@ def _from_file(path: Path) -> tuple[Target, ...]:
     except FileNotFoundError:
         raise UsageError(f"there is no file {path}") from None
     except json.JSONDecodeError as error:
-        raise UsageError(f"{path}, line {error.lineno}: this is no JSON: {error.msg}") from None
+        raise UsageError(f"{path}, line {error.lineno}: this is not JSON: {error.msg}") from None
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
@@ -216,7 +216,7 @@ def _from_file(path: Path) -> tuple[Target, ...]:
         raise UsageError(f"{path} names no server; it needs an object `mcpServers` from names to servers")
     lends = [name for name, entry in table.items() if isinstance(entry, dict) and _lends(entry)]
     if lends:
-        # The commands are confined; what they are lent beside is the caller's to say.
+        # The commands are confined, but lending needs the caller's trust.
         trusted = read_trusted(path, f"what it lends to {', '.join(map(quoted, lends))}")
         if trusted != content:
             raise UsageError(f"{path} has changed while it was read; start again")
@@ -287,7 +287,7 @@ def _read_json(path: Path, text: str) -> Any:
 
 def _entry(where: str, name: str, entry: Any, folder: Path) -> Target:
     if not isinstance(entry, dict):
-        raise UsageError(f"{where} is no object; it needs `url` or `command`")
+        raise UsageError(f"{where} is not an object; it needs `url` or `command`")
     unknown = sorted(entry.keys() - _KEYS)
     _check_text(where, entry)
     addresses = [entry[key] for key in _URLS if key in entry]
@@ -333,7 +333,7 @@ def _contract(where: str, entry: Mapping[str, Any]) -> Contract | None:
 
 
 def _folders(where: str, key: str, entry: Mapping[str, Any], folder: Path) -> tuple[Path, ...] | None:
-    """Return what is lent; relative paths are taken from where the file lies."""
+    """Return the lent paths; relative ones are taken from the folder of the file."""
     named = entry.get(key)
     if named is None:
         return None
@@ -360,7 +360,7 @@ def _variables(where: str, value: Any) -> dict[str, str]:
     variables = _strings(where, "env", value)
     for name in variables:
         if not name.isprintable() or not name or "=" in name:
-            raise UsageError(f"{where}: {name!r} under `env` is no name of a variable")
+            raise UsageError(f"{where}: {name!r} under `env` is not a variable name")
     return variables
 
 

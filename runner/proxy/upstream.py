@@ -1,8 +1,8 @@
 """One connection to one remote server, on behalf of one client or user: kept, lost, and made again.
 
-Unsolicited messages and questions of the server go to the latest caller, since the protocol does
-not say to which request it belongs, and while nobody asks to the client's connection. After a failure to
-connect the next attempt waits, longer each time, so that a server that is down is not called for ever.
+Unsolicited messages and requests of the server go to the latest caller, since the protocol does not name the
+request they belong to, and without a caller to the client's connection. After a failure to connect, the next
+attempt backs off exponentially.
 
 Source: MCP specification 2025-11-25, "Lifecycle", and 2026-07-28; requirements S4-37, S4-93.
 """
@@ -130,7 +130,7 @@ class AskedFor:
         return _is_in(self._questions, news.get("elicitationId"))
 
     def translated(self, method: str, params: Mapping[str, Any]) -> dict[str, Any] | None:
-        """Return what the server hears of a notification of the client; None if it is of another server."""
+        """Return a client's notification with the server's own ids; None if it is for another server."""
         if method == "notifications/progress":
             token = params.get("progressToken")
             known = _is_in(self._tokens, token)
@@ -164,7 +164,7 @@ def questions_by(server: str, result: dict[str, Any]) -> dict[str, Any]:
 
 
 def logged_by(server: str, params: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the params of a log message with the name of the server that says it."""
+    """Return the params of a log message with the name of the server that sent it."""
     logger = params.get("logger")
     return {**params, "logger": f"{server}.{logger}" if isinstance(logger, str) else server}
 
@@ -249,14 +249,14 @@ class Upstream:
         transport: Makes the way to it, a new one for each connection.
         resources: Its resources.
         front: The client, where its protocol has sessions.
-        announced: What the server hears of the client.
-        changed: Hears that a resource, or a list, has changed: the notification's method and its URI.
+        announced: Name and capabilities of the client that the server receives.
+        changed: Called when a resource or list has changed, with the notification's method and URI.
         ends_with_its_connection: Whether dropping the connection ends the server.
-        answer_s: How long an answer may take where nobody watches over the request.
-        connect_s: How long it may take to connect; the server may have to start meanwhile.
-        identity: Name of the parameter of tools that says who calls.
-        is_alone: Whether its client has no other server: then nothing that it says or asks can be of another.
-        learned: Hears of the tools that the server lists.
+        answer_s: Seconds until a request without a watchdog fails.
+        connect_s: Seconds to connect; the server may have to start meanwhile.
+        identity: Name of the tools' parameter for the caller's name.
+        is_alone: Whether its client has no other server: then the client's ids need no translation.
+        learned: Called with the tools that the server lists.
         on_connect: Receives the result of each attempt to connect: why it failed, or an empty text.
         modes: By server, the mode of connecting that works where the other one ended it; shared by all
             connections, so that only the first one starts the server twice.
@@ -309,7 +309,7 @@ class Upstream:
 
     @property
     def in_use(self) -> bool:
-        """True if a request is under way, or somebody listens to a resource."""
+        """True if a request is in flight, or a resource has a subscriber."""
         return self.busy or bool(self.subscribed)
 
     @property
@@ -362,8 +362,8 @@ class Upstream:
     ) -> dict[str, Any]:
         """Send a request, connecting first where there is no connection.
 
-        A connection that is found to be lost is made again. The request is sent again if the server has not
-        begun it, or if it may be done twice: requests that read do, and tools that say so.
+        A lost connection is made again. The request is sent again if the server has not started it, or if it
+        is idempotent: read requests are, and tools that declare it.
 
         Raises:
             MCPError: The server answered with an error.
@@ -379,7 +379,7 @@ class Upstream:
                     # Another request may have noticed it before, and connected again.
                     if self._client is session.client:
                         await self.drop()
-                    # A connection over lines that ended for this by itself has said so.
+                    # A connection over lines that ended for this reason has it in its error.
                     if had_too_many and TOO_MANY_REQUESTS not in str(error):
                         raise ConnectionLost(f"{error}: {TOO_MANY_REQUESTS}") from error
                     spec = self.specs.get(str(params.get("name"))) if method == "tools/call" else None
@@ -389,7 +389,7 @@ class Upstream:
         raise AssertionError("unreachable")
 
     async def _received_all(self, answer: Awaitable[dict[str, Any]]) -> dict[str, Any]:
-        """Return an answer, once the client was told of what was dropped before it."""
+        """Return an answer, after the client received the number of messages dropped before it."""
         try:
             result = await answer
         except MCPError as error:
@@ -434,7 +434,7 @@ class Upstream:
             params = {"cursor": cursor}
 
     async def spec(self, tool: str) -> ToolSpec | None:
-        """Return what the server says of a tool, or None if it lists none of that name."""
+        """Return the server's description of a tool, or None if it lists none of that name."""
         if not self._knows_all:
             # Without the list the call is answered all the same.
             with contextlib.suppress(MCPError, RemoteError):
@@ -473,7 +473,7 @@ class Upstream:
         return self._session(await self.connected())
 
     async def tell(self, method: str, params: Mapping[str, Any]) -> None:
-        """Pass on a notification of the client to the server, if it is connected and of what it asked for."""
+        """Forward a notification of the client to the server, if it is connected and is the addressee."""
         addressed = params if self.is_alone else self._ids.translated(method, params)
         if self._client is not None and addressed is not None:
             await tell_remote(self._client.session, method, addressed)
@@ -580,21 +580,22 @@ class Upstream:
                 continue
             finally:
                 HTTP_ANSWER.reset(noting)
-            log.info("connected", extra={"server": self.name, "protocol": client.session.protocol_version})
+            version = client.session.protocol_version
+            log.info("server connected", extra={"server": self.name, "protocol": version})
             falls_back = mode == "auto" and not is_modern(client)
             if self.ends_with_its_connection and (problems or falls_back):
                 # One that leaves `server/discover` unanswered would take ten seconds at each start.
                 self.modes[self.name] = mode if problems else "legacy"
             self._way = way
             return client
-        # Of a server that cannot start at all, both attempts say the same.
+        # For a server that cannot start at all, both attempts have one error.
         problem = "; in the other handshake: ".join(dict.fromkeys(each[:_PROBLEM_CHARS] for each in problems))
         unreachable = ServerUnreachable(f"the server {self.name} cannot be reached: {problem}")
         unreachable.refusal = refusal
         raise unreachable
 
     def _session(self, client: "Client[Any]") -> RemoteSession:
-        # What a client with sessions does not want to hear is left out on the way to it.
+        # Log levels that a client with sessions does not want are dropped on the way to it.
         return RemoteSession(client, self.answer_s, has_sessions=self.front is not None, found=self._found)
 
     def _found(self, fault: Fault) -> None:
@@ -613,7 +614,7 @@ class Upstream:
             await _quietly(self._session(client).request("logging/setLevel", {"level": "debug"}))
         for uri in list(self.subscribed):
             await _quietly(self._subscribe(client, uri))
-            # It may have changed while nobody heard of it.
+            # It may have changed while there was no connection.
             await self.changed("notifications/resources/updated", uri)
 
     async def _subscribe(self, client: "Client[Any]", uri: str) -> None:
@@ -650,7 +651,7 @@ class Upstream:
             try:
                 async with listen(client.session, **wanted) as events:
                     if started.done():
-                        # It may have changed while nobody heard of it.
+                        # It may have changed while there was no connection.
                         for method in missed or ["notifications/resources/updated"]:
                             await self._changed(method, uri)
                     else:
@@ -674,7 +675,7 @@ class Upstream:
         try:
             await stack.aclose()
         except FAILURES as error:
-            log.info("connection ended badly", extra={"server": self.name, "problem": str(error)[:200]})
+            log.info("server connection failed", extra={"server": self.name, "problem": str(error)[:200]})
 
     async def _on_request(self, method: str, params: Mapping[str, Any] | None) -> dict[str, Any]:
         """Answer a request of the server with what the client answers."""
@@ -711,7 +712,7 @@ class Upstream:
 
     async def _answered(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
         if self.front is None and method in CLIENT_REQUESTS and not self.announced.offers(method):
-            # A client with sessions says so itself.
+            # A client with sessions answers that itself.
             message = f"the client does not offer {method}"
             raise MCPError(code=mcp_types.METHOD_NOT_FOUND, message=message)
         if self._asking:
@@ -772,7 +773,7 @@ class Upstream:
 
 
 def _size(value: Any) -> int:
-    """Return how long something of a server's answer is as JSON."""
+    """Return the length of a part of a server's answer as JSON."""
     return len(json.dumps(value))
 
 

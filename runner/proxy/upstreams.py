@@ -71,14 +71,14 @@ log = logging.getLogger(__name__)
 
 _STATE = "toolcell_upstreams"
 _MOST_BACKENDS = 64
-# Of one user to one server: what a client calls itself is its own to say, with each request.
+# For one user at one server: a client may change its name with each request.
 _MOST_KINDS = 8
 _ANYWHERE = ("0.0.0.0", "::")  # noqa: S104 - addresses that nobody can be reached by
 _MOST_CLOSING = 4
 _NO_CLIENT_S = 2.0
 # A client whose `server/discover` gets no answer tries another handshake, some after ten seconds.
 _DISCOVER_S = 5.0
-# Of what a server says before its client is there.
+# Messages of a server before its client is there.
 _MOST_EARLY, _MOST_EARLY_CHARS = 100, 64 * 1024
 _EVERYBODY = ""
 _WEAKEST_FIRST = (Tier.GUARD, Tier.PROCESS, Tier.USER, Tier.NAMESPACE)
@@ -112,9 +112,9 @@ class UpstreamSpec:
         is_near: Whether it runs on this machine.
         tier: The isolation tier that it runs in, if it is a process of ours, which ends with its connection.
         files: The files that it is started from, as far as they are known.
-        hint: Names the option that would have helped, from what the server says of a failure.
+        hint: Returns the option that would have helped, from the server's error output.
         least_connect_s: How long it has to start at least, whatever the settings have.
-        note_failure: Tells the operator of an option that may have, where `hint` names none.
+        note_failure: Logs an option that may have helped, where `hint` returns none.
     """
 
     name: str
@@ -193,11 +193,11 @@ class Upstreams(CallServices):
 
     Attributes:
         ways: The servers.
-        names: How clients name what they offer.
+        names: Translates between clients' names and servers' names.
         guard: The output guard.
-        own_paths: What no client is told.
-        infos: What the servers say of themselves, as far as they have been connected to.
-        levels: Says which log messages a client with sessions wants to get outside of its requests.
+        own_paths: Redacts the host's paths.
+        infos: Server information, of servers that have been connected to.
+        levels: Log levels that a client with sessions wants outside of its requests.
         pausing: Calls that wait for answers of clients without sessions.
         contracted: The servers of which some tool is treated like our own, as far as is known.
     """
@@ -252,7 +252,7 @@ class Upstreams(CallServices):
             yield upstreams
 
     def prepare(self, settings: Settings) -> Callable[[], Sequence[str]]:
-        """Return what takes over settings: from now on, and for servers with their next connection."""
+        """Return a function that applies new settings: now, and for servers at their next connection."""
 
         def take() -> list[str]:
             self.rebound(settings)
@@ -268,7 +268,7 @@ class Upstreams(CallServices):
 
     @property
     def kind(self) -> str:
-        """Return what is served, in a word."""
+        """Return a short name of the served target."""
         return "proxy"
 
     @property
@@ -288,16 +288,16 @@ class Upstreams(CallServices):
 
     @property
     def offers_files(self) -> bool:
-        """True if clients are told of the contract and of their files, as those of our own tools are."""
+        """True if clients get the contract and a list of their files, as with our own tools."""
         return self.settings.extras and bool(self.contracted)
 
     @property
     def may_take_files(self) -> bool:
-        """True if a tool of some server may be given the user's files; which ones, their lists say later."""
+        """True if some server may have a tool that takes the user's files."""
         return any(way.contract != "guard" for way in self.ways.values())
 
     async def links_for(self, server: str) -> DownloadLinks | None:
-        """Return what makes links that a server can fetch; None if this proxy has no address for it."""
+        """Return the maker of links that a server can fetch; None if this proxy has no address for it."""
         way = self.ways[server]
         if way.is_command or (way.is_near and self.settings.public_url is None):
             return replace(self.links, base=(await self._loopback.get()).url)
@@ -441,7 +441,7 @@ class Upstreams(CallServices):
         return upstream
 
     def _noted(self, server: str, why: str) -> None:
-        """Note whether a server could be reached, and tell pages if that is another than before."""
+        """Record whether a server could be reached, and notify pages if that changed."""
         if self.problems.get(server, "") == why:
             return
         self.problems.pop(server, None)
@@ -464,7 +464,7 @@ class Upstreams(CallServices):
         return (_EVERYBODY, server) in noted or (user.name, server) in noted
 
     def _learned(self, way: UpstreamSpec, whose: str, tools: Iterable[ToolSpec]) -> None:
-        """Note what somebody's server needs for the tools that it lists."""
+        """Record the needs of a user's server from the tools that it lists."""
         for tool in tools:
             if contract_of(way.contract, tool, {}, identity=tool.identity) == "guard":
                 continue
@@ -484,7 +484,7 @@ class Upstreams(CallServices):
         self.events.publish(event, user=user.segment, session=user.session)
 
     async def introduction(self, ctx: _Context, user: User) -> ServerInfo:
-        """Return what the proxy says of itself; for that its servers are connected to for the first client.
+        """Return the proxy's server information, after connecting its servers for the first client.
 
         Raises:
             ServerUnreachable: None of the servers can be reached.
@@ -508,7 +508,7 @@ class Upstreams(CallServices):
         return _together(known, prefixed=self.names.prefixed)
 
     async def _meet(self, upstream: Upstream) -> str:
-        """Connect to a server and note what it says of itself; return why that failed, or an empty text."""
+        """Connect to a server and record its information; return the error, or an empty text."""
         name, is_used = upstream.name, upstream.is_connected
         try:
             session = (await upstream.connected()).session
@@ -566,7 +566,7 @@ class Upstreams(CallServices):
 def _together(infos: Mapping[str, ServerInfo], *, prefixed: bool) -> ServerInfo:
     if not prefixed:
         return next(iter(infos.values()))
-    # Indented, so that what a server says is not taken for another's.
+    # Indented, so that the text of one server is not taken for another's.
     instructions = [
         f"{name}:\n{textwrap.indent(about.instructions.strip(), '  ')}"
         for name, about in infos.items()

@@ -215,7 +215,7 @@ async def serve_application(
     loop = asyncio.get_running_loop()
     # A thread that copies a large file must not be what every other user waits for.
     loop.set_default_executor(ThreadPoolExecutor(_THREADS, thread_name_prefix="runner"))
-    signals = StopSignals.heard()
+    signals = StopSignals.install()
     reloads = Reloads(settings=settings, reread=reread)
     loop.add_signal_handler(signal.SIGHUP, _hung_up, os.isatty(0), reloads, signals)
     listener = _listener(settings) if transport == "http" else None
@@ -251,7 +251,7 @@ def _listener(settings: Settings) -> socket.socket:
 def _hung_up(had_terminal: bool, reloads: Reloads, signals: StopSignals) -> None:  # noqa: FBT001
     """Read the configuration again; or end with the terminal that has gone, as a program in one does."""
     if had_terminal and not os.isatty(0):
-        signals.come(signal.SIGTERM)
+        signals.receive(signal.SIGTERM)
     else:
         reloads.requested.set()
 

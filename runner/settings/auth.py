@@ -46,25 +46,24 @@ _AUTH_OF = {
 
 
 _TLS = ("gateway_certificate", "gateway_key", "gateway_ca", "gateway_names")
-"""What belongs together: with it the server listens with TLS only, and asks for a certificate."""
+"""Settings that go together: with them the server requires TLS and a client certificate."""
 
 
 class Auth(BaseModel):
-    """Who may call over HTTP, and how that is proved."""
+    """Authentication of callers over HTTP."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     kind: Literal["none", "jwt", "static", "file", "oauth_proxy", "oidc", "gateway"] = Field(
         "none",
-        description="How it is proved who calls. A token that is checked here: `jwt`, `static`, or `file`, "
-        "as the tool file's own `JWTVerifier` would ([serving.md](serving.md#auth-of-a-tool-file)). "
-        "A login here: "
+        description="Authentication method. Tokens checked here: `jwt`, `static`, or `file`, by the tool "
+        "file's own `JWTVerifier` ([serving.md](serving.md#auth-of-a-tool-file)). Logins here: "
         "`oauth_proxy`, `oidc`. A header of a gateway in front: `gateway`. See "
         "[serving.md](serving.md#authentication).",
     )
     jwks_uri: KeyUrl | None = Field(
         None,
-        description="Where the issuer publishes its keys, for `jwt` and `oauth_proxy`; https, or loopback.",
+        description="Address of the issuer's keys, for `jwt` and `oauth_proxy`; https, or loopback.",
     )
     public_key: SecretStr | None = Field(
         None,
@@ -72,77 +71,75 @@ class Auth(BaseModel):
         "algorithm.",
     )
     algorithm: str = Field(
-        "RS256", description="The one signature algorithm accepted, for `jwt`, `oauth_proxy` and `oidc`."
+        "RS256", description="The only accepted signature algorithm, for `jwt`, `oauth_proxy` and `oidc`."
     )
     issuer: str | None = Field(
         None,
         min_length=1,
-        description="The `iss` a token must carry; required for `jwt`. For `oidc` the provider, as the part "
-        "of its address before `/.well-known/openid-configuration`.",
+        description="Required `iss` of a token, for `jwt`. For `oidc` the provider: its address before "
+        "`/.well-known/openid-configuration`.",
     )
     audience: str | None = Field(
         None,
         min_length=1,
-        description="The `aud` a token must carry, so that a token made for another service is refused. "
-        "Required for `jwt`; with `auth.authorization_servers` it is the address of `/mcp` if nothing is "
-        "given. For `oidc`, access tokens of the provider are then checked in place of its ID tokens. A "
-        "token must also say until when it counts (`exp`); one without is refused, as is one whose `nbf` "
-        "lies more than 60 s ahead.",
+        description="Required `aud` of a token, so that a token for another service is refused. Required for "
+        "`jwt`; with `auth.authorization_servers` it defaults to the address of `/mcp`. With it, `oidc` "
+        "checks access tokens of the provider instead of ID tokens. Tokens need an expiry (`exp`); one whose "
+        "`nbf` is more than 60 s ahead is refused.",
     )
     required_scopes: EachName = Field(
         (),
-        description="Scopes that every token must have; one without gets status 403. A login requests them: "
-        "with `oidc` beside `openid` and `email`, with `oauth_proxy` in place of these two.",
+        description="Scopes that every token must have; others get status 403. A login requests them: with "
+        "`oidc` beside `openid` and `email`, with `oauth_proxy` instead of these two.",
     )
     authorization_servers: UpstreamUrls = Field(
         (),
-        description="For `jwt`: issuers where clients get tokens. Clients are told of them, and find the "
-        "way from the first 401 to a call by themselves. Needs `public_url`, or a fixed port on loopback.",
+        description="For `jwt`: issuers of tokens. They are published to clients, which log in after the "
+        "first 401. Needs `public_url`, or a fixed port on loopback.",
     )
     client_id: str | None = Field(
         None,
         min_length=1,
-        description="As what this server is registered with the login provider, for `oauth_proxy` and "
-        "`oidc`.",
+        description="This server's client id at the login provider, for `oauth_proxy` and `oidc`.",
     )
     client_secret: SecretStr | None = Field(
-        None, description="The secret that belongs to it, best as `RUNNER_AUTH__CLIENT_SECRET`. Never shown."
+        None, description="The secret of that client id, best as `RUNNER_AUTH__CLIENT_SECRET`. Never shown."
     )
     client_secret_file: PrivatePath | None = Field(
         None, description="A file with the secret instead, mode 0600."
     )
     authorization_endpoint: UpstreamUrl | None = Field(
-        None, description="For `oauth_proxy`: where the provider logs users in."
+        None, description="For `oauth_proxy`: the provider's authorization endpoint."
     )
     token_endpoint: UpstreamUrl | None = Field(
-        None, description="For `oauth_proxy`: where the provider gives tokens."
+        None, description="For `oauth_proxy`: the provider's token endpoint."
     )
     introspection_endpoint: UpstreamUrl | None = Field(
         None,
-        description="For `oauth_proxy`: where the provider says whose a token is (RFC 7662), if its tokens "
-        "are no JWTs.",
+        description="For `oauth_proxy`: the provider's introspection endpoint (RFC 7662), if its tokens are "
+        "not JWTs.",
     )
     client_redirects: EachName = Field(
         ("http://localhost:*", "http://127.0.0.1:*"),
-        description="For `oauth_proxy` and `oidc`: addresses of MCP clients to which a login may lead back, "
-        "`*` for any piece. Add those of hosted clients.",
+        description="For `oauth_proxy` and `oidc`: allowed redirect URIs of MCP clients, `*` for any part. "
+        "Add those of hosted clients.",
     )
     gateway_header: str = Field(
         "X-Forwarded-User",
         pattern=r"^[A-Za-z][A-Za-z0-9-]{0,63}$",
-        description="For `gateway`: the header in which it names its user.",
+        description="For `gateway`: the header with the user's name.",
     )
     gateway_addresses: Networks = Field(
         (),
-        description="For `gateway`: addresses and networks, such as `10.0.0.5, 10.1.0.0/16`, from which "
-        "that header counts. Not needed where a gateway has a certificate; there it narrows further.",
+        description="For `gateway`: addresses and networks, such as `10.0.0.5, 10.1.0.0/16`, from which that "
+        "header counts. Optional with a client certificate, where it narrows further.",
     )
     gateway_certificate: PublicPath | None = Field(
         None,
         description="For `gateway`: PEM file with this server's certificate and its chain. With it the "
-        "server listens with TLS only, and takes connections only of clients with a certificate "
-        "([serving.md](serving.md#a-gateway-with-a-certificate)). It and the next three go together; in "
-        "the configuration file, names of files start from where that lies.",
+        "server accepts only TLS connections with a client certificate "
+        "([serving.md](serving.md#a-gateway-with-a-certificate)). Set it together with the next three. "
+        "Relative paths start from the configuration file's folder.",
     )
     gateway_key: PrivatePath | None = Field(
         None,
@@ -151,14 +148,14 @@ class Auth(BaseModel):
     )
     gateway_ca: PublicPath | None = Field(
         None,
-        description="PEM file with the authorities whose client certificates count, and lists of revoked "
-        "ones if you have them.",
+        description="PEM file with the authorities of accepted client certificates, and optional revocation "
+        "lists.",
     )
     gateway_names: CertificateNames = Field(
         (),
         description="DNS names and URIs, such as `gateway.example.com, spiffe://example.com/gateway`. The "
-        "header counts on connections whose client certificate has one of them as subjectAltName, to the "
-        "letter, without wildcards.",
+        "header counts on connections whose client certificate has one of them as subjectAltName, compared "
+        "exactly, without wildcards.",
     )
     tokens_file: PrivatePath | None = Field(
         None,
@@ -183,7 +180,7 @@ class Auth(BaseModel):
         for name, kinds in _AUTH_OF.items():
             if getattr(self, name) and self.kind not in kinds:
                 raise ValueError(
-                    f"auth.{name} is given, but auth.kind is {self.kind}; set it to "
+                    f'auth.{name} is given, but auth.kind is "{self.kind}"; set it to '
                     + " or ".join(f'"{kind}"' for kind in kinds)
                 )
         if self.kind == "static" and not self.tokens_file:
@@ -197,13 +194,13 @@ class Auth(BaseModel):
         return self
 
     def _is_whole_gateway(self) -> None:
-        given = [name for name in _TLS if getattr(self, name)]
-        if given and len(given) < len(_TLS):
+        present = [name for name in _TLS if getattr(self, name)]
+        if present and len(present) < len(_TLS):
             raise ValueError(
-                f"auth.{given[0]} is given, and TLS with a gateway also needs "
-                + " and ".join(f"auth.{name}" for name in _TLS if name not in given)
+                f"auth.{present[0]} is given, and TLS with a gateway also needs "
+                + " and ".join(f"auth.{name}" for name in _TLS if name not in present)
             )
-        if not given and not self.gateway_addresses:
+        if not present and not self.gateway_addresses:
             raise ValueError(
                 'auth.kind is "gateway", which needs auth.gateway_addresses, or for a gateway with a '
                 "certificate " + ", ".join(f"auth.{name}" for name in _TLS)

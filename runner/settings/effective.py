@@ -1,4 +1,4 @@
-"""What the settings give each call of one tool, worked out once and not for each call."""
+"""Settings of one tool with its overrides, computed once instead of for each call."""
 
 from dataclasses import dataclass
 
@@ -12,17 +12,17 @@ __all__ = ["EffectiveToolSettings"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EffectiveToolSettings:
-    """What a call of one tool may have.
+    """Deadlines, limits and rights of calls of one tool.
 
     Attributes:
-        deadlines: How long it may take.
-        limits: What it may use.
-        rights: What it may do, where that is not what all may.
+        deadlines: How long a call may take.
+        limits: Resources that a call may use.
+        rights: Rights that differ from those of all tools; None if they do not.
         keeps_worker: Whether its worker may stay with its user.
-        shares_worker: Whether it runs beside other calls in one worker of its user.
-        shares_if_asked: The same, where its author asks for that.
-        lets_go_on: Whether what it begins may go on between calls, where its author asks for that.
-        scopes: The scopes that a token must have for it.
+        shares_worker: Whether calls run concurrently in one worker of their user.
+        may_share_worker: Whether they do so if the tool's author requests it.
+        lets_go_on: Whether background jobs may run between calls if the tool's author requests it.
+        scopes: The scopes that a token must have.
     """
 
     deadlines: Deadlines
@@ -30,13 +30,13 @@ class EffectiveToolSettings:
     rights: Rights | None
     keeps_worker: bool
     shares_worker: bool
-    shares_if_asked: bool
+    may_share_worker: bool
     lets_go_on: bool
     scopes: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, settings: ExecutionSettings, tool: str | None) -> "EffectiveToolSettings":
-        """Return what holds for one tool, or for all that have no settings of their own."""
+        """Return the settings of one tool, or with None those of all tools without overrides."""
         rights = settings.rights(tool)
         return cls(
             deadlines=settings.deadlines(tool),
@@ -44,7 +44,7 @@ class EffectiveToolSettings:
             rights=None if rights == settings.rights() else rights,
             keeps_worker=settings.keeps_worker(tool),
             shares_worker=settings.shares_worker(tool),
-            shares_if_asked=settings.shares_worker(tool, wish=True),
+            may_share_worker=settings.shares_worker(tool, wish=True),
             lets_go_on=settings.lets_go_on(tool),
             scopes=() if tool is None else settings.scopes(tool),
         )

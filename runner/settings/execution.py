@@ -156,7 +156,7 @@ class ExecutionSettings(LibrarySettings, RightsSettings, CallSettings, Observati
 
     @property
     def private_paths(self) -> tuple[Path, ...]:
-        """Return what no worker may ever read: state, store, tokens, secrets, audit log, configuration."""
+        """Return paths that no worker may read: state, store, tokens, secrets, audit log, configuration."""
         return tuple(path for _name, path in self.named_private_paths)
 
     @property
@@ -186,7 +186,7 @@ class ExecutionSettings(LibrarySettings, RightsSettings, CallSettings, Observati
                 closed[parts.port or REDIS_PORT] = "the fleet's Redis"
         if self.metrics_address is not None:
             port = int(self.metrics_address.rpartition(":")[2])
-            # 0 is whichever is free at the start, and nobody's before; with it allow_net opens nothing.
+            # 0 means a free port chosen at the start: allow_net cannot name it.
             if port:
                 closed[port] = "metrics_address"
         return closed
@@ -213,7 +213,7 @@ class ExecutionSettings(LibrarySettings, RightsSettings, CallSettings, Observati
     def deadlines(self, tool: str | None = None) -> Deadlines:
         """Return the deadlines of one tool, or the general ones."""
         mine = self.of_tool(tool)
-        # A total limit below the idle limit is no fault: `--total-timeout 5` alone must work.
+        # A total limit below the idle limit is not an error: `--total-timeout 5` alone must work.
         return Deadlines(idle_s=min(mine.idle_timeout_s, mine.total_timeout_s), total_s=mine.total_timeout_s)
 
     def scopes(self, tool: str) -> tuple[str, ...]:
@@ -232,7 +232,7 @@ class ExecutionSettings(LibrarySettings, RightsSettings, CallSettings, Observati
 
         Args:
             tool: The tool.
-            wish: Whether its author asks for that; a value of the tool wins.
+            wish: Whether its author requests that; a setting of the tool wins.
         """
         own = self.own(tool).get("worker_reuse")
         return (own or ("shared" if wish else self.worker_reuse)) == "shared"
@@ -250,7 +250,7 @@ class ExecutionSettings(LibrarySettings, RightsSettings, CallSettings, Observati
         return limits_of(values)
 
     def rights(self, tool: str | None = None) -> Rights:
-        """Return what one tool may do beyond its own folder, or any tool."""
+        """Return the rights of one tool beyond its home, or of all tools."""
         mine = self.of_tool(tool)
         return Rights(
             network=mine.allow_net,
@@ -271,7 +271,7 @@ class ExecutionSettings(LibrarySettings, RightsSettings, CallSettings, Observati
 
     @property
     def reuse(self) -> Reuse:
-        """Return how long workers stay, where any may."""
+        """Return the lifetime of workers, if any are reused."""
         if not any(self.keeps_worker(tool) for tool in (None, *self.tools)):
             return Reuse()
         return Reuse(calls=WORKER_CALLS)
@@ -301,7 +301,7 @@ SettingsT = TypeVar("SettingsT", bound=ExecutionSettings)
 
 
 def is_pattern(name: str) -> bool:
-    """Say whether a name under `tools` stands for several: `sales_*` for all that begin so."""
+    """Return whether a name under `tools` is a pattern, such as `sales_*`."""
     return "*" in name
 
 

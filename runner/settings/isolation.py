@@ -1,4 +1,4 @@
-"""Which isolation tier is in force: the one asked for, or the strongest that the machine and the files allow.
+"""Isolation tier in force: the configured one, or the strongest that the machine and the files allow.
 
 Source: architecture, invariant 3; requirements, tiers; `docs/isolation.md`.
 """
@@ -31,25 +31,25 @@ __all__ = [
 log = logging.getLogger(__name__)
 
 AUTO: tuple[Tier, ...] = (Tier.NAMESPACE, Tier.USER, Tier.PROCESS)
-"""What `auto` tries, in this order; the last is taken, or refused, whatever it lacks."""
+"""Tiers that `auto` tries in this order; the last one is used, or refused, in any case."""
 
 
 ISOLATION_META = "toolcell/isolation"
-"""Key of a result's `_meta` that says how its call was kept apart from others."""
+"""Key in a result's `_meta` for the isolation of its call."""
 
 
 def isolation_meta(tier: Tier, *, worker: str | None = None, goes_on: bool | None = None) -> dict[str, str]:
-    """Return what a result says of its isolation.
+    """Return the isolation of a call, for its result.
 
     Args:
         tier: The tier in force.
-        worker: `fresh` or `kept`: whether the worker of ours that served the call had served its user before.
-        goes_on: Whether that worker is not stopped between calls, where the tool asks for that or it is so.
+        worker: `fresh` or `kept`: whether the worker had served its user before.
+        goes_on: Whether the worker runs on between calls; None if the tool does not request that.
     """
-    said = {"tier": tier.value} if worker is None else {"tier": tier.value, "worker": worker}
+    meta = {"tier": tier.value} if worker is None else {"tier": tier.value, "worker": worker}
     if goes_on is not None:
-        said["between_calls"] = "runs" if goes_on else "stopped"
-    return said
+        meta["between_calls"] = "runs" if goes_on else "stopped"
+    return meta
 
 
 def in_force(settings: ExecutionSettings, files: Sequence[Path] = ()) -> Tier:
@@ -71,7 +71,7 @@ def lacking(settings: ExecutionSettings) -> tuple[str, ...]:
 
 
 def has_ids(tier: Tier) -> bool:
-    """Say whether each user has a user id in a tier."""
+    """Return whether each user has a user id in a tier."""
     return tier in (Tier.USER, Tier.NAMESPACE) and os.geteuid() == 0
 
 
@@ -114,7 +114,7 @@ def unfit(tier: Tier, files: Sequence[Path], settings: ExecutionSettings) -> str
 def _fits(tier: Tier, files: Sequence[Path], settings: ExecutionSettings) -> bool:
     reason = unfit(tier, files, settings)
     if reason is not None:
-        log.warning("a stronger isolation is passed over", extra={"tier": tier.value, "reason": reason})
+        log.warning("stronger isolation not available", extra={"tier": tier.value, "reason": reason})
     return reason is None
 
 

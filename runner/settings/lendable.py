@@ -1,4 +1,4 @@
-"""What could be lent at all, judged by its name alone, and the option that would lend it.
+"""Paths that may be lent to tools, decided by name alone, and the option that lends one.
 
 Source: `docs/isolation.md`.
 """
@@ -19,9 +19,9 @@ KEYS = (
     ".ssh", ".gnupg", ".aws", ".azure", ".kube", ".docker", ".netrc", ".git-credentials", ".pypirc", ".npmrc",
     ".config/gcloud", ".config/gh", ".local/share/keyrings", ".mozilla",
 )  # fmt: skip
-"""Keys and credentials, in the home folder of whoever it is."""
+"""Keys and credentials, relative to a person's home folder."""
 
-# What this program keeps for itself, where nobody says otherwise.
+# The runner's own state, by default.
 _STATE = (".local/state/toolcell", "var/lib/toolcell")
 # Parts of a path directly below the root.
 _TOP = 2
@@ -35,8 +35,8 @@ def flag_for(path: str, wants: str, *, homes: Path) -> str | None:
 
     Args:
         path: The path, as a tool named it.
-        wants: `read` or `write`; empty where nobody knows.
-        homes: The folder of homes, of which none is lent.
+        wants: `read` or `write`; empty if unknown.
+        homes: The folder of homes, which are never lent.
     """
     if not path.startswith("/") or "\0" in path:
         return None
@@ -60,26 +60,26 @@ def flag_for(path: str, wants: str, *, homes: Path) -> str | None:
 
 
 def _is_private(path: Path) -> bool:
-    """Say whether a path holds keys, or the runner's own state: to lend them is refused."""
+    """Return whether a path holds keys or the runner's own state, which are never lent."""
     return any(f"/{private}/" in f"{path}/" for private in (*KEYS, *_STATE))
 
 
 def never_lent(path: Path) -> bool:
-    """Say whether a path holds processes, devices or sockets of the machine."""
+    """Return whether a path holds processes, devices or sockets of the machine."""
     return any(within(path, top) for top in _NEVER) and (not within(path, _EXCEPT) or str(path) == _EXCEPT)
 
 
 def shared(path: Path) -> bool:
-    """Say whether a folder is one in which several people have theirs, or somebody's whole home folder."""
+    """Return whether a folder has files of several people, or is somebody's whole home folder."""
     return str(path) in _SHARED or path.parent == Path("/home")
 
 
 def of_the_system(path: Path) -> bool:
-    """Say whether a path belongs to the system, which nobody changes but its packages."""
+    """Return whether a path belongs to the operating system's packages."""
     return any(within(path, top) for top in _SYSTEM)
 
 
 def within(path: Path, top: Path | str) -> bool:
-    """Say whether a path is, or lies beneath, another."""
+    """Return whether a path is another or lies beneath it."""
     # By its text: the parents of a path with thousands of parts are millions of characters.
     return f"{path}/".startswith(f"{str(top).rstrip('/')}/")

@@ -21,24 +21,24 @@ _LIVE_OF_TOOL = [name for name in _LIVE if name in ToolSettings.model_fields]
 
 
 def with_live(now: SettingsT, then: SettingsT) -> SettingsT:
-    """Return the settings of a running server with what it can take over of others.
+    """Return the settings of a running server with the live settings of a new configuration.
 
     Args:
-        now: Those in force.
-        then: Those that are read now.
+        now: The settings in force.
+        then: The new configuration.
     """
     update = {name: getattr(then, name) for name in (*_LIVE, "call_limits")}
     return now.model_copy(update={**update, "tools": _tools(now, then), "secrets": _secrets(now, then)})
 
 
 def same_limits(one: ExecutionSettings, other: ExecutionSettings) -> bool:
-    """Say whether the resource limits of every tool are equal in two settings, and of what has no tool."""
+    """Return whether two settings have equal resource limits for every tool, and without one."""
     tools = {None, *one.tools, *other.tools}
     return all(one.limits(tool) == other.limits(tool) for tool in tools)
 
 
 def changes(now: Settings, then: Settings) -> dict[str, str]:
-    """Return what differs in other settings, each with a sentence that shows no secret."""
+    """Return the differences from other settings, each with a sentence that shows no secret."""
     before, after = dict(_leaves(now.model_dump())), dict(_leaves(then.model_dump()))
     names = [name for name in {**before, **after} if before.get(name) != after.get(name)]
     was, is_now = config_report(now), config_report(then)
@@ -67,13 +67,13 @@ def _tools(now: ExecutionSettings, then: ExecutionSettings) -> dict[str, ToolSet
 
 
 def _secrets(now: ExecutionSettings, then: ExecutionSettings) -> dict[str, SecretSettings]:
-    """Return the secrets of other settings; of one in a file that tools may be able to read, the present."""
+    """Return the new secrets, but the present one where tools could read the new one's file."""
     hidden = now.private_paths
     able = {
         name: secret for name, secret in then.secrets.items() if secret.file is None or secret.file in hidden
     }
-    kept = {name: now.secrets[name] for name in then.secrets if name not in able and name in now.secrets}
-    return {**able, **kept}
+    unchanged = {name: now.secrets[name] for name in then.secrets if name not in able and name in now.secrets}
+    return {**able, **unchanged}
 
 
 def _value(report: Mapping[str, Mapping[str, object]], name: str) -> object:

@@ -3,7 +3,7 @@
 One mechanism for all of them: of one tool, of one tool file (whose tools begin with its name), of one server
 behind the proxy, of one user, of each user, of all. `runner.toolset` counts.
 
-Source: `docs/isolation.md`, "Limits of your own".
+Source: `docs/isolation.md`, "Rate limits and quotas".
 """
 
 from collections.abc import Iterator, Mapping
@@ -28,16 +28,16 @@ class LimitSettings(BaseModel):
     tools: Annotated[Names, NARROWS] = Field(
         ("*",),
         min_length=1,
-        description="Names of the tools it is about, as clients see them; `sales_*` is all that begin so.",
+        description="Names of the tools that it limits, as clients see them; `sales_*` is a prefix.",
     )
     users: Annotated[Names, NARROWS] = Field(
-        ("*",), description="Names of the users it is about; `*` is all, and an empty list nobody."
+        ("*",), description="Names of the users that it limits; `*` is all, and an empty list nobody."
     )
     per: Annotated[Literal["all", "user"], NARROWS] = Field(
-        "all", description="`all`: those users have it together. `user`: each of them has it."
+        "all", description="`all`: one limit for those users together. `user`: one limit for each of them."
     )
     max_calls: Annotated[Count | None, NARROWS] = Field(
-        None, description="Calls that run at the same time; others wait for their turn."
+        None, description="Concurrent calls; others wait for their turn."
     )
     calls_per_minute: Annotated[Count | None, NARROWS] = Field(
         None, description="Calls in any minute; the next ends with `E_BUSY`."

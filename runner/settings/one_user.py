@@ -21,10 +21,10 @@ def for_one_user(settings: Settings, transport: Literal["stdio", "http"]) -> Set
     has_auth = settings.auth.kind != "none"
     if settings.engine != "local" or (transport == "http" and settings.user is None and has_auth):
         return settings
-    given = origins(settings)
+    origin = origins(settings)
     values: dict[str, Any] = {}
-    if given["worker_reuse"] == "default" or settings.worker_reuse == "shared":
+    if origin["worker_reuse"] == "default" or settings.worker_reuse == "shared":
         values = {"worker_reuse": "shared", "max_calls_per_user": settings.max_calls}
     return settings.model_copy(
-        update={name: value for name, value in values.items() if given[name] == "default"}
+        update={name: value for name, value in values.items() if origin[name] == "default"}
     )

@@ -65,22 +65,22 @@ class StateSettings(_Part):
 
     isolation: Annotated[Literal["auto", "process", "user", "namespace", "guard"], Flag()] = Field(
         "auto",
-        description="Tier: `auto`, `process`, `user`, `namespace` or `guard`; `auto` takes the strongest "
-        "this machine offers.",
+        description="Isolation tier: `auto`, `process`, `user`, `namespace` or `guard`; `auto` chooses the "
+        "strongest that this machine offers.",
     )
     uid_range: UidRange = Field(
         "1900000000-1900065535",
-        description="User ids that users get in tiers `user` and `namespace`, first and last. An id that "
-        "the system knows is passed over. [isolation.md](isolation.md) says more.",
+        description="First and last user id for users in tiers `user` and `namespace`. Ids of system users "
+        "are skipped. See [isolation.md](isolation.md).",
     )
     state_dir: PrivatePath = Field(
         default_factory=default_state_dir,
-        description="The runner's own state: keys, locks, user ids. It may be lost: homes are known without "
-        "it. What is damaged there is set apart as `NAME.damaged-…`. `XDG_STATE_HOME` is honoured.",
+        description="The runner's own state: keys, locks, user ids. Homes survive its loss. A damaged file "
+        "there is renamed to `NAME.damaged-…`. `XDG_STATE_HOME` is honoured.",
     )
     homes: PublicPath = Field(
         Path("/tmp"),  # noqa: S108
-        description="Folder under which each user's home is made.",
+        description="Folder of all homes.",
     )
 
     @property
@@ -106,8 +106,8 @@ class StoreSettings(StateSettings):
 
     store: Annotated[StoreUrl, Flag("URL")] = Field(
         default_factory=default_store,
-        description="Where My Files are kept, as a `file:///absolute/folder` or `s3://bucket/prefix` URL; "
-        "`memory:` ends with the process, `none:` keeps nothing ([operating.md](operating.md#the-store)). "
+        description="Place of My Files, a `file:///absolute/folder` or `s3://bucket/prefix` URL; `memory:` "
+        "ends with the process, `none:` stores nothing ([operating.md](operating.md#the-store)). "
         "`XDG_DATA_HOME` is honoured.",
     )
     s3_endpoint: S3Address | None = Field(
@@ -127,37 +127,34 @@ class StoreSettings(StateSettings):
     max_artifact_bytes: Annotated[Count, LimitFacts("file_bytes", Code.E_FILE_TOO_LARGE, "bytes"), LIVE] = (
         Field(
             50 * GIB,
-            description="Largest artifact accepted, largest file a tool may write, and largest file that a "
-            "request may upload ([serving.md](serving.md)), in bytes; the files of one call have no more "
-            "together.",
+            description="Largest artifact, file written by a tool, and upload ([serving.md](serving.md)), in "
+            "bytes; also the sum of the files of one call.",
         )
     )
     base64_size_limit_mb: Count = Field(
         300,
-        description="Largest artifact handed on inline, and the most that one call hands on inline "
-        "altogether, in MiB.",
+        description="Largest artifact returned inline, and the sum of those of one call, in MiB.",
     )
     max_user_bytes: Annotated[Count, LIVE] = Field(
         200 * GIB,
-        description="Most that one user keeps in My Files, in bytes; equal content counts once. A file "
-        "above it is refused with `E_QUOTA`, none is removed for it.",
+        description="Quota of one user in My Files, in bytes; equal content counts once. A file beyond it is "
+        "refused with `E_QUOTA`; none is removed for it.",
     )
     max_file_age_s: Annotated[Seconds | None, LIVE] = Field(
         None,
-        description="Age at which a file of My Files goes, in seconds since it was last put. For files put "
-        "while it is set; the log has a line for each that went.",
+        description="Age at which a file of My Files is removed, in seconds since its last put. Applies to "
+        "files put while it is set; each removal is logged.",
     )
     persist_files_across_sessions: bool = Field(
         default=True, description="Whether My Files stay when a session ends."
     )
     session_idle_s: Seconds = Field(
-        1800.0, description="Silence of a user after which the session has ended, in seconds."
+        1800.0, description="Seconds without a request after which a session ends."
     )
     generated: Literal["keep", "report", "ignore"] = Field(
         "keep",
-        description="What becomes of files that a call wrote into its home and did not return: `keep` in My "
-        "Files, `report` in the result, or `ignore`. [guide.md](guide.md#files-that-a-call-generates) "
-        "says more.",
+        description="Treatment of files that a call wrote into its home and did not return: `keep` in My "
+        "Files, `report` in the result, or `ignore`. See [guide.md](guide.md#files-that-a-call-generates).",
     )
 
     @model_validator(mode="after")
@@ -191,31 +188,31 @@ class IdentitySettings(StateSettings):
     """Users, and the proof of their identity over HTTP."""
 
     user: Annotated[str | None, Flag("NAME")] = Field(
-        None, min_length=1, description="Serve this one user; a token of another is refused."
+        None, min_length=1, description="Serve only this user; a token of another user is refused."
     )
     identity_claim: EachName = Field(
         ("email", "sub"),
         min_length=1,
-        description="Claims of a token that name the user; the first present counts. An address marked as "
-        "not verified is refused. Name a single claim where your login provider lets people choose the "
-        "value of one. `client_id` is not a default: everybody using one client program would share a home.",
+        description="Claims of a token that name the user; the first one present counts. An unverified "
+        "address is refused. Name a single claim if users of your login provider can choose its value. "
+        "`client_id` is not a default: all users of one client program would share a home.",
     )
     identity_pattern: Annotated[Pattern | None, NARROWS] = Field(
         None,
-        description="What that claim must match, from its first character to its last, in the syntax of "
-        "RE2; others are refused. `[^\\p{Lu}]+` refuses upper-case letters, `[ -~]+` letters beyond ASCII.",
+        description="RE2 pattern that the whole claim must match; others are refused. `[^\\p{Lu}]+` refuses "
+        "upper-case letters, `[ -~]+` letters beyond ASCII.",
     )
     identity_suffix: str | None = Field(
         None,
         min_length=1,
-        description="How that claim must end, such as `@example.com`; others are refused. It is left off: "
-        "`ann@example.com` is `ann`.",
+        description="Required end of the claim, such as `@example.com`; others are refused. It is removed: "
+        "`ann@example.com` becomes `ann`.",
     )
     username_parameter: str = Field(
         "username",
         pattern=r"^[A-Za-z_][A-Za-z0-9_]*$",
-        description="Name of the parameter that is filled in with who calls, and gives a tool its home: "
-        "another one, where tools of others have a `username` that means something else.",
+        description="Name of the parameter that receives the caller's name and gives a tool its home. Change "
+        "it for tools whose `username` means something else.",
     )
     auth: Auth = Field(default_factory=Auth, description="Who may call over HTTP: see the table below.")
 
@@ -238,9 +235,9 @@ class ServerSettings(IdentitySettings):
     )
     public_url: WebAddress | None = Field(
         None,
-        description="Address of this server as its users reach it, such as `https://tools.example.com`, for "
-        "the download links that clients get; by default the address it listens on. Tools get links to an "
-        "address of their own on this machine, which serves downloads only.",
+        description="Address of this server for its users, such as `https://tools.example.com`, used in "
+        "download links for clients; by default the listening address. Tools get links to a separate address "
+        "on this machine, which serves downloads only.",
     )
     allowed_hosts: EachName = Field(
         (),
@@ -254,33 +251,33 @@ class ServerSettings(IdentitySettings):
     )
     playground_frames_url: WebAddress | None = Field(
         None,
-        description="Address of that port as users reach it, on another host name than `public_url`; "
-        "without it, widgets are shown on this machine only.",
+        description="Public address of the port for widgets, on another host name than `public_url`; without "
+        "it, widgets are shown on this machine only.",
     )
     max_request_bytes: Count = Field(
         64 * MIB,
-        description="Largest body of an MCP request, and of a JSON body beside it, in bytes. One user has "
-        "twice that in flight, all together eight times.",
+        description="Largest body of an MCP request, or of a JSON request beside it, in bytes. One user may "
+        "have twice that in flight, all users together eight times.",
     )
     drain_s: float = Field(
         25.0,
         ge=0,
         allow_inf_nan=False,
-        description="How long calls in flight may go on when the server is told to stop, or standard input "
-        "has ended (`server < requests.jsonl`), in seconds; 0 ends them at once, as `runner dev` does by "
-        "default. Meanwhile new calls get `E_BUSY` and `/readyz` answers 503; clients of calls that run are "
-        "told how long is left, and what has not ended by then gets `E_CANCELLED`. A second signal ends "
-        "them at once. Orchestrators usually kill after 30 seconds, `docker stop` after 10 "
-        "(`--stop-timeout`): leave five seconds for the end itself.",
+        description="Seconds that calls in flight may run on after a stop signal, or after the end of "
+        "standard input (`server < requests.jsonl`); 0 ends them at once, as `runner dev` does by default. "
+        "Meanwhile new calls get `E_BUSY` and `/readyz` answers 503. Clients of running calls receive the "
+        "time left; calls that exceed it get `E_CANCELLED`. A second signal ends them at once. Orchestrators "
+        "usually kill after 30 seconds, `docker stop` after 10 (`--stop-timeout`): leave five seconds for "
+        "the shutdown itself.",
     )
     stop_delay_s: float = Field(
         0,
         ge=0,
         allow_inf_nan=False,
-        description="How long a server over HTTP that is told to stop goes on taking calls, in seconds, "
-        "while `/readyz` answers 503 already; then `drain_s` begins. Give a proxy or orchestrator in front "
-        "the time of one or two of its looks, so that it sends nothing more by the time at which calls are "
-        "refused and the port closes. A second signal ends the wait.",
+        description="Seconds for which an HTTP server goes on taking calls after a stop signal, while "
+        "`/readyz` answers 503 already; then `drain_s` begins. Set it to one or two health-check intervals "
+        "of the proxy or orchestrator in front. It then stops sending before calls are refused and the port "
+        "closes. A second signal ends the wait.",
     )
 
     @property
@@ -295,23 +292,24 @@ class RightsSettings(_Part):
     allow_net: Annotated[Network, PER_TOOL, Flag("=HOST[:PORT],…")] = Field(
         (),
         description="Hosts and ports that tools may reach, such as `api.example.com:443`; `*` is every "
-        "public address. [isolation.md](isolation.md#network) says how they are written.",
+        "public address. See [isolation.md](isolation.md#network) for the syntax.",
     )
     allow_run: Annotated[Programs, PER_TOOL, Flag("PROGRAM,…")] = Field(
         ("*",),
-        description="The only programs that tools may run, by name or whole path; `*` is any that they may "
-        "read, and an empty list none. [isolation.md](isolation.md#network) says what that is worth.",
+        description="The only programs that tools may run, by name or absolute path; `*` is any readable "
+        "one, and an empty list none. See [isolation.md](isolation.md#environment-variables-and-programs) "
+        "for its limits.",
     )
     allow_env: Annotated[Variables, PER_TOOL, Flag("NAME,…")] = Field(
-        (), description="Names of environment variables that tools may see, not values; none of `RUNNER_…`."
+        (), description="Names of environment variables that tools may see; never `RUNNER_…`."
     )
     allow_read: Annotated[Paths, PER_TOOL, Flag("PATH,…")] = Field(
         (),
-        description="Folders and files that are lent to tools to read; in the file from where it lies. "
-        "[isolation.md](isolation.md#lend-folders) says what that opens, and what is refused.",
+        description="Folders and files that tools may read; relative paths start from the configuration "
+        "file's folder. See [isolation.md](isolation.md#lend-folders).",
     )
     allow_write: Annotated[Paths, PER_TOOL, Flag("PATH,…")] = Field(
-        (), description="Folders and files that are lent to tools to read and write, for all users together."
+        (), description="Folders and files that tools may read and write, shared by all users."
     )
     allow_sockets: Annotated[bool, PER_TOOL, Flag()] = Field(
         default=False,
@@ -320,9 +318,9 @@ class RightsSettings(_Part):
     )
     allow_fetch: Annotated[bool, Flag()] = Field(
         default=False,
-        description="Whether commands behind `runner proxy`, such as npx and uvx, may fetch packages and "
-        "run them, from a cache folder of each server (`--allow-fetch`): [servers that are "
-        "fetched](proxy.md#fetched-servers).",
+        description="Whether commands behind `runner proxy`, such as npx and uvx, may fetch and run "
+        "packages, from a cache folder of each server (`--allow-fetch`): [fetched "
+        "servers](proxy.md#fetched-servers).",
     )
 
 
@@ -337,8 +335,8 @@ class CallSettings(_Part):
     )
     load_timeout_s: Seconds = Field(
         30.0,
-        description="Longest import of a tool file, in seconds. So long `runner proxy` also waits for a "
-        "server to start, or to be reached; one that imports much may need longer on a busy machine.",
+        description="Longest import of a tool file, in seconds. `runner proxy` waits as long for a server to "
+        "start or connect; large imports on a busy machine may need more.",
     )
     memory_mb: Annotated[Count, LimitFacts("memory_bytes", Code.E_MEMORY, "bytes", MIB), LIVE, PER_TOOL] = (
         Field(
@@ -350,7 +348,7 @@ class CallSettings(_Part):
     call_memory_mb: Annotated[Count, LimitFacts("call_memory_bytes", Code.E_MEMORY, "bytes", MIB), LIVE] = (
         Field(
             4096,
-            description="Memory of all processes of a call together, in MiB; what they share counts once. At "
+            description="Memory of all processes of a call together, in MiB; shared memory counts once. At "
             "least `memory_mb`.",
         )
     )
@@ -363,7 +361,7 @@ class CallSettings(_Part):
     user_memory_mb: Annotated[Count, LimitFacts("total_memory_bytes", Code.E_MEMORY, "bytes", MIB), LIVE] = (
         Field(
             4096,
-            description="Memory of all calls of one user together, in MiB, where they have a cgroup (tier "
+            description="Memory of all calls of one user together, in MiB. Needs a cgroup (tier "
             "`namespace`).",
         )
     )
@@ -372,15 +370,15 @@ class CallSettings(_Part):
     ] = Field(
         512,
         ge=16,
-        description="Processes and threads of one user together, where they have a user id of their own "
-        "(tiers `user` and `namespace`, started by root) or a cgroup; at least 16.",
+        description="Processes and threads of one user together; at least 16. Needs a user id for each user "
+        "(tiers `user` and `namespace`, started by root) or a cgroup.",
     )
     open_files: Annotated[int, LimitFacts("open_files", Code.E_RESOURCE_LIMIT, "descriptors"), LIVE] = Field(
         1024, ge=64, description="File descriptors of each process of a call; at least 64."
     )
     max_home_bytes: Annotated[Count, LimitFacts("home_bytes", Code.E_QUOTA, "bytes"), LIVE, PER_TOOL] = Field(
         128 * GIB,
-        description="What a user's home holds on disk while a call runs, its input files included, in bytes.",
+        description="Disk space of a user's home during a call, input files included, in bytes.",
     )
     max_home_files: Annotated[Count, LimitFacts("home_entries", Code.E_QUOTA, "files and folders"), LIVE] = (
         Field(
@@ -394,44 +392,43 @@ class CallSettings(_Part):
             description="Longest answer of a tool, as JSON, in bytes.",
         )
     )
-    max_calls: Annotated[Count, LIVE] = Field(16, description="Calls that run at the same time.")
+    max_calls: Annotated[Count, LIVE] = Field(16, description="Concurrent calls.")
     max_calls_per_user: Annotated[Count, LIVE] = Field(
         4,
-        description="Calls of one user that run at the same time. Where a server is bound to one user and "
-        "calls share a process: `max_calls`.",
+        description="Concurrent calls of one user. On a server of one user whose calls share a process: "
+        "`max_calls`.",
     )
     homes_for: Literal["declared", "all"] = Field(
         "declared",
-        description="`declared`: tools that declare `username` have a home. `all`: every tool has its "
-        "user's, as working folder, and one process serves all tools of a file.",
+        description="`declared`: tools that declare `username` have a home. `all`: every tool has its user's "
+        "home as working folder, and one process serves all tools of a file.",
     )
     worker_reuse: Annotated[Literal["shared", "user", "call"], NARROWS, PER_TOOL] = Field(
         "user",
-        description="`user`: a worker stays with its user, and what a tool file keeps in memory is there at "
-        "that user's next call. `shared`: so it does, and serves several calls of that user at once "
-        "([guide.md](guide.md#calls-at-once)); the default where a server is bound to one user. `call`: "
-        "each call has a process of its own, which ends with it (`--fresh`). [isolation.md](isolation.md) "
-        "says when to choose it.",
+        description="`user`: a worker stays with its user and keeps the tool file's memory for that user's "
+        "next call. `shared`: it also serves several calls of that user at once "
+        "([guide.md](guide.md#calls-at-once)); the default on a server of one user. `call`: each call has a "
+        "process of its own, which ends with it (`--fresh`). [isolation.md](isolation.md#worker-reuse) "
+        "compares them.",
     )
     worker_start: Literal["fork", "load"] = Field(
         "fork",
         description="`fork`: workers are forked from a process that has loaded the tool files. `load`: each "
-        "loads them for itself, and may read its own files in `/proc` in every tier: "
+        "worker loads them itself, and may read its own files in `/proc` in every tier: "
         "[isolation.md](isolation.md#reading-procself).",
     )
     idle_workers: int = Field(
         1,
         ge=0,
-        description="Workers that wait for calls of each zygote, that is of each user and kind of tool "
-        "(with a home or without; with rights of its own): with the one that served the last call, where "
-        "workers stay. A burst of calls raises it to 8; half a minute in which they were not needed brings "
-        "it back. With 0 none waits.",
+        description="Idle workers of each zygote, that is of each user and kind of tool (with a home or "
+        "without; with rights of its own), including a reused one. A burst of calls raises it to 8; half a "
+        "minute without need lowers it again. With 0 no worker waits.",
     )
     background_jobs: Annotated[bool, PER_TOOL] = Field(
         default=False,
-        description="Whether what a tool begins may go on between calls, where its author asks for that "
-        'with `meta={"toolcell": {"background": True}}`: '
-        '[isolation.md](isolation.md#background-jobs). Needs `worker_reuse = "user"`.',
+        description="Whether background work of a tool may run between calls, if its author requests that "
+        'with `meta={"toolcell": {"background": True}}`: [isolation.md](isolation.md#background-jobs). '
+        'Needs `worker_reuse = "user"`.',
     )
 
 
@@ -440,32 +437,32 @@ class ResultSettings(StoreSettings):
 
     artifact_delivery: Literal["auto", "reference", "inline"] = Field(
         "auto",
-        description="How artifacts reach an MCP client: `auto`, `reference` or `inline`; `auto` asks the "
-        "client's request.",
+        description="Form of artifacts for an MCP client: `auto`, `reference` or `inline`; `auto` follows "
+        "the client's request.",
     )
     file_delivery: Literal["auto", "path", "url"] = Field(
         "auto",
-        description="How a tool gets the files named by `filename` and `filenames`: as the `path` of a copy "
-        "in its home, or as the `url` of a download link; `auto` is the path, since a tool file shares the "
-        "disk with the host. `file_names` always become links.",
+        description="Form of the files named by `filename` and `filenames`: the `path` of a copy in the "
+        "home, or the `url` of a download link; `auto` is the path, since a tool file shares the disk with "
+        "the host. `file_names` always become links.",
     )
     max_message_bytes: int = Field(
         900_000,
         ge=65_536,
         description="Longest result message for an MCP client, in bytes, at least 65536. A picture or sound "
-        "that does not fit becomes a link that says why; of several, those that fit together stay, the "
-        "first ones first. Some clients refuse messages above 1 MB.",
+        "that does not fit becomes a link with the reason; of several, the first ones that fit together "
+        "stay. Some clients refuse messages above 1 MB.",
     )
     shrink_pictures: bool = Field(
         default=False,
-        description="Whether a PNG, JPEG or WebP that does not fit is made smaller instead, of up to eight "
-        "in a message. It stays what it is in My Files, and a link beside it leads there. It is decoded in "
-        "a confined process of its own. Needs Pillow: `pip install 'toolcell[pictures]'`.",
+        description="Whether a PNG, JPEG or WebP that does not fit is scaled down instead, for up to eight "
+        "in a message. My Files keeps the original, and a link leads there. Decoding runs in a confined "
+        "process of its own. Needs Pillow: `pip install 'toolcell[pictures]'`.",
     )
     iframe_origins: Names = Field(
         (),
         description="Web origins, such as `https://dash.example.com`, whose pages a result may open beside "
-        "the chat; `*` is all of them.",
+        "the chat; `*` is every origin.",
     )
     contract: Annotated[Literal["auto", "full", "guard"], Flag()] = Field(
         "auto",
@@ -476,17 +473,17 @@ class ResultSettings(StoreSettings):
     resource_tools: bool = Field(
         default=False,
         description="Whether a model gets the tools `SERVER.resources_list`, `SERVER.resources_read` and "
-        "`SERVER.resources_templates_list`, with which it reads the resources of [a server behind the "
-        "proxy](proxy.md#reading-stored-content) or of the tool file.",
+        "`SERVER.resources_templates_list`. With them it reads the resources of the tool file or of [a "
+        "server behind the proxy](proxy.md#reading-stored-content).",
     )
     extras: Annotated[bool, NARROWS] = Field(
         default=True,
-        description="Whether resources (`runner://…`) and prompts of the runner's own follow those of the "
+        description="Whether the runner adds its own resources (`runner://…`) and prompts to those of the "
         "tool file.",
     )
     files_block: Literal["off", "instructions", "descriptions"] = Field(
         "instructions",
-        description="Where models are told of the user's files though no client asks "
+        description="Where models get a list of the user's files without a request by the client "
         "([guide.md](guide.md#the-block-for-models)): `off`, in the server's `instructions`, or, with "
         "`descriptions`, there and in the description of each tool that takes files. `extras` off switches "
         "it off too.",
@@ -497,27 +494,26 @@ class ObservationSettings(_Part):
     """Log, audit log and metrics."""
 
     log_level: Annotated[Literal["debug", "info", "warning", "error"], NARROWS, Flag()] = Field(
-        "info", description="Least important record logged: `debug`, `info`, `warning` or `error`."
+        "info", description="Lowest level logged: `debug`, `info`, `warning` or `error`."
     )
     log_format: Annotated[Literal["text", "json"], NARROWS, Flag()] = Field(
         "text", description="`text` or `json`, one record a line on standard error."
     )
     tool_output: Literal["log", "drop", "client"] = Field(
         "log",
-        description="`log`: what a tool prints and raises is in the log, at most the last 200 lines of a "
-        "call, each with its `call_id`. `drop`: it is not. `client`: it is also sent to the client of the "
-        "call as log messages, as `runner dev` does by default. `runner call` prints it in any case.",
+        description="`log`: printed and raised output of a tool is logged, at most the last 200 lines of a "
+        "call, each with its `call_id`. `drop`: it is not. `client`: the client of the call also gets it as "
+        "log messages, as with `runner dev` by default. `runner call` prints it in any case.",
     )
     audit_dir: PrivatePath | None = Field(
         None,
-        description="Folder of the [audit log](operating.md#audit-log), which has a line for each "
-        "call. Without it there is none.",
+        description="Folder of the [audit log](operating.md#audit-log), with a line for each call. Unset: no "
+        "audit log.",
     )
     metrics_address: HostPort | None = Field(
         None,
-        description="`HOST:PORT` of an address of its own at which Prometheus finds "
-        "[`/metrics`](operating.md#metrics); port 0 takes a free one, where no `allow_net` is given. Not "
-        "with `isolation` `guard`.",
+        description="`HOST:PORT` of a separate address with [`/metrics`](operating.md#metrics) for "
+        "Prometheus; port 0 chooses a free one, if `allow_net` is not set. Not with `isolation` `guard`.",
     )
 
 
@@ -526,7 +522,7 @@ class FleetSettings(_Part):
 
     engine: Annotated[Literal["local", "docket"], Flag()] = Field(
         "local",
-        description="Who executes calls: `local` workers, or `docket`: the worker nodes of a "
+        description="Executor of calls: `local` workers, or `docket`: the worker nodes of a "
         "[fleet](deploying.md#a-fleet).",
     )
     redis_url: Annotated[SecretStr | None, Flag("URL")] = Field(
@@ -539,8 +535,8 @@ class FleetSettings(_Part):
     )
     fleet_key_file: Annotated[PrivatePath | None, Flag("FILE")] = Field(
         None,
-        description="File with the key of the fleet, which seals what its machines say; the same on all, "
-        "closed to other users.",
+        description="File with the key of the fleet, which authenticates its messages; the same on all "
+        "machines, closed to other users.",
     )
 
 

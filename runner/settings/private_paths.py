@@ -1,6 +1,6 @@
-"""Which paths in settings no tool may read, and no client is told: all, but those whose type says otherwise.
+"""Paths in settings that no tool may read and no client may see: all but those marked `OPEN_TO_TOOLS`.
 
-So a new setting that names a file is kept from tools without being listed anywhere.
+So the path of a new setting is private by default.
 """
 
 from collections.abc import Iterator, Mapping
@@ -23,7 +23,7 @@ def private_paths_of(settings: BaseModel) -> Iterator[tuple[str, Path]]:
 
 
 def is_open(field: FieldInfo) -> bool:
-    """Say whether tools may come to see the paths of a setting."""
+    """Return whether tools may read the paths of a setting."""
     return OPEN_TO_TOOLS in field.metadata or _is_marked(field.annotation)
 
 

@@ -21,7 +21,7 @@ __all__ = ["DISK_FULL", "LIMITS", "limits_of", "warn_of_memory"]
 log = logging.getLogger(__name__)
 
 DISK_FULL = "disk"
-"""What is reached where the disk below the homes is full, or a quota of its file system; no limit of ours."""
+"""Limit reached when the disk of the homes, or a quota of its file system, is full; not ours."""
 
 LIMITS: Mapping[str, LimitFacts] = {
     facts.limit: replace(facts, setting=name, own=PER_TOOL in field.metadata)
@@ -48,8 +48,9 @@ def warn_of_memory(settings: CallSettings, memory: ServerMemory) -> None:
     log.log(
         # Most machines have less than the defaults add up to; an operator who sets a limit is to see it.
         logging.INFO if memory.group is None else logging.WARNING,
-        "calls may use more memory together than there is; the largest is ended when it is used up",
+        "call limits exceed server memory",
         extra={
+            "effect": "the largest call is ended when memory is used up",
             "promised": f"max_calls ({settings.max_calls}) x call_memory_mb ({settings.call_memory_mb}) "
             f"= {_mib(promised)}",
             "limit": f"{_mib(memory.limit_bytes)} of {memory.whose}",

@@ -1,6 +1,6 @@
-"""What tools may do beyond their own folder: the network, programs, variables, what is lent to them.
+"""Rights of tools beyond their home: network, programs, environment variables, lent files.
 
-Given for all tools, or for one tool instead. What a value means is checked here, once; the kernel enforces
+Set for all tools, or for one tool instead. Values are checked here, once; the kernel enforces
 it (`sandbox.network.egress`, `sandbox.layers.landlock`).
 
 Source: architecture, decisions "Network", "Environment" and "Programs"; `docs/isolation.md`.
@@ -39,7 +39,7 @@ def _variables(names: tuple[str, ...]) -> tuple[str, ...]:
     for name in names:
         if not _VARIABLE.fullmatch(name):
             raise ValueError(
-                f"{name!r} is no name of a variable; give names alone, the values are those of this process"
+                f"{name!r} is not a variable name; give names alone, the values are those of this process"
             )
         if name.startswith(_OURS):
             raise ValueError(f"{name} is a setting of the runner and perhaps a key; tools never see these")
@@ -49,7 +49,7 @@ def _variables(names: tuple[str, ...]) -> tuple[str, ...]:
 def _programs(names: tuple[str, ...]) -> tuple[str, ...]:
     for name in names:
         if "\0" in name or ("/" in name and not name.startswith("/")):
-            raise ValueError(f"{name!r} is no program; give a name such as git, or a whole path")
+            raise ValueError(f"{name!r} is not a program; give a name such as git, or a whole path")
     return names
 
 
@@ -73,12 +73,12 @@ Paths = Annotated[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lent:
-    """What was found out of all that is lent, when the runner started.
+    """Facts about all lent files, found when the runner started.
 
     Attributes:
-        names: What of it was called otherwise than where it lies.
-        owner: User and group id that every process must have to use it; None where those of users will do.
-        umask: What new files leave out of their mode, where something is lent to write.
+        names: Lent paths that lead elsewhere through links.
+        owner: User and group id that every process needs to use them; None if those of users suffice.
+        umask: Mode bits that new files lack, if something is lent for writing.
     """
 
     names: tuple[Path, ...] = ()
@@ -88,17 +88,17 @@ class Lent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rights:
-    """What tools may do beyond their own folder.
+    """Rights of tools beyond their home.
 
     Attributes:
         network: Destinations that may be reached.
         variables: Variables of this process that they may see.
         may_run: Whether they may run other programs at all.
         programs: The only ones they may run; empty: any that they may read.
-        read: What is lent to them to read.
-        write: What is lent to them to read and write.
+        read: Paths that they may read.
+        write: Paths that they may read and write.
         sockets: Whether they may have UNIX sockets in their home, among their own processes.
-        lent: What was found out of all that is lent, to them or to others.
+        lent: Facts about all lent files, of these tools or others.
     """
 
     network: tuple[str, ...] = ()

@@ -18,9 +18,9 @@ _NOT_BEGINNINGS = ("LD_", "PYTHON", "XDG_")
 
 def _variable(name: str) -> str:
     if not _NAME.fullmatch(name):
-        raise ValueError(f"{name!r} is no name of a variable, which a secret has for its tools")
+        raise ValueError(f"{name!r} is not a variable name; tools get a secret as a variable of its name")
     if name.startswith((_OURS, *_NOT_BEGINNINGS)) or name in _NOT_SECRETS:
-        raise ValueError(f"{name} means something else to programs; call the secret otherwise")
+        raise ValueError(f"{name} means something else to programs; choose another name for the secret")
     return name
 
 
@@ -28,28 +28,28 @@ SecretName = Annotated[str, AfterValidator(_variable)]
 
 
 class SecretSettings(BaseModel):
-    """Where one secret is read from, and which calls get it."""
+    """Source of one secret, and the tools and users that get it."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     file: PrivatePath | None = Field(
         None,
-        description="File that holds the value, mode 0600; a line break at its end goes. In the "
-        "configuration file from where that lies. No tool can read it.",
+        description="File with the value, mode 0600; a trailing line break is removed. Relative paths start "
+        "from the configuration file's folder. No tool can read it.",
     )
     command: tuple[str, ...] = Field(
         (),
-        description="Instead of `file`: a program of yours and its arguments, run as the user of the runner "
-        "and not confined. What it prints is the value; it has 20 seconds.",
+        description="Instead of `file`: a program with arguments, run unconfined as the runner's user. Its "
+        "output is the value; it has 20 seconds.",
     )
-    tools: EachName = Field(min_length=1, description="Names of the tools whose calls get it.")
+    tools: EachName = Field(min_length=1, description="Names of the tools that get it.")
     users: Names = Field(
         ("*",), description="Names of the users whose calls get it; `*` is all, and an empty list nobody."
     )
 
     @property
     def report(self) -> str:
-        """Return what `secret_fault` found out, where it found no fault."""
+        """Return the finding on a secret for which `secret_fault` found no fault."""
         return "its program is there; a server runs it" if self.command else "can be read"
 
     @model_validator(mode="after")

@@ -26,7 +26,7 @@ class Settings(ServerSettings, ServiceSettings, BaseSettings):
     )
 
     # Set by `sources.load`: the origin of each value given, by dotted name.
-    _given: Mapping[str, str] = PrivateAttr(default_factory=dict)
+    _origins: Mapping[str, str] = PrivateAttr(default_factory=dict)
 
     @classmethod
     def settings_customise_sources(

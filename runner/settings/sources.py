@@ -1,4 +1,4 @@
-"""Where settings come from: flags > `RUNNER_*` variables > runner.toml > defaults, and which one won.
+"""Sources of settings, flags > `RUNNER_*` variables > runner.toml > defaults, and the origin of each value.
 
 Source: architecture, decision "Settings"; `docs/cli.md`, `runner config`.
 """
@@ -55,10 +55,10 @@ SCHEMA = Path(__file__).with_name("runner.schema.json")
 
 _PREFIX = "RUNNER_"
 _MOST_KEY_PARTS = 100
-# Also a text that is not closed, so that no input takes time that grows with its square.
+# An unclosed string matches too, so that no input takes quadratic time.
 _QUOTED = re.compile(r"""'[^']*(?:'|$)|"(?:[^"\\]|\\.?)*+(?:"|$)""")
 
-# GitHub's runner sets these for itself in every job; they are no settings of ours.
+# GitHub's runner sets these for itself in every job; they are not settings of ours.
 _FOREIGN = frozenset(
     _PREFIX + name
     for name in (
@@ -68,7 +68,7 @@ _FOREIGN = frozenset(
 )  # fmt: skip
 _REDACTED = "(redacted)"
 _SECRETS = "secrets"
-# What is written above the tables and belongs into one.
+# Settings that people write above the tables and that belong into [output_guard].
 _GUARD_NAMES = frozenset(
     {
         "output_transformer", "artifact_fields", "tool_fields", "binary_detection", "max_inline_size",
@@ -91,7 +91,7 @@ Leaf = tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Given:
+class _Value:
     """One value, its origin for `runner config`, and its place for errors.
 
     Attributes:
@@ -132,18 +132,18 @@ def load(
     """
     file = reread(config) if isinstance(config, ConfigFile) else config_file(config)
     of_file, ignored = _applicable(file, _from_file(file))
-    of_flags: dict[Leaf, _Given] = {
-        (name,): _Given(value=value, origin="flag", label=label(name))
+    of_flags: dict[Leaf, _Value] = {
+        (name,): _Value(value=value, origin="flag", label=label(name))
         for name, value in flags.items()
         if value is not None
     }
-    given = {**of_file, **_from_environment(), **of_flags}
+    values = {**of_file, **_from_environment(), **of_flags}
     faults = list(_unknown_variables())
     try:
-        settings = Settings.model_validate(_nested({leaf: item.value for leaf, item in given.items()}))
+        settings = Settings.model_validate(_nested({leaf: item.value for leaf, item in values.items()}))
     except ValidationError as error:
         details = error.errors(include_url=False)
-        raise UsageError("\n".join([*faults, *(_sentence(detail, given) for detail in details)])) from None
+        raise UsageError("\n".join([*faults, *(_sentence(detail, values) for detail in details)])) from None
     if faults:
         raise UsageError("\n".join(faults))
     if file.path is not None and settings.homes != _USUAL_HOMES and file.path.is_relative_to(settings.homes):
@@ -151,15 +151,15 @@ def load(
     # The output guard's section is checked where the guard is made, and its errors name lines.
     settings._file = file if settings.output_guard else replace(file, content=None)
     settings._ignored = (*file.notes, *ignored)
-    settings._given = {".".join(leaf): item.origin for leaf, item in given.items()}
+    settings._origins = {".".join(leaf): item.origin for leaf, item in values.items()}
     return settings
 
 
 def origins(settings: Settings) -> dict[str, str]:
-    """Return where each setting came from: `flag`, `environment RUNNER_X`, the file's name or `default`."""
+    """Return the origin of each setting: `flag`, `environment RUNNER_X`, the file's name or `default`."""
     tables = _flat(settings.model_dump(include=set(_TABLES), exclude_defaults=True))
     names = [".".join(leaf) for leaf in (*variables().values(), *(leaf for leaf, _ in tables))]
-    return {name: settings._given.get(name, "default") for name in names}
+    return {name: settings._origins.get(name, "default") for name in names}
 
 
 def config_report(settings: Settings) -> dict[str, dict[str, object]]:
@@ -189,13 +189,13 @@ def variables() -> dict[str, Leaf]:
 
 
 def _unsaid(leaf: Leaf, value: object) -> object:
-    """Leave out what an operator's command is given, which may be a key itself."""
+    """Redact the arguments of an operator's command, one of which may be a key."""
     if leaf[0] != _SECRETS or leaf[-1] != "command" or not isinstance(value, tuple) or not value[1:]:
         return value
     return [value[0], _REDACTED]
 
 
-def _from_environment() -> dict[Leaf, _Given]:
+def _from_environment() -> dict[Leaf, _Value]:
     names = {leaf: variable for variable, leaf in variables().items()}
     try:
         found = EnvSettingsSource(Settings)()
@@ -207,7 +207,7 @@ def _from_environment() -> dict[Leaf, _Given]:
     empty = {variable.upper() for variable, value in os.environ.items() if not value}
     values |= {leaf: () for leaf, variable in names.items() if variable in empty and is_list(leaf)}
     return {
-        leaf: _Given(value=value, origin=f"environment {names[leaf]}", label=f"variable {names[leaf]}")
+        leaf: _Value(value=value, origin=f"environment {names[leaf]}", label=f"variable {names[leaf]}")
         for leaf, value in values.items()
     }
 
@@ -226,10 +226,10 @@ def _unknown_variables() -> Iterator[str]:
         elif setting in REMOVED:
             yield f"variable {variable}: the setting {setting} was removed: {REMOVED[setting]}"
         else:
-            yield f"variable {variable} is no setting{_nearest(name, known)}"
+            yield f"variable {variable} is not a setting{_nearest(name, known)}"
 
 
-def _from_file(file: ConfigFile) -> dict[Leaf, _Given]:
+def _from_file(file: ConfigFile) -> dict[Leaf, _Value]:
     if file.path is None or file.content is None:
         return {}
     path, label = file.path, quoted(file.label)
@@ -252,22 +252,22 @@ def _from_file(file: ConfigFile) -> dict[Leaf, _Given]:
         if _has_zero(value):
             name = quoted(".".join(leaf))
             raise UsageError(f"{file.place(*leaf)}{name} has a zero byte in it; take \\u0000 out")
-    return {leaf: _Given(value=value, origin=label, label=label, file=file) for leaf, value in values.items()}
+    return {leaf: _Value(value=value, origin=label, label=label, file=file) for leaf, value in values.items()}
 
 
-def _applicable(file: ConfigFile, given: dict[Leaf, _Given]) -> tuple[dict[Leaf, _Given], tuple[str, ...]]:
-    """Return what applies of a file, and a sentence that names what does not, if nobody has trusted it."""
+def _applicable(file: ConfigFile, values: dict[Leaf, _Value]) -> tuple[dict[Leaf, _Value], tuple[str, ...]]:
+    """Return the values of a file that apply, and a sentence that names those ignored for lack of trust."""
     if file.path is None or file.is_trusted:
-        return given, ()
-    left_out = [leaf for leaf, item in given.items() if widening(leaf, item.value)]
+        return values, ()
+    left_out = [leaf for leaf, item in values.items() if widening(leaf, item.value)]
     if not left_out:
-        return given, ()
+        return values, ()
     names = [quoted(".".join(leaf)) for leaf in left_out[:_MOST_NAMED]]
     more = len(left_out) - len(names)
-    said = ", ".join(names) + (f" and {more} more" if more else "")
+    listed = ", ".join(names) + (f" and {more} more" if more else "")
     verb = "is" if len(left_out) == 1 else "are"
-    sentence = f"{quoted(file.path)} is not trusted, so {said} {verb} ignored: {how_to_trust(file.path)}"
-    return {leaf: item for leaf, item in given.items() if leaf not in left_out}, (sentence,)
+    sentence = f"{quoted(file.path)} is not trusted, so {listed} {verb} ignored: {how_to_trust(file.path)}"
+    return {leaf: item for leaf, item in values.items() if leaf not in left_out}, (sentence,)
 
 
 def widening(leaf: Leaf, value: object) -> bool:
@@ -351,34 +351,35 @@ def _nested(leaves: Mapping[Leaf, object]) -> dict[str, Any]:
     return tree
 
 
-def _sentence(detail: ErrorDetails, given: Mapping[Leaf, _Given]) -> str:
+def _sentence(detail: ErrorDetails, values: Mapping[Leaf, _Value]) -> str:
     leaf = tuple(str(part) for part in detail["loc"])
     name = ".".join(leaf)
-    item = next((given[leaf[:end]] for end in range(len(leaf), 0, -1) if leaf[:end] in given), None)
+    tables = [leaf[:end] for end in range(len(leaf), 0, -1)]
+    item = next((values[table] for table in tables if table in values), None)
     # A key that is unknown or missing has no value of its own; another of its table has the place.
-    beside = (one for end in range(len(leaf), 0, -1) for key, one in given.items() if key[:end] == leaf[:end])
+    beside = (one for table in tables for key, one in values.items() if key[: len(table)] == table)
     placed = item or next(beside, None)
     where = placed.place(leaf) if placed else ""
     if detail["type"] == "extra_forbidden":
         instead = REMOVED.get(f"{leaf[0]}.NAME.{leaf[-1]}" if leaf[0] in _BY_NAME else name)
         if instead is not None:
             return f"{where}the setting {name} was removed: {instead}"
-        near = _OF_GUARD if leaf[0] in _GUARD_NAMES else _nearest(leaf[-1], _siblings(leaf))
-        return f"{where}there is no setting {name}{near}"
+        suggestion = _OF_GUARD if leaf[0] in _GUARD_NAMES else _nearest(leaf[-1], _siblings(leaf))
+        return f"{where}there is no setting {name}{suggestion}"
     reason = str(detail.get("ctx", {}).get("error", detail["msg"]))
     if item is None:
         # Of several settings that do not go together, the first that is given has the place.
-        named = name or next((word for word in re.findall(r"[a-z0-9_]+", reason) if (word,) in given), "")
-        placed = placed or given.get((named,))
+        named = name or next((word for word in re.findall(r"[a-z0-9_]+", reason) if (word,) in values), "")
+        placed = placed or values.get((named,))
         place = placed.place(leaf or (named,)) if placed is not None and placed.file is not None else ""
         return f"{place}{name}: {reason}" if name and name not in reason else f"{place}{reason}"
-    # Whoever misspells the table of a secret may have written the secret itself.
+    # A misspelt table of a secret may hold the secret itself.
     is_hidden = _is_of(leaf, SecretStr) or leaf[0] == _SECRETS
     value = "the value given" if is_hidden else repr(shown(item.value))
-    meant: list[str] = []
+    near: list[str] = []
     if detail["type"] == "literal_error" and not is_hidden:
-        meant = nearest(str(item.value), re.findall(r"'([^']*)'", reason), most=1, least=0.5)
-    hint = f"; did you mean {meant[0]!r}?" if meant else ""
+        near = nearest(str(item.value), re.findall(r"'([^']*)'", reason), most=1, least=0.5)
+    hint = f"; did you mean {near[0]!r}?" if near else ""
     return f"{where}{value} will not do for {name}: {reason[:1].lower()}{reason[1:]}{hint}"
 
 
@@ -391,7 +392,7 @@ def _siblings(leaf: Leaf) -> Mapping[str, FieldInfo]:
 
 
 def _is_of(leaf: Leaf, kind: type) -> bool:
-    """Say whether the value of a setting is of a type, or has parts that are."""
+    """Return whether the value of a setting is of a type, or has parts that are."""
     field = _siblings(leaf).get(leaf[-1])
     return field is not None and holds(field.annotation, kind)
 

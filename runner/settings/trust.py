@@ -289,9 +289,9 @@ def trust_record() -> Path | None:
     A configuration file can name another state folder, and does not count before it is trusted. A relative
     `RUNNER_STATE_DIR` would be read from the current folder.
     """
-    given = os.path.expanduser(os.environ.get("RUNNER_STATE_DIR", ""))
-    if given.startswith("/"):
-        return Path(os.path.normpath(given)) / _RECORD
+    state_dir = os.path.expanduser(os.environ.get("RUNNER_STATE_DIR", ""))
+    if state_dir.startswith("/"):
+        return Path(os.path.normpath(state_dir)) / _RECORD
     with contextlib.suppress(UsageError):
         return default_state_dir() / _RECORD
     return None
@@ -305,8 +305,8 @@ def _change(change: Callable[[Mapping[Path, Trusted]], Mapping[Path, Trusted]]) 
         make_folder(record.parent)
         with holding(record.parent):
             files = change(trusted_files())
-            said = {str(path): {"sha256": one.digest, "uid": one.uid} for path, one in sorted(files.items())}
-            write_whole(record, json.dumps({"files": said}, indent=2).encode())
+            table = {str(path): {"sha256": one.digest, "uid": one.uid} for path, one in sorted(files.items())}
+            write_whole(record, json.dumps({"files": table}, indent=2).encode())
         # A record that others could change would not count.
         read_judged(record)
     except UnsafeFile as error:
@@ -327,7 +327,7 @@ def _named_by_variable() -> Path | None:
 
 
 def _configured() -> Iterator[Path]:
-    """Yield where the caller and this machine have their configuration, the caller's first."""
+    """Yield the configuration files of the caller and of this machine, the caller's first."""
     with contextlib.suppress(UsageError):
         yield default_config_dir() / CONFIG_FILE
     yield _SYSTEM_FOLDER / CONFIG_FILE
@@ -345,7 +345,7 @@ def _of_folder(path: Path) -> ConfigFile:
     except UnsafeFile as error:
         return ConfigFile(path=path, notes=(f"{quoted(path)} is not read: {error}",))
     except OSError as error:
-        # Whoever has made the folder may have put anything there, and no command is to end for it.
+        # The folder's owner may have put anything there; no command may fail because of it.
         return ConfigFile(path=path, notes=(f"{quoted(path)} is not read: {error.strerror}",))
     return ConfigFile(path=path, content=file.content, is_trusted=is_trusted(file))
 
@@ -391,7 +391,7 @@ def _on_the_way(path: Path) -> Iterator[Path]:
 
 
 def _place(fd: int, path: Path) -> Path:
-    """Return where an open file lies; its name can lead elsewhere by now."""
+    """Return the present path of an open file; its name may lead elsewhere by now."""
     try:
         return Path(os.readlink(f"/proc/self/fd/{fd}"))
     except OSError:

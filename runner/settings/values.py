@@ -158,12 +158,12 @@ def _store_url(url: str) -> str:
 def _check_bucket(bucket: str, path: str) -> None:
     if not _BUCKET.fullmatch(bucket):
         raise ValueError(
-            f"{bucket!r} is no name of a bucket: one has 3 to 63 lower-case letters, digits, hyphens and "
+            f"{bucket!r} is not a bucket name: one has 3 to 63 lower-case letters, digits, hyphens and "
             "dots, and begins and ends with a letter or digit"
         )
     if not _S3_PREFIX.fullmatch(path):
         raise ValueError(
-            f"{path.removeprefix('/')!r} is no prefix: one has at most 200 letters, digits, '_', '-', '.' "
+            f"{path.removeprefix('/')!r} is not a prefix: one has at most 200 letters, digits, '_', '-', '.' "
             "and '/', and no part of it is empty or begins with a dot"
         )
 
@@ -195,7 +195,7 @@ def _pattern(text: str) -> str:
     try:
         re2.compile(text)
     except re2.error as error:
-        raise ValueError(f"{text!r} is no pattern of RE2: {error}") from error
+        raise ValueError(f"{text!r} is not an RE2 pattern: {error}") from error
     return text
 
 
@@ -205,7 +205,7 @@ def _networks(named: tuple[str, ...]) -> tuple[str, ...]:
             ip_network(each)
         except ValueError as error:
             raise ValueError(
-                f"{each!r} is no address and no network, such as 10.0.0.5 or 10.1.0.0/16: {error}"
+                f"{each!r} is neither an address nor a network, such as 10.0.0.5 or 10.1.0.0/16: {error}"
             ) from error
     return named
 
@@ -248,7 +248,7 @@ def _web_address(url: str) -> str:
         named = parts.hostname and parts.port != 0
     except ValueError:
         raise ValueError(
-            "its host or port is none; an address is written as https://host or https://host:8443"
+            "its host or port is malformed; an address is written as https://host or https://host:8443"
         ) from None
     plain = parts.scheme in ("http", "https") and named and not (parts.query or parts.fragment)
     if not plain or "@" in parts.netloc:
@@ -277,8 +277,8 @@ def _host_port(text: str) -> str:
 
 def _xdg(variable: str, fallback: str) -> Path:
     # A relative value must be ignored: XDG Base Directory Specification 0.8.
-    given = os.environ.get(variable, "")
-    folder = given if given.startswith("/") else os.path.expanduser(fallback)
+    value = os.environ.get(variable, "")
+    folder = value if value.startswith("/") else os.path.expanduser(fallback)
     # A relative HOME would take the configuration from the current folder.
     if not folder.startswith("/"):
         raise UsageError(
@@ -289,7 +289,7 @@ def _xdg(variable: str, fallback: str) -> Path:
 
 
 def default_store() -> str:
-    """Return where My Files are kept if nothing else is said."""
+    """Return the default place of My Files."""
     return (_xdg("XDG_DATA_HOME", "~/.local/share") / "store").as_uri()
 
 
@@ -303,12 +303,12 @@ def default_config_dir() -> Path:
 
 
 def default_state_dir() -> Path:
-    """Return where the runner keeps what it has to know in its next life, if nothing else is said."""
+    """Return the default folder for state that survives a restart."""
     return _xdg("XDG_STATE_HOME", "~/.local/state")
 
 
 Names = Annotated[tuple[str, ...], NoDecode, BeforeValidator(split_at_commas)]
-"""Names of something; an empty list is none of them, and `*` all, where the setting takes that."""
+"""Names of something; an empty list means no name, and `*` all names where the setting takes that."""
 EachName = Annotated[Names, AfterValidator(_each_name)]
 """Names of something of which nobody can have all."""
 Pattern = Annotated[str, AfterValidator(_pattern)]

@@ -67,7 +67,7 @@ async def run_in_lease(
         leftovers = await Leftovers.before(user_pool.home.fd, changes)
     wants_job = spec is not None and spec.wants_background
     wish = None if spec is None else spec.wants_worker
-    shares = effective.shares_if_asked if wish == "shared" else effective.shares_worker and wish != "own"
+    shares = effective.may_share_worker if wish == "shared" else effective.shares_worker and wish != "own"
     lease = await user_pool.pool.lease(
         limits if leftovers is None else leftovers.room(limits),
         # No next call may run in a process that has held a secret, nor wait in one for it.

@@ -29,7 +29,7 @@ class OwnerPlace(NamedTuple):
 
 
 def place_of(scope: Scope) -> OwnerPlace:
-    """Return where artifacts of exactly this owner are.
+    """Return the prefix of artifacts of exactly this owner.
 
     Raises:
         ValueError: The user's name cannot name a folder.

@@ -144,7 +144,7 @@ class Blobs(Protocol):
         """
 
     def leftovers(self, area: str) -> Iterable[OrphanNote]:
-        """Return what interrupted operations left in an area. Call it within `exclusive`."""
+        """Return leftovers of interrupted operations in an area. Call it within `exclusive`."""
 
     def check(self) -> None:
         """Write a little and list a little, to see whether that works."""
@@ -184,7 +184,7 @@ class MemoryBlobs:
         return self._lock
 
     def version(self, area: str) -> int:
-        """Return how often anything was changed."""
+        """Return a number that grows with each change."""
         return self._count
 
     @contextlib.contextmanager

@@ -31,7 +31,7 @@ _KEY = re.compile(
 
 
 def fault_of(settings: LibrarySettings) -> StoreFault | None:
-    """Ask the server of `settings.store`, which is in S3; return what is wrong, or None."""
+    """Probe the S3 server of `settings.store`; return its fault, or None."""
     try:
         address = s3_address(settings)
         # Only here: boto3 takes a while to import.

@@ -61,7 +61,7 @@ class Run(Protocol):
     """Does something in a thread, within some time."""
 
     async def __call__(self, operation: Callable[[], T], /) -> T:
-        """Return what came of it."""
+        """Return the outcome."""
 
 
 class StoredContent(Protocol):
@@ -69,7 +69,7 @@ class StoredContent(Protocol):
 
     @property
     def size(self) -> int:
-        """Return how many bytes will be read."""
+        """Return the number of bytes to read."""
 
     def __aiter__(self) -> AsyncIterator[bytes]:
         """Yield the bytes in chunks of at most 1 MiB."""
@@ -124,7 +124,7 @@ class StreamContent:
 
     @property
     def size(self) -> int:
-        """Return how many bytes will be read."""
+        """Return the number of bytes to read."""
         return self.end - self.start
 
     def pieces(self) -> Iterator[bytes]:
@@ -260,7 +260,7 @@ class BytesContent:
 
     @property
     def size(self) -> int:
-        """Return how many bytes will be read."""
+        """Return the number of bytes to read."""
         return len(self.content)
 
     def pieces(self) -> Iterator[bytes]:

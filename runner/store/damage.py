@@ -36,7 +36,7 @@ def damaged(record: Record, why: str) -> CallError:
         why: What is wrong, as a clause that begins with `its`.
     """
     facts = {"artifact": record.id, "user": record.scope.user_id, "reason": why}
-    _log.error("stored file is damaged", extra=facts)
+    _log.error("stored file damaged", extra=facts)
     message = f"the file {record.shown!r} is listed but {why}; remove it and put it again"
     details = {"name": record.name, "id": record.id, "reason": why}
     return CallError(Code.E_STORE, message, details=details, retryable=False)

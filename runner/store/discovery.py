@@ -34,7 +34,7 @@ from runner.store.retention import RetentionRules
 __all__ = ["ANSWER_S", "discover"]
 
 ANSWER_S = 60.0
-"""How long a method of a program's own state store may take."""
+"""Seconds that a method of a program's own state store may take."""
 
 _log = logging.getLogger(__name__)
 
@@ -134,7 +134,7 @@ class _AdaptedBlobs(MemoryBlobs):
             return asyncio.run_coroutine_threadsafe(call(), self.loop).result()
         except Exception as error:
             # Its words are for the operator: they may name an address with its password.
-            _log.warning("the program's state store failed", extra={"method": name}, exc_info=error)
+            _log.warning("program state store failed", extra={"method": name}, exc_info=error)
             is_late = isinstance(error, TimeoutError) and time.monotonic() - start >= self._answer_s
             how = f"did not answer within {self._answer_s:g} s" if is_late else "failed"
             message = f"the state store's {name} {how} ({type(error).__name__}); the log has the rest"

@@ -18,7 +18,7 @@ _TRIAL = bytes(64 * 1024)
 
 
 def free_bytes(folder: Path) -> int:
-    """Return how much can be written below a folder, in bytes, quotas left out.
+    """Return the number of bytes that can be written below a folder, ignoring quotas.
 
     Raises:
         OSError: It is not there or cannot be looked at.
@@ -28,7 +28,7 @@ def free_bytes(folder: Path) -> int:
 
 
 def least_free_bytes(folder: Path) -> int:
-    """Return how much is to stay free on the disk of a folder: 64 MiB, of a small one a fiftieth.
+    """Return the bytes to leave free on the disk of a folder: 64 MiB, on a small disk a fiftieth.
 
     With less, a server is not ready for calls, and takes no upload.
 

@@ -20,7 +20,7 @@ class Measurable(Protocol):
     """A store that says of itself how much it keeps and what it did not take."""
 
     async def measure(self) -> StoreFacts:
-        """Return what there is now; how much is kept may be a minute old."""
+        """Return the present usage; stored sizes may be a minute old."""
 
 
 @dataclass(slots=True, eq=False)
@@ -46,7 +46,7 @@ class Meter:
             raise
 
     def stored_bytes(self, add_up: Callable[[], int]) -> int | None:
-        """Return how much is kept, added up once a minute; None where that fails."""
+        """Return the stored bytes, summed once a minute; None if that fails."""
         if self.clock() - self._size_and_time[1] > _KEPT_S:
             try:
                 size: int | None = add_up()
@@ -57,5 +57,5 @@ class Meter:
 
 
 async def measured(store: ArtifactStore) -> StoreFacts:
-    """Return what there is of a store; of one that does not say it, nothing."""
+    """Return the usage of a store; nothing for a store that does not report it."""
     return await store.measure() if isinstance(store, Measurable) else StoreFacts()

@@ -33,7 +33,7 @@ class MemoryStore(BlobStore):
         super().__init__(blobs or MemoryBlobs(), rules, clock=clock)
 
     async def count(self) -> int:
-        """Return how many artifacts there are, of all scopes together."""
+        """Return the number of artifacts, of all scopes together."""
 
         def count() -> int:
             known = [self._known(area) for area in self.blobs.areas()]

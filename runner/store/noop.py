@@ -58,11 +58,11 @@ class NoStore(MemoryStore):
         self._warned = False
 
     async def put_bytes(self, content: bytes, about: Put, *, scope: Scope) -> Record:
-        """Return what the bytes would have been known by; they are gone."""
+        """Return the record that the bytes would have had; they are gone."""
         return self._described(digest_of(content), about, scope)
 
     async def put_file(self, source: int | Path, about: Put, *, scope: Scope) -> Record:
-        """Return what the file would have been known by; it stays where it is, and nowhere else."""
+        """Return the record that the file would have had; it stays where it is."""
 
         def measured() -> tuple[str, int]:
             with opened(source) as fd:

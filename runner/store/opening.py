@@ -42,7 +42,7 @@ def open_store(settings: LibrarySettings, rules: RetentionRules) -> ArtifactStor
 
 
 def s3_address(settings: LibrarySettings) -> "BucketAddress":
-    """Return where a store in S3 is."""
+    """Return the address of a store in S3."""
     # Only here: boto3 takes a while to import.
     from runner.store.s3.bucket import BucketAddress  # noqa: PLC0415
 

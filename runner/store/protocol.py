@@ -166,7 +166,7 @@ class Put:
         return self.namespace.replace(".", "_") + "_"
 
     def as_text(self) -> "Put":
-        """Return how text is put: as this says, and as `text/plain` unless a type is given."""
+        """Return the metadata for text: these, with type `text/plain` unless one is given."""
         return replace(self, mime=self.mime or "text/plain")
 
 
@@ -210,7 +210,7 @@ class Record:
 
     @property
     def ref(self) -> ArtifactRef:
-        """Return what a model may see of it; a MIME type only where one was given or a name suggests it."""
+        """Return the facts that a model may see; a MIME type only if one was given or a name suggests it."""
         return ArtifactRef(
             id=self.id,
             mime_type=self.mime if self.name is not None else self.metadata.mime,
@@ -230,7 +230,7 @@ class Content(Protocol):
 
     @property
     def size(self) -> int:
-        """Return how many bytes will be read."""
+        """Return the number of bytes to read."""
 
     def __aiter__(self) -> AsyncIterator[bytes]:
         """Yield the bytes in chunks of at most 1 MiB."""

@@ -140,7 +140,7 @@ def has_ended(expires_at: datetime | None, *, now: datetime) -> bool:
 def make_room(
     size: int, trace: str | None, held: Sequence[KeptObservation], budgets: Budgets
 ) -> tuple[tuple[KeptObservation, Reason], ...]:
-    """Return what has to go before an observation of `size` bytes may come, in order.
+    """Return the observations to remove, in order, before one of `size` bytes is added.
 
     Args:
         size: Its length in bytes.

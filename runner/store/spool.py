@@ -64,7 +64,7 @@ _log = logging.getLogger(__name__)
 
 
 def delay_s(attempts: int, chance: float) -> float:
-    """Return how long to wait after so many attempts, in seconds.
+    """Return the seconds to wait after a number of attempts.
 
     Args:
         attempts: How often it was tried, from 1.
@@ -91,7 +91,7 @@ class Spool(BlobStore):
         self._is_converted = False
 
     def all(self) -> builtins.list[Entry]:
-        """Return what waits, the longest first; blocks."""
+        """Return the waiting files, the longest waiting first; blocks."""
         self._convert("")
         try:
             known = [self._known(area) for area in self.blobs.areas()]
@@ -312,7 +312,7 @@ class SpoolingStore:
         return fault and f"the folder of files that wait for the object store: {fault}"
 
     async def measure(self) -> StoreFacts:
-        """Return what waits here, and how often the store did not take a file."""
+        """Return the usage of the store, with the files that wait here and the number of failed puts."""
         waiting = await asyncio.to_thread(self.spool.all)
         return StoreFacts(
             stored_bytes=(await measured(self.store)).stored_bytes,

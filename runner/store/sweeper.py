@@ -24,7 +24,7 @@ _log = logging.getLogger(__name__)
 
 
 def pauses(*, shared: bool, chance: Callable[[], float] = random.random) -> Iterator[float]:
-    """Yield how many seconds to wait before each sweep.
+    """Yield the seconds to wait before each sweep.
 
     Args:
         shared: Whether other hosts sweep the same store.

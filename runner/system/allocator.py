@@ -18,7 +18,7 @@ import ctypes
 __all__ = ["ARENAS", "keep_little"]
 
 ARENAS = 2
-"""How many arenas all threads share."""
+"""Number of malloc arenas that all threads share."""
 
 _THRESHOLD_BYTES = 1024 * 1024
 # From malloc.h.

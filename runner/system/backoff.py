@@ -12,7 +12,7 @@ _MOST_DOUBLINGS = 20
 
 
 def doubled_s(failures: int, *, first_s: float, most_s: float) -> float:
-    """Return how long to wait after so many failures in a row, in seconds; nothing after none."""
+    """Return the seconds to wait after a number of failures in a row; 0 after none."""
     return min(most_s, first_s * 2.0 ** min(failures - 1, _MOST_DOUBLINGS)) if failures > 0 else 0.0
 
 
@@ -26,7 +26,7 @@ class BackOff:
     _failed_at: float = 0.0
 
     def wait_s(self, now: float) -> float:
-        """Return how long to wait before the next attempt."""
+        """Return the seconds to wait before the next attempt."""
         delay = doubled_s(self._failures, first_s=self.first_s, most_s=self.most_s)
         return max(0.0, self._failed_at + delay - now) if self._failures else 0.0
 

@@ -36,7 +36,7 @@ __all__ = [
 ]
 
 HIDDEN = ".toolcell-"
-"""What the names of our folders begin with, but for homes; no home's does."""
+"""Prefix of the names of our folders except homes."""
 
 HOME_ATTRIBUTES = ("trusted.toolcell.home", "user.toolcell.home")
 """Extended attributes, one of which a home has: for a runner with the capability for it, and for others."""

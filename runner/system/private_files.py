@@ -29,7 +29,7 @@ _KINDS = {
 
 
 def read_private(setting: str, path: Path, *, most_bytes: int) -> bytes:
-    """Return what is in a file that no other user may read or write.
+    """Return the contents of a file that no other user may read or write.
 
     Args:
         setting: What names the file, as errors begin with it.
@@ -46,7 +46,7 @@ def read_private(setting: str, path: Path, *, most_bytes: int) -> bytes:
 
 
 def read_public(setting: str, path: Path, *, most_bytes: int) -> bytes:
-    """Return what is in a file that anybody may read; otherwise as `read_private`."""
+    """Return the contents of a file that anybody may read; otherwise as `read_private`."""
     return _read(setting, path, most_bytes, "")[0]
 
 
@@ -72,7 +72,7 @@ def open_file(path: Path) -> int:
 
 
 def read_file(path: Path, *, most_bytes: int = _MOST_BYTES) -> bytes:
-    """Return what is in a file of any mode.
+    """Return the contents of a file of any mode.
 
     Args:
         path: The file.

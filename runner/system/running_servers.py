@@ -174,5 +174,5 @@ def _of(path: Path, note: Mapping[str, Any]) -> Running:
 
 
 def _pids() -> str:
-    """Return what tells the numbers of processes here from those of another container."""
+    """Return a key that distinguishes process ids here from those of another container."""
     return os.readlink("/proc/self/ns/pid")

@@ -68,7 +68,7 @@ def check_access(state: Path, store: Path | None) -> None:
 
 
 def denied_in(state: Path, store: Path | None) -> Iterator[Denied]:
-    """Yield what this user may not use of a state folder, with all that is in it, and of a local store.
+    """Yield the files of a state folder and of a local store that this user may not use.
 
     Args:
         state: The state folder.
@@ -80,7 +80,7 @@ def denied_in(state: Path, store: Path | None) -> Iterator[Denied]:
 
 
 def _below(folder: Path) -> Iterator[Denied]:
-    """Yield what may not be used of a folder and all that is in it; of what is not there, nothing."""
+    """Yield the files below a folder, and the folder, that may not be used; nothing if it does not exist."""
     found = _denied(folder)
     if found is not None or not folder.is_dir():
         yield from filter(None, [found])
@@ -112,7 +112,7 @@ def _in_store(store: Path) -> Iterator[Denied]:
 
 
 def _each(paths: Iterable[Path]) -> Iterator[Denied]:
-    """Yield what may not be used of some paths; of those below one that is denied, nothing."""
+    """Yield the paths that may not be used; nothing below one that is denied."""
     closed: list[Path] = []
     for path in paths:
         if path.parent not in closed:
@@ -128,7 +128,7 @@ def _folders_in(folder: Path) -> list[Path]:
 
 
 def _denied(path: Path) -> Denied | None:
-    """Return what may not be done with a file or folder; None if all may, or there is none."""
+    """Return the denied right to a file or folder; None if all are granted, or it does not exist."""
     try:
         found = path.stat()
     except PermissionError:
@@ -146,7 +146,7 @@ def _denied(path: Path) -> Denied | None:
 
 
 def _wanted(*, is_folder: bool) -> list[tuple[str, int]]:
-    """Return what a server does with a file or folder, and the right for it."""
+    """Return a server's use of a file or folder, and the right for it."""
     wanted = [("read", os.R_OK), ("written", os.W_OK)]
     return [*wanted, ("entered", os.X_OK)] if is_folder else wanted
 

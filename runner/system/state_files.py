@@ -35,7 +35,7 @@ __all__ = [
 ]
 
 APART = ".damaged-"
-"""What stands between the name of a file that was set apart and when that was."""
+"""Infix of a quarantined file's name, between its name and the time."""
 
 _log = logging.getLogger(__name__)
 
@@ -140,7 +140,7 @@ def set_apart(path: Path, why: str) -> None:
 
 
 def apart_in(state: Path) -> list[Path]:
-    """Return what was set apart in a state folder."""
+    """Return the quarantined files of a state folder."""
     return sorted(path for path in state.rglob(f"*{APART}*") if path.name.rpartition(APART)[2].isdecimal())
 
 

@@ -1,4 +1,4 @@
-"""Being told to stop: Ctrl-C and SIGTERM, for commands that go on until then.
+"""Stop signals, Ctrl-C and SIGTERM, of commands that run until then.
 
 Source: signal(7); `docs/cli.md`, exit codes.
 """
@@ -12,11 +12,11 @@ __all__ = ["StopSignals"]
 
 @dataclass(slots=True, eq=False)
 class StopSignals:
-    """The signals that have come.
+    """Stop signals received so far.
 
     Attributes:
-        stopped: Set by the first: the command is to end in order.
-        again: Set by the second: at once.
+        stopped: Set by the first signal: shut down gracefully.
+        again: Set by the second signal: exit at once.
     """
 
     stopped: asyncio.Event = field(default_factory=asyncio.Event)
@@ -24,19 +24,19 @@ class StopSignals:
     _interrupted: bool = False
 
     @classmethod
-    def heard(cls) -> "StopSignals":
+    def install(cls) -> "StopSignals":
         """Install handlers of SIGINT and SIGTERM in the running event loop; return their state."""
         signals, loop = cls(), asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, signals.come, number)
+            loop.add_signal_handler(number, signals.receive, number)
         return signals
 
-    def come(self, number: int) -> None:
-        """Note that a signal has come."""
+    def receive(self, number: int) -> None:
+        """Record a signal."""
         self._interrupted |= number == signal.SIGINT
         (self.again if self.stopped.is_set() else self.stopped).set()
 
     @property
     def exit_status(self) -> int:
-        """Return the exit status of the command: after Ctrl-C, that of one that was interrupted."""
+        """Return the exit status of the command: 130 after Ctrl-C, else 0."""
         return 128 + signal.SIGINT if self._interrupted else 0

@@ -157,7 +157,7 @@ class Uids:
         return self.state / "uids-copy.json"
 
     def _read(self) -> dict[str, int]:
-        """Return what is recorded; where the record is lost or damaged, what its copy says."""
+        """Return the recorded ids; from the copy if the record is lost or damaged."""
         for path in (self._path, self._copy):
             ids = _read(path)
             if ids is not None:
@@ -187,7 +187,7 @@ class Uids:
 
 
 def _read(path: Path) -> dict[str, int] | None:
-    """Return what a record says; None where there is none, or it was damaged and is set apart now."""
+    """Return the contents of a record; None without one, or if it was damaged and is now quarantined."""
     try:
         return {str(segment): int(uid) for segment, uid in json.loads(read_whole(path)).items()}
     except FileNotFoundError:

@@ -49,13 +49,13 @@ FOLDERS = {
 
 
 def framework_environment(host: Mapping[str, str], allowed: Sequence[str]) -> dict[str, str]:
-    """Return what the forkserver is started with: no secrets, unless named in `allowed`."""
+    """Return the environment of the forkserver: no secrets, unless named in `allowed`."""
     names = (*_INHERITED, *allowed)
     return {"PATH": "/usr/local/bin:/usr/bin:/bin", **_FIXED, **{n: host[n] for n in names if n in host}}
 
 
 def planned_environment(limits: Limits) -> dict[str, str]:
-    """Return what tells a library how much it may plan with, where it would else ask /proc.
+    """Return variables with the resources that a library may plan with, where it would read /proc.
 
     DuckDB asks these names of Slurm's before it reads `/proc/self/cgroup`, which a forked process cannot be
     given outside of namespaces: there it ends the process when it finds the file and may not read it.
@@ -67,17 +67,17 @@ def planned_environment(limits: Limits) -> dict[str, str]:
 
 
 def load_environment(framework: Mapping[str, str], *, user: str, scratch: Path) -> dict[str, str]:
-    """Return what a tool file sees while it is imported."""
+    """Return the environment of a tool file's import."""
     return {**framework, **_personal(user, scratch)}
 
 
 def call_environment(*, user: str, home: Path) -> dict[str, str]:
-    """Return what changes when a call begins: everything personal points into `home`."""
+    """Return the changes at the start of a call: everything personal points into `home`."""
     return _personal(user, home)
 
 
 def homeless_environment(*, user: str, empty: Path) -> dict[str, str]:
-    """Return what changes where a call has no home: everything personal names one empty folder."""
+    """Return the changes for a call without a home: everything personal names one empty folder."""
     return {**_personal(user, empty), **dict.fromkeys(FOLDERS, str(empty))}
 
 

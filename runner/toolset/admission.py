@@ -82,11 +82,11 @@ class Admission:
 
     @property
     def counts(self) -> tuple[int, int]:
-        """Return how many calls run now, and how many wait."""
+        """Return the numbers of running and waiting calls."""
         return self._queue.counts
 
     def running(self, user: str) -> int:
-        """Return how many calls of `user` run now."""
+        """Return the number of running calls of `user`."""
         return self._queue.running(user)
 
     async def _wait(self, user: str, places: Sequence[PlaceDemand]) -> None:

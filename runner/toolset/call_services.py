@@ -52,7 +52,7 @@ class CallCounts:
 
     @classmethod
     def of(cls, settings: Settings, observers: Observers) -> "CallCounts":
-        """Return what nothing has been counted against yet."""
+        """Return fresh counts for some settings."""
         return cls(
             admission=Admission.of(settings),
             rates=Rates(limits=settings.call_limits),

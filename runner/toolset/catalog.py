@@ -25,7 +25,7 @@ WISHES_META = "toolcell"
 """Key of a tool's `meta` under which its author says how it is to be run."""
 
 GENERATED = ("keep", "report", "ignore")
-"""What may become of files that a call writes and does not return."""
+"""Treatments of files that a call writes and does not return."""
 
 _MIRRORED = '"x-mcp-header"'
 
@@ -69,7 +69,7 @@ class ToolSpec:
 
     @classmethod
     def of(cls, tool: Mapping[str, Any], *, identity: str = "username") -> "ToolSpec":
-        """Return what the host has to know of a tool as it stands in a list of MCP.
+        """Return the spec of a tool from its entry in an MCP list.
 
         Args:
             tool: The tool, as in the list.
@@ -196,7 +196,7 @@ class Catalog:
 
 
 def _wish(meta: Any, name: str) -> Any:
-    """Return what an author wishes of us in a tool's `meta`: `{"toolcell": {NAME: …}}`."""
+    """Return an author's wish in a tool's `meta`: `{"toolcell": {NAME: …}}`."""
     ours = meta.get(WISHES_META) if isinstance(meta, Mapping) else None
     return ours.get(name) if isinstance(ours, Mapping) else None
 

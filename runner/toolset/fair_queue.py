@@ -71,11 +71,11 @@ class FairQueue(Generic[T]):
 
     @property
     def counts(self) -> tuple[int, int]:
-        """Return how many calls run now, and how many wait."""
+        """Return the numbers of running and waiting calls."""
         return self._running, self._waiting
 
     def running(self, user: str) -> int:
-        """Return how many calls of a user run now."""
+        """Return the number of running calls of a user."""
         known = self._users.get(user)
         return 0 if known is None else known.running
 

@@ -47,7 +47,7 @@ def readable(
 
 
 def opened(path: Path, settings: ExecutionSettings) -> str | None:
-    """Return what of the runner's or of keys a grant on a path would open, if anything, as a clause.
+    """Return the private path that a grant would open, if any, as a clause.
 
     Args:
         path: A path without links.

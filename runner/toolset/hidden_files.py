@@ -53,7 +53,7 @@ class HiddenFile:
 
 
 def hidden_files(files: Sequence[Path], settings: ExecutionSettings) -> list[HiddenFile]:
-    """Return what tool files name of the hidden files beside them, and what is not lent, each once.
+    """Return the hidden files beside tool files that these name, unless lent, each once.
 
     Args:
         files: The tool files.

@@ -104,7 +104,7 @@ def _listed(option: str, names: Iterable[Path], *, writes: bool) -> Iterator[_Na
 def _resolved(
     at: dict[Path, Path], read: Iterable[Path], write: Iterable[Path]
 ) -> tuple[tuple[Path, ...], tuple[Path, ...]]:
-    """Return where all of it lies, without what lies beneath other parts of it."""
+    """Return the lent paths to read and to write, without those beneath others."""
     writes = {at[name] for name in write}
     reads = {at[name] for name in read} - writes
     roots = tuple(sorted(path for path in writes if not writes.intersection(path.parents)))

@@ -34,7 +34,7 @@ from sandbox.readable import Readable
 __all__ = ["GUARD_ONLY", "PolicyBuilder", "aliases"]
 
 GUARD_ONLY = ("landlock", "seccomp")
-"""What the tier `guard` does without, for a laptop whose kernel lacks it. It protects nobody."""
+"""Layers that the tier `guard` omits, for a kernel without them. It protects nobody."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +58,7 @@ class PolicyBuilder:
     lasting: bool
 
     def policy(self, user: User | None, access: HomeAccess, home: HomeLease | None, scratch: Path) -> Policy:
-        """Return what a zygote of this user may touch. Looks through the folder of the tool file."""
+        """Return the policy of this user's zygote. Reads the folder of the tool file."""
         found = self._readable()
         shown = (home.path,) if access is HomeAccess.READ and home is not None else ()
         name = user.name if user is not None else "nobody"
@@ -109,7 +109,7 @@ class PolicyBuilder:
     def config(
         self, user: User | None, access: HomeAccess, home: HomeLease | None, scratch: Path
     ) -> dict[str, object]:
-        """Return what its program is told."""
+        """Return the configuration of its program."""
         name = user.name if user is not None else "nobody"
         if home is not None and access is HomeAccess.WRITE:
             environment = call_environment(user=name, home=home.path)
@@ -124,7 +124,7 @@ class PolicyBuilder:
         }
 
     def _entries(self) -> list[EntryPoint]:
-        """Return what the tool files are by now: a link may lead elsewhere since the start.
+        """Return the present tool files: a link may lead elsewhere since the start.
 
         Raises:
             LoadError: One of them is not a tool file any more.
@@ -152,6 +152,6 @@ class PolicyBuilder:
 
 
 def aliases(home: HomeLease | None) -> tuple[Path, ...]:
-    """Return what tools call a home that say `/tmp/{username}/`, where it lies elsewhere."""
+    """Return the home's alias for tools that name `/tmp/{username}/`, if it lies elsewhere."""
     usual = None if home is None else USUAL_HOMES / home.segment
     return () if usual is None or home is None or usual == home.path else (usual,)

@@ -92,7 +92,7 @@ def _with_interpreters(program: Path, path: str) -> list[Path]:
 
 
 def interpreters_of(file: Path, path: str) -> list[str]:
-    """Return the programs that the kernel, or `env`, starts in the place of a file.
+    """Return the interpreters that the kernel, or `env`, starts for a script.
 
     Args:
         file: The file.

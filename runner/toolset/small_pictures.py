@@ -154,7 +154,7 @@ async def _written(process: asyncio.subprocess.Process, picture: bytes) -> None:
 
 
 async def _read(process: asyncio.subprocess.Process, most_bytes: int) -> bytes:
-    """Return what a process writes; one byte more than may be is enough to see that it is too much."""
+    """Return a process's output; one byte above the bound shows that it is too long."""
     assert process.stdout is not None  # noqa: S101 - a pipe was asked for
     made = b""
     while len(made) <= most_bytes and (piece := await process.stdout.read(most_bytes + 1 - len(made))):

@@ -19,7 +19,7 @@ from runner.errors import RunnerError
 from runner.files.my_files import open_library
 from runner.files.sessions import KnownSessions
 from runner.homes.changes import HomeChanges
-from runner.homes.full_disk import told_of_no_room
+from runner.homes.full_disk import disk_full_as_call_error
 from runner.homes.homes import Homes
 from runner.homes.scratch import sweep
 from runner.observation.metrics import Gauges
@@ -224,11 +224,11 @@ class Toolset(CallServices):
         return "tools"
 
     def access(self, tool: ToolSpec | None = None) -> HomeAccess:
-        """Return what calls of a tool, or other requests, may do with their user's home."""
+        """Return the access of a tool's calls, or of other requests, to their user's home."""
         return HomeAccess.of(tool, homes_for=self.settings.homes_for)
 
     def effective(self, tool: str | None = None) -> EffectiveToolSettings:
-        """Return what a call of one tool may have, or any call."""
+        """Return the effective settings of one tool, or of any call."""
         known = self._effective.get(tool)
         return self._worked_out(tool) if known is None else known
 
@@ -298,7 +298,7 @@ class Toolset(CallServices):
         if found is not None and found.done() and not found.cancelled() and found.exception() is None:
             user_pool = found.result()
         else:
-            with told_of_no_room(user.name), self._doubting():
+            with disk_full_as_call_error(user.name), self._doubting():
                 user_pool = await self._user_pool(user, key)
         if user_pool.is_outdated:
             if user_pool.is_idle:

@@ -24,7 +24,7 @@ __all__ = ["NOBODY", "NO_WORKERS", "HomeAccess", "PoolKey", "UserPool", "Workers
 log = logging.getLogger(__name__)
 
 NO_WORKERS = (SandboxError, RunnerError, OSError)
-"""What is raised where no workers can be had."""
+"""Exceptions raised when no workers are available."""
 
 # After which a call tries again to have what an earlier one could not.
 _AGAIN_S = 30.0
@@ -39,7 +39,7 @@ class HomeAccess(enum.Enum):
 
     @classmethod
     def of(cls, tool: ToolSpec | None, *, homes_for: Literal["declared", "all"] = "declared") -> "HomeAccess":
-        """Return what a tool's parameters ask for; `username` is what gives a tool a home (S1-57).
+        """Return the access that a tool's parameters request; `username` gives a tool a home (S1-57).
 
         Args:
             tool: The tool; None for other requests.

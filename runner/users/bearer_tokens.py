@@ -59,7 +59,7 @@ class TimedVerifier(JWTVerifier):
         self._checks = (self._fresh(), time.monotonic())
 
     async def load_access_token(self, token: str) -> AccessToken | None:
-        """Return what a token says, or None where it does not count now."""
+        """Return the claims of a token, or None if it is not valid now."""
         try:
             found = await self._checking().load_access_token(token)
         except OverflowError:
@@ -94,7 +94,7 @@ class TimedVerifier(JWTVerifier):
 
 
 def fault_in_times(claims: Mapping[str, object], *, now: float) -> str | None:
-    """Return what is wrong with the times of a token; None if it counts now.
+    """Return the fault in the times of a token; None if it is valid now.
 
     Args:
         claims: What it says, its signature checked.

@@ -109,7 +109,7 @@ class Events:
         )
 
     def listeners(self, *, user: str) -> int:
-        """Return how many listen to that user."""
+        """Return the number of listeners to that user."""
         return sum(each.user == user for each in self._subscriptions)
 
     def publish(self, event: Mapping[str, Any], *, user: str, session: str | None = None) -> None:

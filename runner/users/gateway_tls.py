@@ -71,7 +71,7 @@ class GatewayTls:
 
     @classmethod
     def of(cls, settings: IdentitySettings) -> "GatewayTls | None":
-        """Return what the settings ask for; None where the server speaks plain HTTP.
+        """Return the TLS setup of the settings; None if the server speaks plain HTTP.
 
         `warnings` of it are sentences on what is odd, and yet can be used.
 
@@ -87,7 +87,7 @@ class GatewayTls:
         return cls(auth, context, seen, warnings)
 
     def context(self) -> ssl.SSLContext:
-        """Return what a new connection is made with: the files as they are now, or the last good ones."""
+        """Return the context of new connections: from the present files, or the last good ones."""
         seen = _seen(self._auth)
         if seen != self._tried:
             self._tried = seen
@@ -117,7 +117,7 @@ def _files(auth: Auth) -> tuple[Path, Path, Path]:
 
 
 def _seen(auth: Auth) -> Seen:
-    """Return what differs when a file has been replaced, written to or made readable."""
+    """Return a key that changes when a file is replaced, written or made readable."""
     return tuple(map(_state, _files(auth)))
 
 

@@ -142,7 +142,7 @@ def _name_of(uid: int) -> str:
 def auth_provider(
     settings: ServerSettings, of_file: Mapping[str, Any] | None = None
 ) -> "AuthProvider | None":
-    """Return what checks bearer tokens for FastMCP, or None where there are none.
+    """Return the verifier of bearer tokens for FastMCP, or None without tokens.
 
     Args:
         settings: The effective settings.
@@ -203,7 +203,7 @@ def _as_file_says(settings: ServerSettings, of_file: Mapping[str, Any] | None) -
 
 
 def _jwt_of(of_file: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    """Return how a file has JSON web tokens checked, if that is what we do as well."""
+    """Return the settings of a file's `JWTVerifier`, if we can check its tokens with them."""
     jwt = None if of_file is None else of_file.get("jwt")
     if not isinstance(jwt, Mapping):
         return None

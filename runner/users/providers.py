@@ -107,7 +107,7 @@ class _OwnTokens:
         return await tokens_fault(self.checks)
 
     def _own(self, token: str, found: AccessToken | None) -> AccessToken | None:
-        """Return what a token says, without the provider's own token, which no tool is to have."""
+        """Return the claims of a token, without the provider's own token, which no tool may have."""
         if found is None:
             return None
         name = self.name_of({"client_id": found.client_id, **found.claims})
@@ -118,7 +118,7 @@ class _Proxy(_OwnTokens, OAuthProxy):
     """FastMCP's proxy of an OAuth provider."""
 
     async def verify_token(self, token: str) -> AccessToken | None:
-        """Return what a token says, or None where it does not count."""
+        """Return the claims of a token, or None if it is not valid."""
         return self._own(token, await super().verify_token(token))
 
     def get_routes(self, mcp_path: str | None = None) -> list[Route]:
@@ -148,7 +148,7 @@ class _Oidc(_OwnTokens, OIDCProxy):
         required_scopes: list[str] | None = None,
         timeout_seconds: int | None = None,
     ) -> TokenVerifier:
-        """Return what checks the provider's tokens. The arguments are FastMCP's."""
+        """Return the verifier of the provider's tokens. The arguments are FastMCP's."""
         if self.oidc_config.issuer is None or self.oidc_config.jwks_uri is None:
             raise ValueError("the OpenID provider names no issuer or no jwks_uri below auth.issuer")
         self.checks = TimedVerifier(
@@ -163,7 +163,7 @@ class _Oidc(_OwnTokens, OIDCProxy):
         return self.checks
 
     async def verify_token(self, token: str) -> AccessToken | None:
-        """Return what a token says, or None where it does not count."""
+        """Return the claims of a token, or None if it is not valid."""
         return self._own(token, await super().verify_token(token))
 
     def get_routes(self, mcp_path: str | None = None) -> list[Route]:
@@ -217,7 +217,7 @@ def _proxy(settings: ServerSettings, name_of: NameOf) -> AuthProvider:
 
 
 def _login(settings: ServerSettings) -> dict[str, Any]:
-    """Return what both kinds of login have in common."""
+    """Return the options that both kinds of login share."""
     return {
         "client_secret": _secret(settings),
         "base_url": base_url(settings),

@@ -32,10 +32,10 @@ LOGINS = ("oauth_proxy", "oidc")
 """The kinds of auth with which users log in here, at a provider."""
 
 PAGE_LOGIN, PAGE_LOGIN_DONE = "/play/login", "/play/login/done"
-"""Where a browser begins to log in at the provider, and where it comes back to."""
+"""Start of a browser login at the provider, and its redirect target."""
 
 WELL_KNOWN = "/.well-known/oauth-protected-resource"
-"""Where the description of a resource is, before the path of the resource."""
+"""Prefix of the path of protected resource metadata (RFC 9728)."""
 
 
 @lru_cache(maxsize=8)
@@ -67,7 +67,7 @@ def base_url(settings: ServerSettings) -> str:
 
 
 def resource_url(settings: ServerSettings) -> str:
-    """Return what a token has to be made for, if its issuer follows RFC 8707.
+    """Return the audience that a token needs, if its issuer follows RFC 8707.
 
     Raises:
         UsageError: As from `base_url`.
@@ -81,7 +81,7 @@ def describes_itself(settings: ServerSettings) -> bool:
 
 
 def metadata_url(settings: ServerSettings) -> str | None:
-    """Return where clients read how to log in, if the server describes itself."""
+    """Return the address where clients read how to log in, if the server describes itself."""
     if not describes_itself(settings):
         return None
     parts = urlsplit(resource_url(settings))

@@ -40,7 +40,7 @@ def users_by_token(path: Path) -> dict[str, str]:
 
 
 def token_print(token: str) -> str:
-    """Return what may be noted of a token: by it the token is known again, and cannot be found out."""
+    """Return the SHA-256 of a token, which identifies it and does not reveal it."""
     return hashlib.sha256(token.encode()).hexdigest()
 
 

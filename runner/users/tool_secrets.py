@@ -28,7 +28,7 @@ _LEAST_CHARS = 8
 # The kernel takes 128 KiB for a variable of a program that a tool starts.
 _MOST_BYTES = 64 * 1024
 _COMMAND_S = 20.0
-# What stands for bytes that are no character.
+# Replacement for bytes that are not valid UTF-8.
 _CUT_CHAR = "\ufffd"
 
 
@@ -49,7 +49,7 @@ def _value(where: str, content: bytes) -> str:
     try:
         value = content.decode()
     except UnicodeDecodeError:
-        raise UsageError(f"{where}: the value is no UTF-8 text, as variables are") from None
+        raise UsageError(f"{where}: the value is not UTF-8 text, as variables are") from None
     value = value.removesuffix("\n").removesuffix("\r")
     if "\0" in value:
         raise UsageError(f"{where}: the value has a zero byte in it, where a variable ends")
@@ -131,7 +131,7 @@ class CallSecrets:
         return masked
 
     def masked_text(self, text: str) -> str:
-        """Return a text with `[secret NAME]` in the place of each value."""
+        """Return a text with each value replaced by `[secret NAME]`."""
         for name, value in self.values.items():
             for form in _forms(value):
                 if form in text:
@@ -161,11 +161,11 @@ class CallSecrets:
 
 
 _NONE = CallSecrets()
-"""What calls get where no secret is set."""
+"""Secrets of a call without any."""
 
 
 def _forms(value: str) -> tuple[str, ...]:
-    """Return how a value stands in texts: as it is, within JSON, and within a URL or a form."""
+    """Return the forms of a value in texts: as it is, within JSON, and within a URL or a form."""
     as_json = (json.dumps(value)[1:-1], json.dumps(value, ensure_ascii=False)[1:-1])
     return tuple(dict.fromkeys((value, *as_json, quote(value), quote(value, safe=""), quote_plus(value))))
 
@@ -200,7 +200,7 @@ class Secrets:
         return cls(rules, values)
 
     def of(self, tool: str, user: str) -> CallSecrets:
-        """Return what a call of a tool gets.
+        """Return the secrets of a tool's call.
 
         Args:
             tool: Name of the tool.

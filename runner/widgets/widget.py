@@ -196,7 +196,7 @@ class Widget:
 
 
 def _audience(name: str, visibility: str, *, accessible: bool) -> list[str]:
-    """Return who may call a tool, in the words of MCP Apps. Always said: their default is both."""
+    """Return the visibility of a tool in the words of MCP Apps. Always present: their default is both."""
     if visibility == "private":
         if not accessible:
             raise ValueError(

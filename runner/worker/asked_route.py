@@ -17,7 +17,7 @@ _TEXT = [["content-type", "text/plain"]]
 
 
 def described_routes(routes: Sequence[BaseRoute]) -> list[dict[str, object]]:
-    """Return what the host has to know of routes."""
+    """Describe routes for the host: path and methods."""
     return [
         {"path": route.path, "methods": sorted(route.methods or ())}
         for route in routes

@@ -39,7 +39,7 @@ def unfolded(result: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def least_bytes(result: ToolResult) -> int:
-    """Return how long a result is at least, by its texts."""
+    """Return the least length of a result, by its texts."""
     wrapped = (result.structured_content or {}).get(_WRAPPED)
     text = wrapped if isinstance(wrapped, str) else None
     texts = [block.text for block in result.content if isinstance(block, TextContent)]

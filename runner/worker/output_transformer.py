@@ -31,7 +31,7 @@ from runner.worker.wire import SENT_MAX_CHARS
 __all__ = ["NAME", "ToolContext", "ToolTransformer"]
 
 NAME = "output_transformer"
-"""What the function is called in a tool file."""
+"""Name of the function in a tool file."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -289,7 +289,7 @@ class ToolProgram:
                 return {"result": None, **self._seen(scope)}
 
     def _seen(self, scope: ServedCall) -> dict[str, object]:
-        """Return what the host has to know of a request beside its answer."""
+        """Return facts about a request for the host, beside its answer."""
         assert self._server is not None  # noqa: S101 - `load` comes before `serve`
         return {"raised": scope.raised, "own_lists": self._server.lists() != self._lists}
 

@@ -75,7 +75,7 @@ class AuthorServer(Protocol):
         """Change it so that a worker can serve one request with it, and sees what tools raise."""
 
     async def catalog(self) -> dict[str, Any]:
-        """Return what the host has to know of it."""
+        """Return the host's description of it."""
 
     def lifespan(self) -> AbstractAsyncContextManager[Any]:
         """Enter its own lifespan; yields the state that its requests need."""
@@ -84,16 +84,16 @@ class AuthorServer(Protocol):
         """Return whether the author has written a lifespan, which may have something to undo at its end."""
 
     def lists(self) -> object:
-        """Return what is another value once the lists of what it offers have changed."""
+        """Return a value that changes with the lists of its components."""
 
 
 def served_by(server: AnyServer) -> AuthorServer:
-    """Return how a worker serves with a server."""
+    """Return an adapter through which a worker uses a server."""
     return _FastMcp(server) if isinstance(server, FastMCP) else _Sdk(server)
 
 
 RUNNERS_SCHEME = "artifact://"
-"""What the runner answers itself, for every file."""
+"""Scheme of resources that the runner answers itself, for every file."""
 
 
 async def addresses_of_the_runner(server: AuthorServer) -> list[str]:

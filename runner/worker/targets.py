@@ -1,4 +1,4 @@
-"""The FILE argument: what it may be, and which file, object and surroundings it stands for.
+"""The FILE argument: its forms, and the file, object and environment that it names.
 
 A file of Python; a `fastmcp.json`, which names one; a package's folder; a module by its dotted name. What was
 checked is an absolute path of the first two kinds, so that it means the same in every process. Imports no
@@ -39,16 +39,16 @@ _INTERPRETERS = {".js": "node", ".mjs": "node", ".cjs": "node", ".ts": "npx tsx"
 
 @dataclass(frozen=True, kw_only=True)
 class EntryPoint:
-    """What is loaded for one FILE argument.
+    """Entry point of one FILE argument.
 
     Attributes:
-        file: The file of Python, without links: where a link leads is the folder of the tool.
-        named: What it was called, which may be a link to it.
+        file: The Python file with links resolved; its folder is the tool folder.
+        named: The path as named, which may be a link to it.
         name: Name of the object in it, if one is given.
         config: The `fastmcp.json` that names the file, if one does.
-        arguments: What the file finds in `sys.argv` behind its own name.
+        arguments: The file's `sys.argv` after its own name.
         variables: Environment variables that the configuration sets.
-        deployment: What else it says of how to serve.
+        deployment: The configuration's `deployment` table.
     """
 
     file: Path
@@ -61,7 +61,7 @@ class EntryPoint:
 
     @property
     def title(self) -> str:
-        """What the tools of the file are known by, where several files are served."""
+        """Name of the file in front of its tools, where several files are served."""
         is_package = self.named.name == "__init__.py"
         return self.named.parent.name if is_package else self.named.stem
 
@@ -114,16 +114,16 @@ def check_targets(targets: list[str]) -> list[str]:
     """Return the targets with absolute paths.
 
     Raises:
-        UsageError: A file is missing, is no file, cannot be read, or is nothing that is served here.
+        UsageError: A file is missing, is not a regular file, cannot be read, or cannot be served here.
     """
     return [_check(target) for target in targets]
 
 
 def entry_of(target: str) -> EntryPoint:
-    """Return what a checked target stands for.
+    """Return the entry point of a checked target.
 
     Raises:
-        UsageError: Its configuration is gone or wrong, or a link leads to something else than Python.
+        UsageError: Its configuration is gone or wrong, or a link leads to a file other than Python.
     """
     file, name = split_target(target)
     path = _absolute(file)
@@ -165,22 +165,22 @@ def _found(file: str) -> Path:
             raise UsageError(f"there is no file {file}")
         return _in_package(module, file) if module.is_dir() else module
     if not path.is_file():
-        raise UsageError(f"{file} is no file; name a Python file with a FastMCP object in it")
+        raise UsageError(f"{file} is not a file; name a Python file with a FastMCP object in it")
     if path.suffix not in (".py", ".json"):
         raise UsageError(_no_python(path, file))
     return path
 
 
 def _no_python(path: Path, file: str) -> str:
-    said = f"{file} is no Python file: its name must end in .py"
+    sentence = f"{file} is not a Python file: its name must end in .py"
     interpreter = _INTERPRETERS.get(path.suffix)
     if interpreter is None and not os.access(path, os.X_OK):
-        return said
+        return sentence
     command = (*(interpreter or "").split(), str(path))
-    return f"{said}. A server of another kind is served as it is by: {proxy_line(*command)}"
+    return f"{sentence}. A server of another kind is served as it is by: {proxy_line(*command)}"
 
 
-def _in_package(folder: Path, given: str) -> Path:
+def _in_package(folder: Path, target: str) -> Path:
     """Return the file of a folder that makes a server, judged by its text."""
     if (folder / _CONFIG).is_file():
         return folder / _CONFIG
@@ -192,7 +192,7 @@ def _in_package(folder: Path, given: str) -> Path:
     line = module_line(sys.executable, folder.parent, folder.name)
     runs = f"; if it serves by itself: {line}" if whole.is_file() else ""
     raise UsageError(
-        f"{given} is a folder, and none of {', '.join((_CONFIG, *_IN_PACKAGE))} in it makes a server; "
+        f"{target} is a folder, and none of {', '.join((_CONFIG, *_IN_PACKAGE))} in it makes a server; "
         f"name the Python file that does{runs}"
     )
 
@@ -220,33 +220,33 @@ def _module(dotted: str) -> Path | None:
 
 
 def _configured(path: Path, name: str | None) -> EntryPoint:
-    """Return what a `fastmcp.json` names, by the rules of FastMCP's configuration, version 1."""
+    """Return the entry point of a `fastmcp.json`, by the rules of FastMCP's configuration, version 1."""
     try:
-        told = json.loads(read_file(path).decode())
+        config = json.loads(read_file(path).decode())
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror}") from error
     except RecursionError:
         raise UsageError(f"{path} cannot be read as JSON: it nests too deep") from None
     except ValueError as error:
         raise UsageError(f"{path} cannot be read as JSON: {error}") from error
-    if isinstance(told, dict) and "mcpServers" in told:
+    if isinstance(config, dict) and "mcpServers" in config:
         line = shlex.join(["runner", "proxy", str(path)])
         raise UsageError(f"{path} lists servers that run by themselves: {line}")
-    source = told.get("source") if isinstance(told, dict) else None
+    source = config.get("source") if isinstance(config, dict) else None
     if not isinstance(source, dict) or not isinstance(source.get("path"), str):
         raise UsageError(
             f'{path} names no file to serve; it needs "source": {{"path": "server.py"}}, as FastMCP reads it'
         )
-    given, inner = split_target(source["path"])
+    source_path, inner = split_target(source["path"])
     entrypoint = name or source.get("entrypoint") or inner
-    deployment = told.get("deployment")
+    deployment = config.get("deployment")
     deployment = deployment if isinstance(deployment, dict) else {}
-    file = _beside_config(path, given)
+    file = _beside_config(path, source_path)
     if file.suffix != ".py" or not file.is_file():
-        raise UsageError(f"{path} names {given}, and there is no such Python file beside it or here")
+        raise UsageError(f"{path} names {source_path}, and there is no such Python file beside it or here")
     if not within(file.resolve(), path.resolve().parent):
         raise UsageError(
-            f"{path} names {given}, which is {file.resolve()}, outside of its own folder; to serve "
+            f"{path} names {source_path}, which is {file.resolve()}, outside of its own folder; to serve "
             f"that file, name it: {shlex.join(['runner', 'serve', str(file.resolve())])}"
         )
     variables, arguments = deployment.get("env"), deployment.get("args")
@@ -261,25 +261,25 @@ def _configured(path: Path, name: str | None) -> EntryPoint:
     )
 
 
-def _python(given: Path, named: Path, *, name: str | None, **more: Any) -> EntryPoint:
+def _python(target: Path, named: Path, *, name: str | None, **more: Any) -> EntryPoint:
     """Return the entry point of a file of Python, which may be called by a link."""
     file = named.resolve()
     if file.suffix != ".py":
-        raise UsageError(f"{given} leads to {file}, which is not a Python file: its name must end in .py")
+        raise UsageError(f"{target} leads to {file}, which is not a Python file: its name must end in .py")
     return EntryPoint(file=file, named=named, name=name, **more)
 
 
-def _beside_config(path: Path, given: str) -> Path:
-    # FastMCP looks from where one stands, which its own documentation takes to be the configuration's folder.
-    beside = _absolute(os.path.join(path.parent, os.path.expanduser(given)))
-    return beside if beside.is_file() else _absolute(given)
+def _beside_config(path: Path, source_path: str) -> Path:
+    # FastMCP resolves it from the current folder, which its documentation assumes to be the configuration's.
+    beside = _absolute(os.path.join(path.parent, os.path.expanduser(source_path)))
+    return beside if beside.is_file() else _absolute(source_path)
 
 
-def _readable(path: Path, given: str) -> None:
+def _readable(path: Path, target: str) -> None:
     try:
         os.close(open_file(path))
     except OSError as error:
-        raise UsageError(f"{given} cannot be read: {error.strerror}") from error
+        raise UsageError(f"{target} cannot be read: {error.strerror}") from error
 
 
 def _absolute(file: str) -> Path:
@@ -289,5 +289,5 @@ def _absolute(file: str) -> Path:
 
 
 def _imports(file: Path, package: str) -> bool:
-    """Say whether a file imports its own package, by a leading dot or by name. Judged by its lines."""
+    """Return whether the text of a file imports its own package, by a leading dot or by name."""
     return _has(file, re.compile(rf"^\s*(from\s+(\.|{package}\b)|import\s+{package}\b)", re.MULTILINE))

@@ -43,7 +43,7 @@ from sandbox.readable import is_hidden_name
 __all__ = ["AnyServer", "author_frames", "load_tool_files"]
 
 AnyServer = FastMCP | MCPServer[Any] | Server[Any]
-"""What a tool file may hold: a server of FastMCP, or one of the MCP SDK, of either level."""
+"""Servers that a tool file may hold: FastMCP, or the MCP SDK at either level."""
 
 _KINDS = (FastMCP, MCPServer, Server)
 # Of homes elsewhere a worker is not told; they are refused where they are to be lent.
@@ -53,7 +53,7 @@ _UNWRITABLE = re.compile(r"unable to open|readonly database|disk I/O error")
 _ASKED = re.compile(r"""(?:getenv\(|environ\.get\(|environ\[)\s*["']([A-Za-z_][A-Za-z0-9_]*)["']""")
 _MOST_NAMED = 5
 _FIRST_NAMES = ("mcp", "server", "app")
-"""What `fastmcp run` looks for, in this order, where no name is given."""
+"""Names that `fastmcp run` tries, in this order, without a given name."""
 # Where the first version of the SDK is installed, in what is proposed for files that need it.
 _OLD_SDK = "mcp1"
 
@@ -163,7 +163,7 @@ async def _awaited(value: Any) -> Any:
 
 
 def _way_out(module: ModuleType, entry: EntryPoint) -> str:
-    """Return what to do with a file that has no server at its top level."""
+    """Return the advice for a file without a server at its top level."""
     makers = [name for name, value in vars(module).items() if _makes(value, module)]
     if makers:
         return f"name the function that makes it: {entry.file.name}:{makers[0]}"
@@ -171,7 +171,7 @@ def _way_out(module: ModuleType, entry: EntryPoint) -> str:
 
 
 def _or_by_itself(entry: EntryPoint) -> str:
-    """Return how a file is served that does so itself when it is run, if it looks like one."""
+    """Return the advice to run a file that serves by itself, if it looks like one."""
     text = entry.file.read_text(encoding="utf-8", errors="replace")
     if "__main__" not in text and ".run(" not in text and not (entry.file.parent / "__main__.py").is_file():
         return ""
@@ -309,7 +309,7 @@ def _explain(entry: EntryPoint, error: BaseException) -> LoadError:
 
 
 def _allowing(error: BaseException, folder: Path) -> str:
-    """Return which option would give a file, in its folder, what it missed at import, if one would."""
+    """Return the option that would give a file, in its folder, what it missed at import, if one would."""
     if isinstance(error, KeyError) and _is_of_environ(error):
         return f"; tools see few variables of the environment, and this one with --allow-env={error.args[0]}"
     for one in behind(error):
@@ -344,7 +344,7 @@ def _missing_variables(error: BaseException, path: Path, where: str) -> str:
 
 
 def _lending(error: OSError, folder: Path) -> str:
-    """Return which option would lend what a file wanted to read: unlent it may seem not to be there."""
+    """Return the option that would lend a missing file: unlent it may seem not to exist."""
     named = error.filename
     if isinstance(named, str) and not named.startswith("/"):
         own = Path(os.path.normpath(folder / named))

@@ -28,13 +28,13 @@ is shown, and no secret to the host, which takes whole ones out.
 """
 
 LATEST_PROTOCOL = "2026-07-28"
-"""What the host speaks where no client says otherwise."""
+"""Protocol version of the host without a client's choice."""
 
 FIND_TOOL = "toolcell/tool"
 """The request by which a host asks a worker for one tool that the file did not have when it was loaded."""
 
 PUBLISHED = "toolcell/published"
-"""What a worker notifies its host of when a tool publishes that a list or a resource has changed."""
+"""Notification of a worker when a tool publishes a change of a list or resource."""
 
 ROUTE = "toolcell/route"
 """The request by which a host has an HTTP request answered by a route that a file adds."""
@@ -96,5 +96,5 @@ class WireError(Exception):
 
 
 def full_key(collection: str | None, key: str) -> str:
-    """Return what tells a key of session state in one collection from the same key in another."""
+    """Return the full name of a key of session state, which no key of another collection has."""
     return json.dumps([collection, key])

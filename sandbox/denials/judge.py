@@ -193,7 +193,7 @@ def shown(path: str) -> str:
 
 
 def wanted_by(act: Act | None) -> str:
-    """Return what right to a path an act needs, as `Denial.wants` says it."""
+    """Return the right to a path that an act needs, as in `Denial.wants`."""
     if act is None:
         return ""
     return "read" if act is Act.READ else "write"

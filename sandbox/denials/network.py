@@ -78,7 +78,7 @@ def _frames(traceback: TracebackType | None) -> Iterator[FrameType]:
 
 
 def _wanted(frames: list[FrameType], rules: PathRules) -> str:
-    """Return where a connection was to lead, where a frame of the standard library, or like it, says so."""
+    """Return the target of a connection from a frame of the standard library, or one like it."""
     allowed = Destinations.parse(rules.net)
     for frame in frames:
         if frame.f_code.co_name != "create_connection":
@@ -94,7 +94,7 @@ def _wanted(frames: list[FrameType], rules: PathRules) -> str:
 
 
 def _kind(frame: FrameType) -> str:
-    """Return what kind of socket was wanted."""
+    """Return the kind of the requested socket."""
     family, kind, protocol = (frame.f_locals.get(name) for name in ("family", "type", "proto"))
     names = (_name(socket.AddressFamily, family, "AF_"), _name(socket.SocketKind, kind, "SOCK_"))
     return " ".join((*names, f"protocol {protocol}"))

@@ -130,7 +130,7 @@ class PathRules:
 
 
 def act_of_mode(mode: str) -> Act:
-    """Return what `open` does to a path when it is given this mode."""
+    """Return the effect of `open` with this mode on a path."""
     if "x" in mode:
         return Act.CREATE
     if "w" in mode or "a" in mode:
@@ -139,7 +139,7 @@ def act_of_mode(mode: str) -> Act:
 
 
 def act_of_flags(flags: int) -> Act | None:
-    """Return what `os.open` does to a path when it is given these flags; None if it only names it."""
+    """Return the effect of `os.open` with these flags on a path; None if it only names it."""
     if flags & os.O_PATH:
         return None
     if flags & os.O_CREAT:

@@ -15,7 +15,7 @@ from sandbox.outcome import Denial
 __all__ = ["FILE_OPERATION", "behind", "explain"]
 
 FILE_OPERATION = "file operation"
-"""What is said to have been tried where an error tells the path and nothing more."""
+"""Operation reported for an error that names only the path."""
 
 _DENIALS = (errno.EACCES, errno.EPERM, errno.EROFS)
 _READONLY_DATABASE = 8

@@ -90,5 +90,5 @@ class Recorder:
         return tuple(self._databases)
 
     def denials(self) -> tuple[Denial, ...]:
-        """Return what was kept, oldest first."""
+        """Return the recorded denials, oldest first."""
         return tuple(self._mine.denials)

@@ -34,7 +34,7 @@ __all__ = [
 T = TypeVar("T")
 
 FIRST_LOOK_S = 0.05
-"""How long a call runs before it is looked at."""
+"""Seconds from the start of a call to its first measurement."""
 
 _SLOWEST_S = 0.2
 _SLOWEST_BETWEEN_CALLS_S = 1.0

@@ -31,18 +31,18 @@ def raise_limit() -> int:
 
 
 def limit() -> int:
-    """Return how many descriptors this process may have open."""
+    """Return the number of descriptors that this process may have open."""
     soft, _hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     return _MOST if soft == resource.RLIM_INFINITY else soft
 
 
 def open_now() -> int:
-    """Return how many descriptors this process has open."""
+    """Return the number of open descriptors of this process."""
     return os.stat(_FDS).st_size or len(os.listdir(_FDS))
 
 
 def open_in(pid: int) -> int:
-    """Return how many descriptors a process has open; 0 if it has ended, or on Linux before 6.2.
+    """Return the number of open descriptors of a process; 0 if it has ended, or on Linux before 6.2.
 
     That costs one system call, and no right to look at the process.
     """
@@ -53,7 +53,7 @@ def open_in(pid: int) -> int:
 
 
 def left() -> int:
-    """Return how many descriptors this process may still open."""
+    """Return the number of descriptors that this process may still open."""
     return limit() - open_now()
 
 

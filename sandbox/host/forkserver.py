@@ -302,7 +302,7 @@ class Forkserver:
                 except BlockingIOError:
                     await _writable(loop, self.control.fileno())
                 except OSError as error:
-                    log.debug("forkserver takes no order", extra={"fault": str(error)})
+                    log.debug("forkserver order failed", extra={"fault": str(error)})
                     self._deaf()
                     await self._gone
                 else:

@@ -227,7 +227,7 @@ def _count_open(folder: str, descriptors: list[str], device: int, usage: HomeUsa
 
 
 def _descriptors(pid: int) -> tuple[str, list[str]]:
-    """Return where a process shows what it has open, and what; the filter gives its threads one table."""
+    """Return the folder of a process's descriptors, and their names; its threads share one table."""
     for folder in threads_of(pid):
         # A thread that has ended has no owner any more, so that only root may read its descriptors.
         with contextlib.suppress(OSError):

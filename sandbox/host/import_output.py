@@ -13,9 +13,9 @@ __all__ = ["MOST_BYTES", "MOST_LINES", "ImportOutput"]
 log = logging.getLogger(__name__)
 
 MOST_BYTES = 64 * 1024
-"""How much of it the log gets."""
+"""Most bytes of it in the log."""
 MOST_LINES = 500
-"""How many lines of it the log gets."""
+"""Most lines of it in the log."""
 
 
 class ImportOutput:

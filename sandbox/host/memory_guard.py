@@ -24,7 +24,7 @@ __all__ = ["SERVER_MEMORY", "MemoryGuard"]
 log = logging.getLogger(__name__)
 
 SERVER_MEMORY = "server_memory_bytes"
-"""What is reached where the host and all calls together use what there is; no limit of a policy."""
+"""Limit reached when the host and all calls together use up the memory; not in a policy."""
 
 _SOONEST_S = 0.01
 _LATEST_S = 0.5

@@ -89,7 +89,7 @@ class MemoryShares:
 
 
 def _state(process: Process) -> tuple[float, int]:
-    """Return what differs once a process has run, or is another one with the same number."""
+    """Return a key that changes once a process has run, or is another one with its number."""
     return process.cpu_s, process.resident_bytes
 
 

@@ -317,7 +317,7 @@ def _is_stopping(worker: Worker, now: float) -> bool:
 
 
 def _asking_order(worker: Worker) -> tuple[bool, bool]:
-    """Return what sorts workers by who is asked last; those of one kind stay in their order."""
+    """Return a sort key of workers: those to use last have the greatest; equal ones keep their order."""
     return worker.is_apart, worker.goes_on
 
 

@@ -9,7 +9,7 @@ from sandbox.policy import Limits
 __all__ = ["WORKER_CALLS", "Reuse", "holds_too_many", "why_idle", "why_overused", "why_unfit"]
 
 WORKER_CALLS = 1000
-"""How many calls a worker serves: what a tool file leaks is gone after them, and a fork is rare."""
+"""Calls that a worker serves before it is retired: few enough to bound leaks, many enough to rarely fork."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +84,7 @@ _UNNAMED_SHARE = 16
 def why_unfit(
     facts: WorkerFacts, limits: Limits, *, origin_bytes: int, descriptors: int, unnamed_bytes: int
 ) -> str | None:
-    """Return what a worker holds more of than its share between two calls: half of what a call may have.
+    """Return the reason to retire a parked worker that holds more than half of a call's limit, or None.
 
     Args:
         facts: What the kernel says of it.

@@ -67,7 +67,7 @@ class ServerMemory:
         return min(max(share, _LEAST_RESERVE_BYTES), _MOST_RESERVE_BYTES)
 
     def left_bytes(self) -> int:
-        """Return how much could still be used before the kernel begins to kill.
+        """Return the memory that can still be used before the kernel begins to kill.
 
         Raises:
             OSError: It cannot be seen any more.
@@ -81,7 +81,7 @@ class ServerMemory:
         return min(available, self.limit_bytes - max(0, used - dropped))
 
     def kills(self) -> int:
-        """Return how many processes of ours the kernel has killed so far for lack of memory."""
+        """Return the number of our processes that the kernel has killed for lack of memory."""
         with contextlib.suppress(OSError):
             if self.own is not None:
                 return _numbers(self.own / _FILES[self.version][2]).get("oom_kill", 0)

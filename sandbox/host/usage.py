@@ -176,7 +176,7 @@ def memory_of(processes: Iterable[Process], *, interesting_bytes: int, zygote: i
 
 
 def oom_kills(pid: int) -> int:
-    """Return how many processes were killed so far for the memory limit of a process's control group.
+    """Return the number of kills for the memory limit of a process's control group.
 
     None where that group is ours too: its limit is not a limit of that process.
     """

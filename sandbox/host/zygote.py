@@ -199,7 +199,7 @@ class Zygote:
                     raise BlockingIOError(errno.EAGAIN, "it has left hundreds of orders unread")
             except OSError as error:
                 # Dead and not yet reported, or deaf.
-                log.warning("zygote takes no orders", extra={"pid": self.pid, "fault": str(error)})
+                log.warning("zygote order failed", extra={"pid": self.pid, "fault": str(error)})
                 self.close()
             else:
                 self._ordered += count
@@ -542,7 +542,7 @@ class Zygote:
             output = own_end(descriptors[1])
         except OSError as error:
             self.closer.close(*held)
-            log.warning("a worker was refused", extra={"zygote": self.pid, "fault": str(error)})
+            log.warning("worker refused", extra={"zygote": self.pid, "fault": str(error)})
             return SandboxError(f"a worker ended before it was ready: {error}")
         # Now known for a pipe, of which nothing takes long.
         os.close(descriptors[1])

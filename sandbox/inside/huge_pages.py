@@ -24,7 +24,7 @@ _ANONYMOUS = re.compile(r"^([0-9a-f]+)-([0-9a-f]+) rw-p 0+ 00:00 0 *(?:\[heap\])
 
 
 def open_maps() -> int:
-    """Return what `collapse` learns from where memory is, once /proc cannot be opened any more."""
+    """Open the memory map of this process for `collapse`, while /proc can still be opened."""
     return os.open("/proc/self/maps", os.O_RDONLY | os.O_CLOEXEC)
 
 

@@ -134,6 +134,6 @@ def _reaches(now: int, before: int) -> bool:
 
 
 def _environment() -> dict[bytes, bytes]:
-    """Return what lies behind `os.environ`, which decodes each name and value whenever it is compared."""
+    """Return the dictionary behind `os.environ`, which decodes each name and value on comparison."""
     held: dict[bytes, bytes] = vars(os.environ)["_data"]
     return held

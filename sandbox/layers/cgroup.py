@@ -59,12 +59,12 @@ class CgroupPlace:
 
 
 def places() -> tuple[CgroupPlace, ...]:
-    """Return where control groups can be made now; empty where memory and processes cannot both be had."""
+    """Return the folder where control groups can be made; empty if memory or processes are missing."""
     return find(*_seen())
 
 
 def find(groups: str, mounts: str) -> tuple[CgroupPlace, ...]:
-    """Return where control groups can be made, by lists of groups and mounts as /proc has them."""
+    """Return the folder where control groups can be made, from lists of groups and mounts in /proc."""
     found = tuple(_places(groups, mounts))
     whole = any(place.memory for place in found) and any(place.pids for place in found)
     return found if whole else ()

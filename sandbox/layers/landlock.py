@@ -134,7 +134,7 @@ class LandlockRule:
 
 
 def zygote_rules(policy: Policy) -> list[LandlockRule]:
-    """Return what a zygote with this policy may do by path; home and scratch are granted by descriptor."""
+    """Return the path rules of a zygote with this policy; home and scratch are granted by descriptor."""
     read = read_access(policy)
     rules = [LandlockRule(path, read) for path in policy.read]
     if policy.programs:
@@ -153,7 +153,7 @@ def zygote_rules(policy: Policy) -> list[LandlockRule]:
 
 
 def read_access(policy: Policy) -> AccessRight:
-    """Return what may be done with what may be read."""
+    """Return the access rights of readable paths."""
     return _READ | AccessRight.EXECUTE if policy.programs and not policy.run else _READ
 
 

@@ -45,7 +45,7 @@ from sandbox.syscalls import (
 __all__ = ["EMPTY", "SHARED_MEMORY", "MountView", "apply", "view_of"]
 
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - its place, in a view of its own
-"""Where the C library keeps POSIX semaphores and shared memory."""
+"""Folder of POSIX semaphores and shared memory."""
 
 EMPTY = (
     "/boot", str(SHARED_MEMORY), "/home", "/lost+found", "/media", "/mnt",
@@ -245,7 +245,7 @@ def _mount_back(path: Path, source: int) -> int | None:
 
 
 def _place(path: Path, *, is_folder: bool) -> int | None:
-    """Return where something is mounted; made, where an empty folder lies in place of those above."""
+    """Return a descriptor of a mount point, which is created if it does not exist; None if it cannot be."""
     try:
         if is_folder:
             path.mkdir(mode=0o755, parents=True, exist_ok=True)

@@ -69,7 +69,7 @@ def _deeper() -> Iterator[str]:
 
 
 def _others() -> list[os.DirEntry[str]]:
-    """Return what /proc holds beside processes, links and the files that stay."""
+    """Return the entries of /proc beside processes, links and the files that stay."""
     with os.scandir(_TOP) as entries:
         return [
             entry

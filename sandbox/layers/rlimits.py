@@ -186,7 +186,7 @@ def data_bytes(status: int) -> int:
 
 
 def resident_bytes(status: int) -> int:
-    """Return how much of that, in bytes, is in use."""
+    """Return the resident anonymous memory of a process in bytes."""
     return _bytes(status, "RssAnon", _RSS_ANON)
 
 

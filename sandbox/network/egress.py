@@ -34,7 +34,7 @@ __all__ = ["RESOLVER_OPTIONS", "Egress", "addresses_of"]
 log = logging.getLogger(__name__)
 
 RESOLVER_OPTIONS = {"RES_OPTIONS": "use-vc"}
-"""What must stand in the environment of a worker, so that its C library asks for names over TCP."""
+"""Environment of a worker that makes its C library resolve names over TCP."""
 
 _NAMES_PORT = 53
 _HOSTS = Path("/etc/hosts")
@@ -177,7 +177,7 @@ class Egress:
                 async with asyncio.timeout(_IDLE_S):
                     await writer.drain()
         except (asyncio.IncompleteReadError, OSError, TimeoutError, ValueError) as error:
-            log.debug("a connection for names ended", extra={"fault": str(error)})
+            log.debug("dns connection ended", extra={"fault": str(error)})
         finally:
             writer.transport.abort()
 

@@ -219,7 +219,7 @@ class Gate:
     def _answered(self, answer: "asyncio.Task[None]") -> None:
         self._answers.discard(answer)
         if not answer.cancelled() and answer.exception() is not None:
-            log.error("the gate failed", exc_info=answer.exception())
+            log.error("gate failed", exc_info=answer.exception())
 
     async def _answer(self, request: _Asked) -> None:
         try:

@@ -127,7 +127,7 @@ def _number_of(pidfd: int) -> int:
 
 
 def _pid_namespace(pid: int) -> tuple[int, int]:
-    """Return what tells the pid namespace of a process from others."""
+    """Return an identifier of the pid namespace of a process."""
     with as_owner_of(pid):
         found = os.stat(f"/proc/{pid}/ns/pid")
     return found.st_dev, found.st_ino

@@ -41,7 +41,7 @@ def try_gate(uid: int | None = None) -> LayerReport:
 
 
 async def _try(uid: int | None) -> str | None:
-    """Return what went wrong, or None."""
+    """Return the fault, or None."""
     ours, theirs = socket.socketpair()
     with ours, theirs, socket.create_server(("127.0.0.1", 0)) as server:
         here = server.getsockname()

@@ -3,17 +3,17 @@ from pathlib import Path
 
 import pytest
 
-from runner.cli.arguments import GivenArguments, coerce, parse_arguments
+from runner.cli.arguments import ParsedArguments, coerce, parse_arguments
 from runner.errors import UsageError
 
 
 def test_words_are_sorted_by_their_sign() -> None:
-    given = parse_arguments(
+    parsed = parse_arguments(
         ["name=a=b", "count:=3", "filename=@/x/sales.csv", "filenames=@a", "filenames=@b", "empty="],
         '{"count": 1, "deep": {"a": [1]}}',
     )
 
-    assert given == GivenArguments(
+    assert parsed == ParsedArguments(
         texts={"name": "a=b", "empty": ""},
         values={"count": 3, "deep": {"a": [1]}},
         files={"filename": (Path("/x/sales.csv"),), "filenames": (Path("a"), Path("b"))},
@@ -23,17 +23,17 @@ def test_words_are_sorted_by_their_sign() -> None:
 @pytest.mark.parametrize(
     ("words", "args", "sentence"),
     [
-        (["alone"], None, "'alone' is no argument; write name=value, name:=json or name=@path"),
+        (["alone"], None, "'alone' is not an argument; write name=value, name:=json or name=@path"),
         (["a:={"], None, "a: '{' is not JSON"),
-        ([], "[1]", "--args: '[1]' is no JSON object: arguments must be one JSON object"),
-        ([], '{"a": b}', "--args: '{\"a\": b}' is no JSON object: Expecting value"),
+        ([], "[1]", "--args: '[1]' is not a JSON object: arguments must be one JSON object"),
+        ([], '{"a": b}', "--args: '{\"a\": b}' is not a JSON object: Expecting value"),
         (["a:=[NaN]"], None, "a: '[NaN]' is not JSON: NaN is not a JSON value"),
         (["a:=1e999"], None, "a: '1e999' is not JSON: 1e999 is out of range"),
-        ([], '{"a": -Infinity}', "is no JSON object: -Infinity is not a JSON value"),
-        ([], '{"a": 1e999}', "is no JSON object: 1e999 is out of range"),
+        ([], '{"a": -Infinity}', "is not a JSON object: -Infinity is not a JSON value"),
+        ([], '{"a": 1e999}', "is not a JSON object: 1e999 is out of range"),
     ],
 )
-def test_a_word_that_is_no_argument_is_one_clear_sentence(
+def test_malformed_argument_is_refused_in_one_sentence(
     words: list[str], args: str | None, sentence: str
 ) -> None:
     with pytest.raises(UsageError, match=re.escape(sentence)):
@@ -41,9 +41,9 @@ def test_a_word_that_is_no_argument_is_one_clear_sentence(
 
 
 def test_arguments_that_were_cut_off_are_read_as_far_as_they_go() -> None:
-    given = parse_arguments([], '{"filename": "report.pdf", "pages": [1, 2')
+    parsed = parse_arguments([], '{"filename": "report.pdf", "pages": [1, 2')
 
-    assert given.values == {"filename": "report.pdf", "pages": [1, 2]}
+    assert parsed.values == {"filename": "report.pdf", "pages": [1, 2]}
 
 
 @pytest.mark.parametrize(
@@ -81,9 +81,9 @@ def test_a_word_is_read_by_the_schema_of_its_parameter(
 
 
 @pytest.mark.parametrize("text", ["NaN", "-inf", "Infinity"])
-def test_a_number_that_json_has_no_word_for_is_refused_where_a_number_belongs(text: str) -> None:
+def test_nan_and_infinity_are_refused_for_a_number(text: str) -> None:
     as_text = coerce(text, {"type": "string"}, {})
 
     assert as_text == text
-    with pytest.raises(UsageError, match="is no number of JSON; give a finite number, or null"):
+    with pytest.raises(UsageError, match="is not a JSON number; give a finite number, or null"):
         coerce(text, {"type": "number"}, {})

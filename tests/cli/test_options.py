@@ -27,25 +27,25 @@ def options_of(command: str) -> set[str]:
 
 
 def parsed(*words: str) -> dict[str, object]:
-    given: dict[str, object] = {}
+    received: dict[str, object] = {}
     small = typer.Typer()
 
     @small.command()
     @takes("port", "allow_read", "idle_timeout_s", "deny_run", "allow_run")
     def command(name: Annotated[str, typer.Argument()], *, loud: bool = False, flags: Flags) -> None:
-        given.update(name=name, loud=loud, flags=flags)
+        received.update(name=name, loud=loud, flags=flags)
 
     done = CliRunner().invoke(small, words)
-    return {**given, "exit": done.exit_code}
+    return {**received, "exit": done.exit_code}
 
 
 def test_command_gets_the_settings_that_were_given() -> None:
     read = ("--allow-read=/a,/b", "--allow-read=/c")
 
-    given = parsed("x", "--port", "8000", "--timeout", "2.5", *read, "--deny-run", "--loud")
+    received = parsed("x", "--port", "8000", "--timeout", "2.5", *read, "--deny-run", "--loud")
 
     flags = {"port": 8000, "allow_read": "/a,/b,/c", "idle_timeout_s": 2.5, "allow_run": ""}
-    assert given == {"name": "x", "loud": True, "flags": flags, "exit": 0}
+    assert received == {"name": "x", "loud": True, "flags": flags, "exit": 0}
     assert parsed("x")["flags"] == {}
 
 

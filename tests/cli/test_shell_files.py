@@ -38,13 +38,13 @@ def files(folder: Path, user: str, capsys: pytest.CaptureFixture[str]) -> Run:
             environment.setenv("RUNNER_STATE_DIR", str(settings.state_dir))
             environment.setenv("RUNNER_STORE", settings.store)
             environment.setenv("RUNNER_PERSIST_FILES_ACROSS_SESSIONS", str(persist))
-            given = [
+            flags = [
                 f"--{'json' if name == 'as_json' else name}"
                 for name, value in options.items()
                 if value is True
             ]
-            given += [f"--{name}={value}" for name, value in options.items() if value is not True]
-            arguments = ["files", action, *map(str, words), *given, f"--user={of}", "--session=s"]
+            flags += [f"--{name}={value}" for name, value in options.items() if value is not True]
+            arguments = ["files", action, *map(str, words), *flags, f"--user={of}", "--session=s"]
             with pytest.raises(SystemExit) as ended:
                 app(arguments)
         return Ran(int(ended.value.code or 0), *capsys.readouterr())
@@ -82,9 +82,7 @@ def today() -> str:
     return f"{datetime.now(UTC):%Y-%m-%d}"
 
 
-def test_a_file_that_was_put_is_listed_and_comes_back_byte_for_byte(
-    files: Run, table: Path, folder: Path
-) -> None:
+def test_file_that_was_put_is_listed_and_read_back(files: Run, table: Path, folder: Path) -> None:
     before = today()
     put = files("put", table)
     days = {before, today()}
@@ -129,7 +127,7 @@ def test_json_is_one_document_and_tells_nothing_of_the_store(files: Run, table: 
         assert user not in document.out
 
 
-def test_context_is_the_block_and_nothing_where_there_are_no_files(files: Run, table: Path) -> None:
+def test_context_is_empty_without_files(files: Run, table: Path) -> None:
     before = files("context")
     files("put", table)
     after = files("context")
@@ -244,7 +242,7 @@ def test_users_do_not_see_each_other(files: Run, table: Path) -> None:
     assert files("get", "sales.csv", of=other).status == 2
 
 
-def test_the_end_of_a_session_empties_the_home_and_keeps_files_that_persist(
+def test_end_of_session_empties_home_and_keeps_persistent_files(
     files: Run, table: Path, user: str, folder: Path
 ) -> None:
     homes = Homes(Path("/tmp"), folder / "state")
@@ -275,7 +273,7 @@ def test_the_end_of_a_session_removes_files_that_do_not_persist(files: Run, tabl
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("words", "error"),
     [
         (["lst"], "there is no `runner files lst`; it is one of ls, put, get"),
         (["ls", "a"], "`runner files ls` takes no names, and was given: a"),
@@ -285,11 +283,11 @@ def test_the_end_of_a_session_removes_files_that_do_not_persist(files: Run, tabl
         (["rm", "a", "--force"], "--out and --force belong to"),
     ],
 )
-def test_a_command_that_makes_no_sense_says_what_would(files: Run, given: list[str], said: str) -> None:
-    refused = files(*given)
+def test_wrong_use_of_files_names_the_right_use(files: Run, words: list[str], error: str) -> None:
+    refused = files(*words)
 
     assert refused.status == 2
-    assert said in refused.err
+    assert error in refused.err
 
 
 def test_the_page_on_files_shows_every_command() -> None:

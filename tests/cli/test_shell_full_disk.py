@@ -19,7 +19,7 @@ def files(disk: Path, *command: str) -> "subprocess.CompletedProcess[str]":
 
 
 @pytest.mark.release
-def test_files_are_listed_taken_out_and_removed_and_a_put_says_why_not(tmp_path: Path) -> None:
+def test_full_disk_refuses_put_only(tmp_path: Path) -> None:
     source, large, out = tmp_path / "a.bin", tmp_path / "large.bin", tmp_path / "out.bin"
     source.write_bytes(os.urandom(70_000))
     large.write_bytes(os.urandom(5_000_000))

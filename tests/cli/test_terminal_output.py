@@ -1,4 +1,4 @@
-"""Escape sequences of a tool file and of the command line, on the terminal of whoever runs a command."""
+"""Escape sequences from a tool file or the command line, in what a command prints on a terminal."""
 
 import os
 import pty

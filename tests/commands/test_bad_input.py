@@ -384,12 +384,12 @@ def test_file_ending_its_process_is_named(run: Callable[..., Ran], folder: Path,
         (["notes.txt", "hi"], "notes.txt is not a Python file: its name must end in .py"),
         (
             [HELLO, "shout", "--args", "{a"],
-            "--args: '{a' is no JSON object: "
+            "--args: '{a' is not a JSON object: "
             "Expecting property name enclosed in double quotes: line 1 column 2 (char 1)",
         ),
         (
             [HELLO, "shout", "loud"],
-            "'loud' is no argument; write name=value, name:=json or name=@path",
+            "'loud' is not an argument; write name=value, name:=json or name=@path",
         ),
         (
             [HELLO, "shout", "--timeout", "-3"],

@@ -56,13 +56,13 @@ async def test_duckdb_with_default_threads_works_instead_of_aborting(
     file = opened(TOOLS, top / "tools") / "databases.py"
 
     async with served(python, tmp_path, str(file), "--isolation", tier) as client:
-        reply = (await client.call_tool("told", {})).data
-        untold = (await client.call_tool("untold", {})).data
+        reply = (await client.call_tool("with_limits", {})).data
+        status = (await client.call_tool("without_limits", {})).data
 
     assert reply == {"sum": 499500, "threads": len(os.sched_getaffinity(0))}
     # With namespaces it may read the file at which it would fail.
-    assert os.WIFSIGNALED(untold) is (tier != "namespace")
-    assert untold == 0 or os.WTERMSIG(untold) in (signal.SIGABRT, signal.SIGSEGV)
+    assert os.WIFSIGNALED(status) is (tier != "namespace")
+    assert status == 0 or os.WTERMSIG(status) in (signal.SIGABRT, signal.SIGSEGV)
 
 
 async def results_of(client: Client[Any]) -> list[Any]:

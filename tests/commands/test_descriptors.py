@@ -54,7 +54,7 @@ async def test_home_and_session_outlive_released_workers(tmp_path: Path, user: s
         await call(toolset, user, "remember", value=7)
         released = [toolset.make_room() for _ in range(3)]
         zygotes_gone = await becomes(lambda: not zygotes())
-        found = value(await call(toolset, user, "kept"))
+        found = value(await call(toolset, user, "files"))
         recalled = value(await call(toolset, user, "recall"))
         in_use = (await toolset.gauges()).user_pools
 
@@ -89,7 +89,7 @@ async def test_more_users_than_descriptors_all_get_answers(tmp_path: Path) -> No
         with spare(3 * len(users) + 45):
             answers = await several(toolset, users, each=3)
             most = (await toolset.gauges()).user_pools
-        then = [value(await call(toolset, user, "kept")) for user in users]
+        then = [value(await call(toolset, user, "files")) for user in users]
 
     assert [error_code(answer) for answer in answers] == [None] * 24
     assert then == [["kept-0", "kept-1", "kept-2"]] * 8
@@ -105,7 +105,7 @@ async def test_low_memory_idle_users_lose_workers_keep_state(
     async with open_toolset(CROWD, tmp_path, idle_workers=1) as toolset:
         first = [error_code(await call(toolset, user, "keep", text="kept-0")) for user in users]
         alive = (await toolset.gauges()).user_pools
-        then = [value(await call(toolset, user, "kept")) for user in users]
+        then = [value(await call(toolset, user, "files")) for user in users]
 
     assert first == [None] * 4
     assert then == [["kept-0"]] * 4
@@ -119,8 +119,8 @@ async def test_no_descriptors_to_reclaim_call_gets_busy_error(tmp_path: Path, us
     async with open_toolset(CROWD, tmp_path) as toolset:
         async with toolset.user_pool(other, toolset.key(other)):
             with spare(5):
-                refused = await call(toolset, user, "kept")
-        answered = await call(toolset, user, "kept")
+                refused = await call(toolset, user, "files")
+        answered = await call(toolset, user, "files")
 
     assert error_code(refused) == "E_BUSY"
     assert details(refused)["limit"] == "file descriptors"

@@ -69,7 +69,7 @@ async def test_client_that_reads_nothing_frees_place_after_call(toolset: Toolset
         completed = await execute(toolset, request(user, "sleeps", {}, deaf))
 
     assert error_code(completed) == "E_TIMEOUT"
-    assert deaf.heard
+    assert deaf.notifications
 
 
 @pytest.mark.parametrize("tool", ["sleeps", "loops", "holds", "stubborn"])
@@ -101,7 +101,7 @@ async def test_progress_keeps_call_alive_beyond_idle_limit(toolset: Toolset, use
     completed = await execute(toolset, request(user, "chatty", {"seconds": 1.6}, client))
 
     assert str(completed.processed.value["results"]).startswith("reported")
-    assert len([method for method, _ in client.heard if method == "notifications/progress"]) > 10
+    assert len([method for method, _ in client.notifications if method == "notifications/progress"]) > 10
 
 
 async def test_progress_does_not_move_total_limit(toolset: Toolset, user: str) -> None:
@@ -119,7 +119,7 @@ async def test_client_notified_of_ended_call(toolset: Toolset, user: str) -> Non
 
     await execute(toolset, request(user, "sleeps", {}, client))
 
-    texts = [params["message"] for _method, params in client.heard]
+    texts = [params["message"] for _method, params in client.notifications]
     assert texts == [
         "Tool failed to respond in a reasonable amount of time. Please try again or use a smaller dataset."
     ]

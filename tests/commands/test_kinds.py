@@ -329,7 +329,7 @@ PROXY = "runner proxy -- "
             "pin 'mcp<2' to keep running v1 code. Serve it from an environment with that version, and what "
             "else it needs: python -m venv mcp1 && mcp1/bin/pip install 'mcp<2', then "
             "runner proxy -- mcp1/bin/python {folder}/s.py",
-            id="first-sdk-says-its-own",
+            id="first-sdk-suggests-a-version",
         ),
     ],
 )
@@ -353,23 +353,23 @@ from pydantic import BaseModel
 class Question(RequestParams):
     what: str
 
-class Said(BaseModel):
-    said: str
+class Answer(BaseModel):
+    text: str
 
 async def answer(ctx, params):
-    return Said(said=params.what.upper())
+    return Answer(text=params.what.upper())
 
 server = Server("own")
 server.add_request_handler("x-own/ask", Question, answer)
 """
 
 
-class Asked(RequestParams):
+class QuestionParams(RequestParams):
     what: str
 
 
-class Answered(Result):
-    said: str
+class AnswerResult(Result):
+    text: str
 
 
 async def test_low_level_server_answers_methods_and_empty_lists(
@@ -384,12 +384,12 @@ async def test_low_level_server_answers_methods_and_empty_lists(
 
     async with stdio_client(command) as streams, ClientSession(*streams) as session:
         await session.initialize()
-        request = Request[Asked, str](method="x-own/ask", params=Asked(what="hello"))
-        answer = await session.send_request(request, Answered)
+        request = Request[QuestionParams, str](method="x-own/ask", params=QuestionParams(what="hello"))
+        answer = await session.send_request(request, AnswerResult)
         tools = await session.list_tools()
         prompts = [prompt.name for prompt in (await session.list_prompts()).prompts]
 
-    assert answer.said == "HELLO"
+    assert answer.text == "HELLO"
     assert (tools.tools, prompts) == ([], ["available_files"])
 
 

@@ -105,4 +105,4 @@ async def test_low_memory_server_survives_hungry_calls(environment: dict[str, st
         async with httpx2.AsyncClient() as http:
             ready = await http.get(url.replace("/mcp", "/readyz"))
         assert ready.status_code == 200
-        assert "calls may use more memory together than there is" in log.read_text()
+        assert "call limits exceed server memory" in log.read_text()

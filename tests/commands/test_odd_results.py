@@ -114,7 +114,7 @@ class Front:
                 "tools/call",
                 number,
                 name=each.tool,
-                arguments={"said": each.text, "username": "nobody"},
+                arguments={"text": each.text, "username": "nobody"},
             )
             for number, each in enumerate(examples)
         ]

@@ -66,7 +66,8 @@ async def test_cancelled_call_ends_alone_and_in_order(toolset: Toolset) -> None:
         await value(toolset, user, "let_go")
 
         assert (results(await stays), before["pid"]) == ("stays", after["pid"])
-        assert [params["message"] for client in clients for _, params in client.heard] == ["stays", "goes"]
+        received = [params for client in clients for _, params in client.notifications]
+        assert [params["message"] for params in received] == ["stays", "goes"]
 
 
 async def test_leftover_thread_costs_no_other_call(toolset: Toolset) -> None:

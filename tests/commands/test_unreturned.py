@@ -172,10 +172,10 @@ async def test_file_locks_of_tool_do_not_block_host(
     looks: list[object] = []
     ask = fcntl.fcntl
 
-    def counted(*asked: Any) -> Any:
-        if asked[1] in (fcntl.F_OFD_SETLK, fcntl.F_OFD_GETLK):
-            looks.append(asked[1])
-        return ask(*asked)
+    def counted(*arguments: Any) -> Any:
+        if arguments[1] in (fcntl.F_OFD_SETLK, fcntl.F_OFD_GETLK):
+            looks.append(arguments[1])
+        return ask(*arguments)
 
     monkeypatch.setattr(fcntl, "fcntl", counted)
 

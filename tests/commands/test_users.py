@@ -68,7 +68,7 @@ def test_user_listed_shown_removed_and_others_stay(run: Run, folder: Path, user:
         (("sing",), "it is one of list, show, delete, revoke"),
         (("list", "--yes"), "belong to `runner users delete`"),
         (("revoke", "ann", "--token", "short"), "8 or more"),
-        (("revoke", "ann", "--token", "bm8gdG9rZW4.bm8gdG9rZW4"), "stands behind `token=`, and this is none"),
+        (("revoke", "ann", "--token", "bm8gdG9rZW4.bm8gdG9rZW4"), "stands behind `token=`; this is not one"),
     ],
 )
 def test_meaningless_arguments_end_with_a_sentence(run: Run, words: tuple[str, ...], message: str) -> None:

@@ -38,7 +38,7 @@ COVERAGE = SPEC / "coverage.md"
 CODE = ("runner/", "sandbox/", "sample_tools/", "scripts/", "docs/")
 SUFFIXES = {".py", ".ts", ".tsx", ".css", ".md", ".jsonl", ""}
 OWN = {Path(__file__).name, "test_requirements.py"}
-"""What names ids without showing or building anything."""
+"""Files that name ids without implementing or testing them."""
 SHOWN_TESTS = 3
 """So many tests of a requirement the table names; it counts the others."""
 

@@ -45,7 +45,7 @@ class Network:
         """Cut the cable of a machine."""
         ip("link", "set", f"n{prefix[-1][2:]}", "down")
 
-    def mend(self, prefix: list[str]) -> None:
+    def reconnect(self, prefix: list[str]) -> None:
         ip("link", "set", f"n{prefix[-1][2:]}", "up")
 
 
@@ -83,7 +83,7 @@ class Relay:
                 end.shutdown(socket.SHUT_RDWR)
         self._ends.clear()
 
-    def mend(self) -> None:
+    def reopen(self) -> None:
         self.closed = False
 
     def close(self) -> None:

@@ -102,20 +102,20 @@ class RedisServer:
 
 @dataclass
 class NodeProcess:
-    """A `runner worker`, and what it has said."""
+    """A `runner worker`, with its output."""
 
     process: "subprocess.Popen[bytes]"
     log: Path
     folder: Path
 
     @property
-    def said(self) -> str:
+    def output(self) -> str:
         return self.log.read_text(errors="replace")
 
     @property
     def names(self) -> list[str]:
         """Names of the node in the fleet, one for each of its lives."""
-        return [line.split()[2] for line in self.said.splitlines() if line.startswith("worker node ")]
+        return [line.split()[2] for line in self.output.splitlines() if line.startswith("worker node ")]
 
     @property
     def name(self) -> str:
@@ -171,8 +171,8 @@ class World:
         }
 
     def environment(self, name: str, **more: Any) -> dict[str, str]:
-        given = self.settings(name, **more)
-        variables = {f"RUNNER_{key.upper()}": str(value) for key, value in given.items()}
+        settings = self.settings(name, **more)
+        variables = {f"RUNNER_{key.upper()}": str(value) for key, value in settings.items()}
         usual = {key: value for key, value in os.environ.items() if not key.startswith("RUNNER_")}
         return {**usual, **variables}
 
@@ -182,19 +182,19 @@ class World:
         """Start a worker node."""
         environment = self.environment(name, **more)
         log = self.folder / name / "log"
-        with log.open("ab") as said:
+        with log.open("ab") as output:
             process = subprocess.Popen(
                 [*prefix, sys.executable, "-m", "runner", "worker", str(tools)],
                 env=environment,
                 stdin=subprocess.DEVNULL,
-                stdout=said,
-                stderr=said,
+                stdout=output,
+                stderr=output,
             )
         node = NodeProcess(process, log, self.folder / name)
         self.nodes.append(node)
         if wait:
             wait_until(lambda: node.names or process.poll() is not None)
-            assert process.poll() is None, node.said
+            assert process.poll() is None, node.output
         return node
 
     @asynccontextmanager
@@ -234,7 +234,7 @@ class HostProcess:
 def host_process(
     world: World, name: str, tokens: Mapping[str, str] | None, **more: Any
 ) -> Iterator[HostProcess]:
-    """Run a host over HTTP as a process, which knows these tokens; with None, whom the settings say."""
+    """Run a host over HTTP as a process that accepts these tokens; None leaves auth to the settings."""
     world.settings(name)
     folder = world.folder / name
     known, log = folder / "auth.json", folder / "log"
@@ -243,13 +243,13 @@ def host_process(
         known.chmod(0o600)
         more = {"auth__kind": "static", "auth__tokens_file": known, **more}
     command = [sys.executable, "-m", "runner", "serve", str(TOOLS), "--transport", "http", "--port", "0"]
-    with log.open("wb") as said:
+    with log.open("wb") as output:
         process = subprocess.Popen(
             command,
             env=world.environment(name, **more),
             stdin=subprocess.DEVNULL,
-            stdout=said,
-            stderr=said,
+            stdout=output,
+            stderr=output,
         )
     try:
         wait_until(lambda: "/mcp" in log.read_text() or process.poll() is not None)
@@ -296,10 +296,10 @@ class HostSide:
         client: Any = None,
         **facts: Any,
     ) -> Completed:
-        asked = request(user, tool, arguments or {}, client or Listening())
+        call = request(user, tool, arguments or {}, client or Listening())
         if facts:
-            asked = replace(asked, facts=replace(asked.facts, **facts))
-        return await execute(self.toolset, asked, self.engine)
+            call = replace(call, facts=replace(call.facts, **facts))
+        return await execute(self.toolset, call, self.engine)
 
     async def result(
         self, tool: str, arguments: Mapping[str, Any] | None = None, *, user: str = "ann"
@@ -309,10 +309,10 @@ class HostSide:
         return completed.processed.value["results"]
 
 
-def text_of(said: object) -> str:
-    """Return what Redis has said as text, which it has to have said."""
-    assert isinstance(said, bytes)
-    return said.decode()
+def text_of(reply: object) -> str:
+    """Return a reply of Redis as text; it must be bytes."""
+    assert isinstance(reply, bytes)
+    return reply.decode()
 
 
 def code_of(completed: Completed) -> str | None:

@@ -184,22 +184,22 @@ def test_documented_balancer_keeps_client_on_host_of_its_session(world: World, b
 
         ann = headers(next(iter(TOKENS)))
         with client.stream("GET", "/events", headers=ann) as stream:
-            heard = stream.iter_text()
-            listening = next(heard)
+            events = stream.iter_text()
+            listening = next(events)
             put = client.post("/api/files?filename=f.txt", content=b"text", headers=ann)
-            # It comes while the stream is open: nothing collects it on the way.
-            news = next(heard)
+            # The event arrives while the stream is open: the balancer does not buffer it.
+            news = next(events)
 
         in_turns_client = running.enter_context(balancer(world.folder / "plain", hosts, False))
-        in_turns = [said for _, said in (_session(in_turns_client, token) for token in list(TOKENS)[:4])]
+        in_turns = [_session(in_turns_client, token)[1] for token in list(TOKENS)[:4]]
 
-    assert [said for _, said in by_hash.values()] == [[200] * 5] * len(TOKENS)
+    assert [statuses for _, statuses in by_hash.values()] == [[200] * 5] * len(TOKENS)
     assert all(known_at), known_at
     assert known_at[0].isdisjoint(known_at[1])
     assert "listening" in listening
     assert put.status_code in (200, 201), put.text
     assert "event:" in news, news
-    assert any(404 in said for said in in_turns), in_turns
+    assert any(404 in statuses for statuses in in_turns), in_turns
 
 
 @pytest.mark.anyio
@@ -218,14 +218,14 @@ def test_nginx_drops_the_identity_that_a_client_claims(tmp_path: Path) -> None:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         running.callback(server.shutdown)
         host = cast("HostProcess", SimpleNamespace(base=f"http://127.0.0.1:{server.server_port}"))
-        said = []
+        names = []
         for name, without in (("open", line), ("as-it-is", "")):
             socket = running.enter_context(_nginx(tmp_path / name, [host, host], without=without))
             transport = httpx2.HTTPTransport(uds=str(socket))
             with httpx2.Client(base_url="http://localhost", transport=transport) as client:
-                said.append(client.get("/mcp", headers={"X-Forwarded-User": "root"}).text)
+                names.append(client.get("/mcp", headers={"X-Forwarded-User": "root"}).text)
 
-    assert said == ["root", "nobody"]
+    assert names == ["root", "nobody"]
 
 
 async def test_login_at_one_host_is_valid_on_shared_state_folder(world: World) -> None:
@@ -247,17 +247,17 @@ async def test_login_at_one_host_is_valid_on_shared_state_folder(world: World) -
         together = {**settings, "state_dir": world.folder / "shared-state"}
         hosts = [running.enter_context(host_process(world, name, None, **together)) for name in "ab"]
         running.enter_context(_nginx(world.folder / "nginx", hosts, port=port))
-        said, statuses = [], []
+        answers, statuses = [], []
         for user in ("ann", "bob", "cid"):
-            # Its address leads the login to one host, its token what follows perhaps to the other.
-            kept = Kept()
-            said.append((await called(f"{address}/mcp", user, kept, "whose"))[1])
-            assert kept.tokens is not None
-            token = kept.tokens.access_token
+            # The client's address routes the login, its token the later requests, perhaps to the other host.
+            storage = Kept()
+            answers.append((await called(f"{address}/mcp", user, storage, "whose"))[1])
+            assert storage.tokens is not None
+            token = storage.tokens.access_token
             statuses.append([mcp(host.base, INITIALIZE, None, token).status_code for host in hosts])
         apart = running.enter_context(host_process(world, "c", None, **settings))
         elsewhere = mcp(apart.base, INITIALIZE, None, token)
 
-    assert ["ann" in said[0], "bob" in said[1], "cid" in said[2]] == [True] * 3, said
+    assert ["ann" in answers[0], "bob" in answers[1], "cid" in answers[2]] == [True] * 3, answers
     assert statuses == [[200, 200]] * 3
     assert elsewhere.status_code == 401

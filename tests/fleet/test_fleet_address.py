@@ -58,10 +58,10 @@ def _key(path: Path, text: str = SECRET, mode: int = 0o600) -> FleetKey:
 
 def test_a_sealed_message_is_read_by_its_receiver_only(tmp_path: Path) -> None:
     key, another = _key(tmp_path / "one"), _key(tmp_path / "two", "y" * 40)
-    said = NodeMessage(call="c", kind="note", body={"text": "grüß \ud83d gott"})
-    sealed = key.seal(said.model_dump(), to="host")
+    message = NodeMessage(call="c", kind="note", body={"text": "grüß \ud83d gott"})
+    sealed = key.seal(message.model_dump(), to="host")
 
-    assert read(NodeMessage, sealed.encode(), key, to="host") == said
+    assert read(NodeMessage, sealed.encode(), key, to="host") == message
     for text, reader, receiver in (
         (sealed, another, "host"),
         (sealed, key, "another host"),

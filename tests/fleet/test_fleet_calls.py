@@ -24,18 +24,18 @@ async def test_value_file_and_error_are_returned(world: World) -> None:
 
     async with world.host() as host:
         summed = await host.result("add", {"a": 1, "b": 2})
-        kept = await host.call("keep", {"username": "x", "text": "hello"})
-        assert not kept.processed.is_error, kept.processed.value
+        stored_call = await host.call("keep", {"username": "x", "text": "hello"})
+        assert not stored_call.processed.is_error, stored_call.processed.value
         read = await host.result("read_file", {"username": "x", "filename": "kept.txt"})
         failed = await host.call("fails")
         unknown = await host.call("no_such_tool")
         stored = await host.toolset.library.of("ann").find("kept.txt")
 
     assert summed == 3
-    assert [file.name for file in kept.processed.files] == ["kept.txt"]
+    assert [file.name for file in stored_call.processed.files] == ["kept.txt"]
     assert stored is not None
-    assert (stored.size, kept.processed.files[0].sha256) == (5, stored.sha256)
-    assert kept.processed.value["artifacts"][0]["b64"] == "aGVsbG8="
+    assert (stored.size, stored_call.processed.files[0].sha256) == (5, stored.sha256)
+    assert stored_call.processed.value["artifacts"][0]["b64"] == "aGVsbG8="
     assert read == "hello"
     assert code_of(failed) == "E_TOOL"
     assert "it is what this tool does" in str(failed.processed.value)
@@ -81,8 +81,8 @@ async def test_progress_reaches_the_client_in_order_and_before_the_end(world: Wo
     async with world.host() as host:
         await host.call("steps", {"count": 20}, client=client)
 
-    said = [params["message"] for method, params in client.heard if method == "notifications/progress"]
-    assert said == [f"step {step}" for step in range(20)]
+    progress = [params for method, params in client.notifications if method == "notifications/progress"]
+    assert [params["message"] for params in progress] == [f"step {step}" for step in range(20)]
 
 
 @pytest.mark.release
@@ -95,7 +95,7 @@ async def test_a_notice_of_the_node_reaches_the_client(world: World) -> None:
         ended = await host.call("wait", {"seconds": 60}, client=client)
 
     assert code_of(ended) == "E_TIMEOUT"
-    assert any(method == "notifications/progress" for method, _ in client.heard)
+    assert any(method == "notifications/progress" for method, _ in client.notifications)
 
 
 @pytest.mark.release
@@ -103,9 +103,9 @@ async def test_a_tool_asks_the_client(world: World) -> None:
     world.node("one")
 
     async with world.host() as host:
-        said = await host.call("ask_name", client=_Answering(), can_send_request=True, protocol="2025-06-18")
+        ended = await host.call("ask_name", client=_Answering(), can_send_request=True, protocol="2025-06-18")
 
-    assert said.processed.value["results"] == "hello Bob"
+    assert ended.processed.value["results"] == "hello Bob"
 
 
 async def test_a_cancelled_call_ends_on_its_node_and_leaves_no_process(world: World) -> None:

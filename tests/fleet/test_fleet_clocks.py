@@ -33,13 +33,13 @@ async def test_node_with_clock_hours_off_serves_calls(world: World, offset: str)
     wrong_s = _clock_of(node.process.pid, offset) - time.time()
 
     async with world.host() as host:
-        kept = await host.call("keep", {"username": "x", "text": "kept over there", "name": "k.txt"})
+        storing = await host.call("keep", {"username": "x", "text": "kept over there", "name": "k.txt"})
         waited = await host.result("wait", {"seconds": 1.5})
         silent = await host.call("wait", {"seconds": 300})
 
     assert wrong_s == pytest.approx(7200 if offset == "+2h" else -7200, abs=120)
     # S3 refuses what is signed by a clock that is more than 15 minutes off.
-    assert code_of(kept) == "E_STORE"
+    assert code_of(storing) == "E_STORE"
     assert waited == "waited"
     assert code_of(silent) == "E_TIMEOUT"
 

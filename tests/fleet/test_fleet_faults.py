@@ -24,7 +24,7 @@ def _slow(world: World, marker: str, seconds: float) -> dict[str, Any]:
     return {"runs": str(world.folder / "runs"), "marker": marker, "seconds": seconds}
 
 
-async def _begun(host: HostSide, world: World, tool: str, marker: str, seconds: float = 300.0) -> Any:
+async def _running_call(host: HostSide, world: World, tool: str, marker: str, seconds: float = 300.0) -> Any:
     """Begin a call, and return it once its code runs."""
     calling = asyncio.create_task(host.call(tool, _slow(world, marker, seconds)))
     await until(lambda: world.runs(marker))
@@ -41,7 +41,7 @@ async def test_a_call_that_had_begun_on_a_killed_node_is_not_run_again(world: Wo
     world.node("two")
 
     async with world.host() as host:
-        calling = await _begun(host, world, "once", "k")
+        calling = await _running_call(host, world, "once", "k")
         victim = _node_of(world, host)
         running = victim.children()
         victim.kill()
@@ -63,7 +63,7 @@ async def test_an_idempotent_call_on_a_killed_node_is_run_again(world: World) ->
     world.node("two")
 
     async with world.host() as host:
-        calling = await _begun(host, world, "again", "i", 3.0)
+        calling = await _running_call(host, world, "again", "i", 3.0)
         _node_of(world, host).kill()
         ended = await calling
 
@@ -91,11 +91,11 @@ async def test_node_losing_redis_ends_calls_and_recovers(world: World) -> None:
     node = world.node("one")
 
     async with world.host() as host:
-        calling = await _begun(host, world, "once", "f")
+        calling = await _running_call(host, world, "once", "f")
         running = node.children()
         world.redis.signal(signal.SIGSTOP)
         stopped = time.monotonic()
-        await until(lambda: "fleet node fenced" in node.said)
+        await until(lambda: "fleet node fenced" in node.output)
         fenced_s = time.monotonic() - stopped
         # All of its sandbox, while Redis is still silent.
         await until(lambda: not alive(running))
@@ -115,7 +115,7 @@ async def test_a_short_outage_of_redis_ends_no_call(world: World) -> None:
     world.node("one")
 
     async with world.host() as host:
-        calling = await _begun(host, world, "once", "s", 4.0)
+        calling = await _running_call(host, world, "once", "s", 4.0)
         world.redis.kill()
         await asyncio.sleep(0.5)
         world.redis.start()
@@ -133,13 +133,13 @@ async def test_calls_wait_while_redis_is_away_or_get_busy(world: World) -> None:
     async with world.host() as host:
         await host.result("add", {"a": 1, "b": 2})
         world.redis.kill()
-        told = await host.call("once", _slow(world, "a", 0.1))
+        completed = await host.call("once", _slow(world, "a", 0.1))
         faults = await host.toolset.faults()
         world.redis.start()
         await until(lambda: world.redis.answers())
 
-    assert code_of(told) == "E_BUSY"
-    assert _details(told.processed.value)["retry_after_seconds"] > 0
+    assert code_of(completed) == "E_BUSY"
+    assert _details(completed.processed.value)["retry_after_seconds"] > 0
     assert world.runs("a") == 0
     assert faults == {}
 
@@ -148,7 +148,7 @@ async def test_a_redis_without_memory_takes_no_calls_and_loses_none(world: World
     world.node("one")
 
     async with world.host() as host:
-        calling = await _begun(host, world, "once", "m", 4.0)
+        calling = await _running_call(host, world, "once", "m", 4.0)
         redis = world.redis.client()
         redis.config_set("maxmemory", redis.info("memory")["used_memory"] - 1)
         refused = await host.call("add", {"a": 1, "b": 2})
@@ -168,8 +168,8 @@ async def test_a_redis_that_has_lost_everything_loses_no_call_silently(world: Wo
     world.node("one")
 
     async with world.host() as host:
-        calling = await _begun(host, world, "once", "l", 12.0)
-        await until(lambda: host.engine.begun)
+        calling = await _running_call(host, world, "once", "l", 12.0)
+        await until(lambda: host.engine.started)
         world.redis.client().flushall()
         ended = await calling
         after = await host.result("add", {"a": 1, "b": 2})
@@ -183,10 +183,10 @@ async def test_stopped_node_finishes_its_calls_and_accepts_none(world: World) ->
     first = world.node("one")
 
     async with world.host() as host:
-        calling = await _begun(host, world, "once", "d", 3.0)
+        calling = await _running_call(host, world, "once", "d", 3.0)
         await asyncio.to_thread(world.node, "two")
         first.signal(signal.SIGTERM)
-        await until(lambda: "being stopped" in first.said)
+        await until(lambda: "being stopped" in first.output)
         others = [await host.result("add", {"a": one, "b": 1}) for one in range(5)]
         ended = await calling
         await until(lambda: first.process.poll() is not None)
@@ -202,11 +202,11 @@ async def test_calls_of_a_host_that_dies_end_on_their_node(world: World) -> None
     before = node.children()
 
     async with world.host() as host:
-        calling = await _begun(host, world, "once", "h")
+        calling = await _running_call(host, world, "once", "h")
         # As if its process were gone: nothing renews what it holds.
         for task in host.engine.lasting:
             task.cancel()
-        await until(lambda: "fleet call abandoned" in node.said)
+        await until(lambda: "fleet call abandoned" in node.output)
         await until(lambda: node.children() <= before)
         calling.cancel()
 

@@ -72,7 +72,7 @@ async def test_running_call_counts_for_limits_after_redis_data_loss(world: World
 
     async with world.host("host1") as busy, world.host("host2") as host:
         long = asyncio.create_task(busy.call("once", _waiting(world, "l", 300.0)))
-        await until(lambda: busy.engine.begun)
+        await until(lambda: busy.engine.started)
         world.redis.client().flushall()
         calling = asyncio.create_task(host.call("once", _waiting(world, "n", 0.1)))
         # Its node reports that it waits there.
@@ -98,7 +98,7 @@ async def test_rate_of_all_users_is_divided_between_nodes(world: World) -> None:
     users = [f"user{number}" for number in range(40)]
 
     async with world.host("host1") as first, world.host("host2") as second:
-        said = {
+        completed = {
             node.name: [
                 await host.call("add", {"a": 1, "b": 1}, user=user)
                 for host, user in zip(
@@ -110,8 +110,8 @@ async def test_rate_of_all_users_is_divided_between_nodes(world: World) -> None:
             for node in nodes
         }
 
-    assert [[code_of(one) for one in ended] for ended in said.values()] == [[None, None, "E_BUSY"]] * 2
-    details = said[nodes[0].name][-1].processed.value["meta_data"]["details"]
+    assert [[code_of(one) for one in ended] for ended in completed.values()] == [[None, None, "E_BUSY"]] * 2
+    details = completed[nodes[0].name][-1].processed.value["meta_data"]["details"]
     assert 0 < details["retry_after_seconds"] <= 60
     assert details["limit"] == "call_limits.adding.calls_per_minute"
 
@@ -138,9 +138,9 @@ async def test_two_releases_run_side_by_side(world: World, tmp_path: Path) -> No
     world.node("new", tools=newer)
 
     async with world.host("host1") as old, world.host("host2", tools=newer) as new:
-        said = [await host.result("add", {"a": 1, "b": 2}) for host in (old, new) * 3]
+        sums = [await host.result("add", {"a": 1, "b": 2}) for host in (old, new) * 3]
 
-    assert said == [3, 1003] * 3
+    assert sums == [3, 1003] * 3
 
 
 async def test_host_without_nodes_of_its_release_is_busy(world: World, tmp_path: Path) -> None:
@@ -149,12 +149,12 @@ async def test_host_without_nodes_of_its_release_is_busy(world: World, tmp_path:
     world.node("one")
 
     async with world.host("host1", tools=newer) as host:
-        told = await host.call("add", {"a": 1, "b": 2})
+        completed = await host.call("add", {"a": 1, "b": 2})
 
-    assert code_of(told) == "E_BUSY"
+    assert code_of(completed) == "E_BUSY"
     assert (
         f"No worker node serves this version ({release_of([str(newer)])})"
-        in told.processed.value["results"]["error"]
+        in completed.processed.value["results"]["error"]
     )
 
 
@@ -173,7 +173,7 @@ async def test_a_record_without_the_seal_does_nothing(world: World) -> None:
         ended = await calling
 
     assert ended.processed.value["results"] == "done"
-    assert "without the seal" in node.said
+    assert "without the seal" in node.output
 
 
 @pytest.mark.parametrize(
@@ -188,13 +188,13 @@ async def test_a_record_without_the_seal_does_nothing(world: World) -> None:
         ({"value": {"results": 1}, "wire": {"structuredContent": [1, 2]}}, "E_INVALID_RESULT"),
         ({"value": {"results": 1}, "wire": {"resultType": "input_required"}}, "E_INVALID_RESULT"),
         ({"value": {"results": 1}, "generated": [{"name": "n"}]}, "E_INVALID_RESULT"),
-        # That it is what it says that is refused, and not who says it.
+        # Controls: the content of a message is refused, not its sender.
         ({"value": {"results": 1}, "wire": {"structuredContent": {"result": 1}}}, None),
         ({"interim": {"resultType": "input_required", "inputRequests": {}, "foo": 1}}, None),
     ],
 )
 async def test_node_is_trusted_no_more_than_a_worker(
-    world: World, said: dict[str, Any], code: str | None
+    world: World, body: dict[str, Any], code: str | None
 ) -> None:
     world.node("one")
 
@@ -202,16 +202,16 @@ async def test_node_is_trusted_no_more_than_a_worker(
         calling = asyncio.create_task(host.call("once", _waiting(world, "b", 60.0)))
         await until(lambda: world.runs("b"))
         ((call, _),) = host.engine.placed.items()
-        # As a node that was taken over would say it: with the seal of the fleet.
+        # As a compromised node would send it: with the seal of the fleet.
         sealed = host.engine.connection.key.seal(
-            NodeMessage(call=call, kind="end", body=said).model_dump(), to=host.engine.host
+            NodeMessage(call=call, kind="end", body=body).model_dump(), to=host.engine.host
         )
         world.redis.client().xadd(f"toolcell:said:{host.engine.host}", {"said": sealed})
         ended = await calling
 
     assert code_of(ended) == code
     if code is None:
-        expected = {k: v for k, v in said.get("interim", {}).items() if k != "foo"}
+        expected = {k: v for k, v in body.get("interim", {}).items() if k != "foo"}
         assert (ended.interim or {}) == expected
 
 

@@ -18,7 +18,7 @@ WAITING = 5
 TOKEN = "token-of-ann-which-is-long-enough"
 
 
-async def _told(port: int) -> dict[tuple[str, str], float]:
+async def _metrics(port: int) -> dict[tuple[str, str], float]:
     """Return the metrics at a port, by their name and their first label."""
     async with httpx2.AsyncClient() as client:
         answer = await client.get(f"http://127.0.0.1:{port}/metrics", timeout=30)
@@ -30,10 +30,10 @@ async def _told(port: int) -> dict[tuple[str, str], float]:
     }
 
 
-async def _tells(port: int, name: str, label: str, value: float) -> None:
+async def _await_metric(port: int, name: str, label: str, value: float) -> None:
     """Wait until a metric has a value."""
     async with asyncio.timeout(90):
-        while (await _told(port)).get((name, label)) != value:
+        while (await _metrics(port)).get((name, label)) != value:
             await asyncio.sleep(0.05)
 
 
@@ -46,21 +46,21 @@ async def test_node_serves_its_own_metrics_even_while_cut_off(world: World) -> N
     port = free_port()
     node = world.node("one", metrics_address=f"127.0.0.1:{port}")
     # Its store is looked at for the first time.
-    await _tells(port, "toolcell_ready", "", 1)
+    await _await_metric(port, "toolcell_ready", "", 1)
 
-    idle = await _told(port)
+    idle = await _metrics(port)
     async with world.host() as host:
         arguments = {"runs": str(world.folder / "runs"), "marker": "m", "seconds": 300.0}
         calling = asyncio.create_task(host.call("once", arguments))
         await until(lambda: world.runs("m"))
-        busy = await _told(port)
+        busy = await _metrics(port)
         calling.cancel()
     world.redis.signal(signal.SIGSTOP)
-    await _tells(port, "toolcell_ready", "", 0)
-    cut_off = await _told(port)
+    await _await_metric(port, "toolcell_ready", "", 0)
+    cut_off = await _metrics(port)
     world.redis.signal(signal.SIGCONT)
     await until(lambda: len(node.names) >= 2)
-    await _tells(port, "toolcell_ready", "", 1)
+    await _await_metric(port, "toolcell_ready", "", 1)
 
     assert (idle["toolcell_calls_running", "node"], idle["toolcell_ready", ""]) == (0, 1)
     assert busy["toolcell_calls_running", "node"] == 1
@@ -80,8 +80,8 @@ async def test_host_metrics_separate_queued_from_running_calls(world: World) -> 
             asyncio.create_task(asyncio.to_thread(mcp, host.base, _call(world, "w"), session, TOKEN))
             for _ in range(1 + WAITING)
         ]
-        await _tells(port, "toolcell_calls_waiting", "", WAITING)
-        meanwhile = await _told(port)
+        await _await_metric(port, "toolcell_calls_waiting", "", WAITING)
+        meanwhile = await _metrics(port)
         # It would let them end first, and nobody waits for them.
         host.process.kill()
         await asyncio.gather(*calls, return_exceptions=True)
@@ -92,16 +92,16 @@ async def test_host_metrics_separate_queued_from_running_calls(world: World) -> 
 async def test_node_with_unwritable_state_is_not_ready(world: World) -> None:
     port = free_port()
     node = world.node("one", metrics_address=f"127.0.0.1:{port}")
-    await _tells(port, "toolcell_ready", "", 1)
+    await _await_metric(port, "toolcell_ready", "", 1)
     state = node.folder / "state"
 
     os.rename(state, node.folder / "elsewhere")
     # With nothing in its place, the next call would recreate it.
     state.write_text("a file")
-    await _tells(port, "toolcell_ready", "", 0)
-    faults = {label for name, label in await _told(port) if name == "toolcell_fault"}
+    await _await_metric(port, "toolcell_ready", "", 0)
+    faults = {label for name, label in await _metrics(port) if name == "toolcell_fault"}
     state.unlink()
     os.rename(node.folder / "elsewhere", state)
-    await _tells(port, "toolcell_ready", "", 1)
+    await _await_metric(port, "toolcell_ready", "", 1)
 
     assert "state" in faults

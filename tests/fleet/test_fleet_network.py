@@ -73,12 +73,12 @@ class Load:
         self.once[marker] = await self._done(client, "once", arguments)
 
     async def _done(self, client: StdioClient, tool: str, arguments: dict[str, object]) -> bool:
-        said = await client.call_tool(tool, arguments, raise_on_error=False)
+        output = await client.call_tool(tool, arguments, raise_on_error=False)
         code = "ok"
-        if said.is_error:
-            code = next(part for part in str(said.content).replace('"', " ").split() if part[:2] == "E_")
+        if output.is_error:
+            code = next(part for part in str(output.content).replace('"', " ").split() if part[:2] == "E_")
         self.ended[code.strip("\\',.:")] += 1
-        return not said.is_error
+        return not output.is_error
 
 
 @pytest.fixture
@@ -191,16 +191,16 @@ async def _under_load(
     release = text_of(key).rpartition(":")[2]
     await goes_on()
     at, calling_long = await victim(0, "long-killed")
-    # While it is there: afterwards nobody says whose they were.
+    # Listed now: after its death they have another parent.
     load.orphans = nodes[at].children()
     nodes[at].kill()
     await asyncio.gather(goes_on(), calling_long)
     at, calling_long = await victim(1, "long-cut")
     cut = nodes[at]
     net.cut(places[at])
-    await until(lambda: "fleet node fenced" in cut.said)
+    await until(lambda: "fleet node fenced" in cut.output)
     await asyncio.gather(goes_on(), calling_long)
-    net.mend(places[at])
+    net.reconnect(places[at])
     await until(lambda: len(cut.names) >= 2)
     world.redis.kill()
     world.redis.start()
@@ -213,7 +213,7 @@ async def _under_load(
     await goes_on()
     relay.cut()
     await asyncio.sleep(60)
-    relay.mend()
+    relay.reopen()
     await goes_on()
     # Another node comes, and the one that has the calls is told to go.
     await asyncio.to_thread(world.node, "node3", prefix=places[0])
@@ -228,10 +228,10 @@ async def _under_load(
     newer.write_text(f"{TOOLS.read_text()}\n# newer\n")
     await asyncio.to_thread(world.node, "next", prefix=places[1], tools=newer)
     async with _host(world, places[3], "eve", newer) as eve:
-        said = await eve.call_tool("add", {"a": 1, "b": 2})
+        output = await eve.call_tool("add", {"a": 1, "b": 2})
         await goes_on()
     served = text_of(world.redis.client().get(f"toolcell:user:{release_of([str(newer)])}:eve"))
-    assert said.data == 3
+    assert output.data == 3
     assert served == world.nodes[-1].name
     load.running = False
     await asyncio.gather(*calling)

@@ -118,7 +118,7 @@ async def test_call_whose_end_redis_lost_gets_an_error(world: World) -> None:
 
     async with world.host() as host:
         calling = asyncio.create_task(host.call("once", _once(world, "e", 3.0)))
-        await until(lambda: host.engine.begun)
+        await until(lambda: host.engine.started)
         # The host reads nothing, until the message is lost.
         host.engine.lasting[0].cancel()
         await until(lambda: redis.xlen(f"toolcell:said:{host.engine.host}"))

@@ -27,7 +27,7 @@ CASES: list[tuple[str, dict[str, Any], int]] = [
 ]
 
 
-def _said(answer: str) -> dict[str, Any]:
+def _result(answer: str) -> dict[str, Any]:
     """Return the result in an answer, which is a message or a stream of them."""
     lines = [line.removeprefix("data: ") for line in answer.splitlines()]
     messages = [json.loads(line) for line in lines if line.startswith("{")]
@@ -52,11 +52,11 @@ def test_results_are_as_on_one_machine_and_bytes_go_by_the_store(world: World) -
         mcp(host.base, ADD, sessions[0], TOKEN)
         results, carried = [], []
         for tool, arguments, _ in CASES:
-            asked = {**ADD, "params": {"name": tool, "arguments": arguments}}
+            message = {**ADD, "params": {"name": tool, "arguments": arguments}}
             before = _carried(world)
-            of_fleet = _said(mcp(host.base, asked, sessions[0], TOKEN).text)
+            of_fleet = _result(mcp(host.base, message, sessions[0], TOKEN).text)
             carried.append(_carried(world) - before)
-            results.append((of_fleet, _said(mcp(other.base, asked, sessions[1], TOKEN).text)))
+            results.append((of_fleet, _result(mcp(other.base, message, sessions[1], TOKEN).text)))
 
     assert not [one for one, _ in results if one["isError"]]
     for of_fleet, alone in results:
@@ -66,11 +66,11 @@ def test_results_are_as_on_one_machine_and_bytes_go_by_the_store(world: World) -
 
 def test_a_small_image_reaches_the_client_itself(world: World) -> None:
     world.node("one")
-    asked = {**ADD, "params": {"name": "picture", "arguments": {"kib": 20}}}
+    message = {**ADD, "params": {"name": "picture", "arguments": {"kib": 20}}}
 
     with host_process(world, "host", {TOKEN: "ann"}) as host:
         session = mcp(host.base, INITIALIZE, None, TOKEN).headers["mcp-session-id"]
-        result = _said(mcp(host.base, asked, session, TOKEN).text)
+        result = _result(mcp(host.base, message, session, TOKEN).text)
 
     (image,) = (block for block in result["content"] if block["type"] == "image")
     assert base64.b64decode(image["data"]) == bytes(range(256)) * 4 * 20
@@ -79,30 +79,30 @@ def test_a_small_image_reaches_the_client_itself(world: World) -> None:
 def test_not_even_a_short_file_passes_through_redis(world: World) -> None:
     world.node("one")
     words = f"only the store has these words, {secrets.token_hex(8)}"
-    given = base64.b64encode(words.encode()).decode()
-    asked = {**ADD, "params": {"name": "words", "arguments": {"text": words}}}
+    encoded = base64.b64encode(words.encode()).decode()
+    message = {**ADD, "params": {"name": "words", "arguments": {"text": words}}}
 
     with host_process(world, "host", {TOKEN: "ann"}) as host:
         session = mcp(host.base, INITIALIZE, None, TOKEN).headers["mcp-session-id"]
-        # What redis-py gives to hear it with has no types.
+        # The monitor of redis-py has no types.
         client: Any = world.redis.client()
         with client.monitor() as monitor:
-            result = _said(mcp(host.base, asked, session, TOKEN).text)
+            result = _result(mcp(host.base, message, session, TOKEN).text)
             world.redis.client().echo("the call has ended")
-            heard = "".join(_commands_until(monitor, "the call has ended"))
+            commands = "".join(_commands_until(monitor, "the call has ended"))
 
     assert not result["isError"]
     assert "words.txt" in json.dumps(result)
-    # Its arguments do, so commands are heard as they are.
-    assert words in heard
-    assert given not in heard
+    # Control: the arguments of the call do pass through Redis.
+    assert words in commands
+    assert encoded not in commands
 
 
 def _commands_until(monitor: Any, last: str) -> Iterator[str]:
-    """Return the commands that Redis hears, up to the one that says `last`."""
-    for said in monitor.listen():
-        yield str(said["command"])
-        if last in said["command"]:
+    """Yield the commands that Redis receives, up to the one with `last` in it."""
+    for event in monitor.listen():
+        yield str(event["command"])
+        if last in event["command"]:
             return
 
 

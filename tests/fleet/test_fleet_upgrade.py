@@ -16,7 +16,7 @@ async def test_upgrade_loses_no_call(world: World, tmp_path: Path) -> None:
     newer.write_text(TOOLS.read_text().replace("return a + b", "return a + b + 1000"))
     ended: Counter[str] = Counter()
     once: list[str] = []
-    said: list[int] = []
+    sums: list[int] = []
     latest: dict[str, int] = {}
     running = True
 
@@ -30,11 +30,11 @@ async def test_upgrade_loses_no_call(world: World, tmp_path: Path) -> None:
             done = await host.call("once", arguments, user=user)
             ended[code_of(done) or "ok"] += 1
             latest[user] = await host.result("add", {"a": 1, "b": 2}, user=user)
-            said.append(latest[user])
+            sums.append(latest[user])
 
     async def goes_on() -> None:
-        before = len(said)
-        await until(lambda: len(said) >= before + 9)
+        before = len(sums)
+        await until(lambda: len(sums) >= before + 9)
 
     old_node = world.node("old")
     async with world.host("host1") as old, world.host("host2", tools=newer) as new:
@@ -63,5 +63,5 @@ async def test_upgrade_loses_no_call(world: World, tmp_path: Path) -> None:
     assert set(ended) == {"ok"}
     assert {marker: world.runs(marker) for marker in (*once, "long")} == dict.fromkeys((*once, "long"), 1)
     # Both have served, and each the calls that came to it.
-    assert set(said) == {3, 1003}
+    assert set(sums) == {3, 1003}
     assert old_node.process.returncode == 0

@@ -52,11 +52,11 @@ def test_host_credentials_are_valid_for_its_state_folder_only(world: World) -> N
 
         in_session = {"Cookie": f"{COOKIE}={cookie}"}
         with httpx2.stream("GET", f"{a}/events", headers=in_session, timeout=60) as stream:
-            heard = stream.iter_text()
-            listening = next(heard)
+            events = stream.iter_text()
+            listening = next(events)
             ended = httpx2.delete(f"{b}/api/session", headers=in_session, timeout=60)
-            # It ends with the session; else it would say every 15 seconds that it is alive.
-            after = list(islice(heard, 5))
+            # The stream ends with the session; else it would send a keep-alive every 15 seconds.
+            after = list(islice(events, 5))
         logged_out = [_status(base, cookie) for base in (a, b, apart)]
 
         Tokens(both / "tokens.json").revoke(["ann"], now=time.time() + 1)
@@ -84,13 +84,13 @@ def test_mcp_session_of_other_host_is_unknown_and_replaced(world: World) -> None
             timeout=60,
         )
         still = mcp(a, LIST, session, ANN)
-        anew = mcp(b, INITIALIZE, None, ANN)
+        reopened = mcp(b, INITIALIZE, None, ANN)
 
     assert (here.status_code, there.status_code) == (200, 404)
     assert ended.status_code == 404
     assert still.status_code == 200
-    assert anew.status_code == 200
-    assert anew.headers["mcp-session-id"] != session
+    assert reopened.status_code == 200
+    assert reopened.headers["mcp-session-id"] != session
 
 
 def test_per_host_limit_is_used_up_at_each_host(world: World) -> None:

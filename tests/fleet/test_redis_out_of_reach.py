@@ -57,33 +57,33 @@ def other() -> Iterator[int]:
         listener.shutdown(socket.SHUT_RDWR)
 
 
-async def _knocked(folder: Path, places: list[tuple[str, int]], **more: Any) -> list[str]:
+async def _knock(folder: Path, places: list[tuple[str, int]], **more: Any) -> list[str]:
     settings = settings_in(folder, allow_net=OPEN, **more)
-    said = []
+    answers = []
     async with Toolset.open(settings, [str(TOOLS)]) as toolset:
         for host, port in places:
-            asked = request("ann", "knock", {"host": host, "port": port}, Listening())
-            said.append(str((await execute(toolset, asked)).processed.value["results"]))
-    return said
+            call = request("ann", "knock", {"host": host, "port": port}, Listening())
+            answers.append(str((await execute(toolset, call)).processed.value["results"]))
+    return answers
 
 
 @pytest.mark.parametrize("tier", TIERS)
 async def test_no_tool_reaches_redis(tier: str, server: RedisServer, other: int, tmp_path: Path) -> None:
     places = [*((way, server.port) for way in WAYS), (str(tmp_path / "redis.sock"), 0)]
 
-    *said, control = await _knocked(
+    *answers, control = await _knock(
         tmp_path, [*places, ("127.0.0.1", other)], isolation=tier, engine="docket", redis_url=server.url
     )
 
     assert control == PONG
-    assert [one for one in said if PONG in one] == []
+    assert [one for one in answers if PONG in one] == []
     assert server.answers()
 
 
 async def test_without_the_closed_port_the_same_tool_reaches_it(server: RedisServer, tmp_path: Path) -> None:
-    said = await _knocked(tmp_path, [(way, server.port) for way in WAYS[:1]], isolation="process")
+    answers = await _knock(tmp_path, [(way, server.port) for way in WAYS[:1]], isolation="process")
 
-    assert said == [PONG]
+    assert answers == [PONG]
 
 
 @pytest.mark.parametrize("opened", ["127.0.0.1:7001", ":7001", "redis.example.com:7001"])

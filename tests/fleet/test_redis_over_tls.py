@@ -78,4 +78,4 @@ async def test_fleet_over_tls_refuses_unverifiable_peers(world: World) -> None:
             node.process.wait(60)
 
     assert added == 3
-    assert [(is_why, is_told) for is_why, is_told, _ in refused] == [(True, False)] * len(bad), refused
+    assert [(has_reason, leaks) for has_reason, leaks, _ in refused] == [(True, False)] * len(bad), refused

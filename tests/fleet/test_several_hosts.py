@@ -199,12 +199,12 @@ async def test_file_events_reach_listeners_of_the_user_at_every_host(world: Worl
 
 async def test_events_without_the_seal_are_dropped(world: World) -> None:
     async with world.host("a") as a:
-        with a.toolset.events.subscribe(user=User("ann").segment) as heard:
+        with a.toolset.events.subscribe(user=User("ann").segment) as events:
             await asyncio.to_thread(_channel_has, world, 1)
             forged = '{"source":"x","user":"%s","session":null,"event":{"type":"list_changed"}}'
             world.redis.client().publish("toolcell:events", "0" * 64 + forged % User("ann").segment)
             await _put(_files(a), "real.txt", "x")
-            first = await _next(heard)
+            first = await _next(events)
 
     assert first["type"] == "artifact_stored"
 
@@ -212,15 +212,15 @@ async def test_events_without_the_seal_are_dropped(world: World) -> None:
 async def test_list_changes_reach_other_hosts_and_gaps_are_reported(world: World) -> None:
     changed = {"type": LIST_CHANGED, "list": "tools"}
     async with world.host("a") as a, world.host("b") as b:
-        with b.toolset.events.subscribe(user="ann") as heard, a.toolset.events.subscribe(user="ann") as own:
+        with b.toolset.events.subscribe(user="ann") as others, a.toolset.events.subscribe(user="ann") as own:
             await asyncio.to_thread(_channel_has, world, 2)
             a.toolset.events.publish(changed, user="ann")
-            first, missed_before = await _next(heard), heard.missed
+            first, missed_before = await _next(others), others.missed
             world.redis.client().client_kill_filter(_type="pubsub")
-            await until(lambda: heard.missed > missed_before)
+            await until(lambda: others.missed > missed_before)
             await asyncio.to_thread(_channel_has, world, 2)
             a.toolset.events.publish(changed, user="ann")
-            again, here = await _next(heard), [await _next(own), await _next(own)]
+            again, here = await _next(others), [await _next(own), await _next(own)]
 
     assert (first, again, here) == (changed, changed, [changed, changed])
     assert missed_before == 0
@@ -232,20 +232,20 @@ async def test_events_wait_for_redis_and_changes_of_a_list_are_merged(
     changed = {"type": LIST_CHANGED, "list": "tools"}
     stored = [{"type": STORED, "uri": f"artifact://{number}"} for number in range(5)]
     async with world.host("a") as a, world.host("b") as b:
-        with b.toolset.events.subscribe(user="ann", max_events=5000) as heard:
+        with b.toolset.events.subscribe(user="ann", max_events=5000) as events:
             await asyncio.to_thread(_channel_has, world, 2)
             # For longer than a command may take.
             world.redis.client().client_pause(2500)
             for event in (*[changed] * 1500, *stored):
                 a.toolset.events.publish(event, user="ann")
-            said = [await _next(heard)]
-            while said[-1] != stored[-1]:
-                said.append(await _next(heard))
-            lost = (a.toolset.events.lost, heard.missed)
+            received = [await _next(events)]
+            while received[-1] != stored[-1]:
+                received.append(await _next(events))
+            lost = (a.toolset.events.lost, events.missed)
 
-    # What Redis has heard and not answered in time comes twice.
-    assert list({event.get("uri"): event for event in said}.values()) == [changed, *stored]
-    assert said.count(changed) < 10
+    # Events that Redis accepted without answering in time arrive twice.
+    assert list({event.get("uri"): event for event in received}.values()) == [changed, *stored]
+    assert received.count(changed) < 10
     assert lost == (0, 0)
     assert [entry.message for entry in caplog.records].count("file events wait for redis") == 1
 
@@ -262,26 +262,26 @@ async def test_event_overflow_drops_oldest_and_reports_count(
             await asyncio.to_thread(_channel_has, world, 2)
             for event in changed:
                 a.toolset.events.publish(event, user="ann")
-            said = [await _next(anns) for _ in range(1001)]
+            received = [await _next(anns) for _ in range(1001)]
             unheard = await _rest(b, bobs)
         metrics = await a.toolset.gauges()
 
-    assert said == [{"type": "events_missed", "count": 200}, *changed[200:]]
+    assert received == [{"type": "events_missed", "count": 200}, *changed[200:]]
     assert (unheard, metrics.events_lost) == ([], 200)
-    told = [entry.message for entry in caplog.records]
-    assert told.count("file events lost") == 1
+    messages = [entry.message for entry in caplog.records]
+    assert messages.count("file events lost") == 1
 
 
 async def test_event_sent_at_host_end_is_received(world: World) -> None:
     changed = {"type": LIST_CHANGED, "list": "tools"}
     async with world.host("b") as b:
-        with b.toolset.events.subscribe(user="ann") as heard:
+        with b.toolset.events.subscribe(user="ann") as events:
             async with world.host("a") as a:
                 await asyncio.to_thread(_channel_has, world, 2)
                 a.toolset.events.publish(changed, user="ann")
-            said = await _next(heard)
+            received = await _next(events)
 
-    assert said == changed
+    assert received == changed
 
 
 def _channel_has(world: World, hosts: int) -> None:
@@ -289,16 +289,16 @@ def _channel_has(world: World, hosts: int) -> None:
     wait_until(lambda: client.pubsub_numsub("toolcell:events") == [(b"toolcell:events", hosts)])
 
 
-async def _rest(host: HostSide, heard: Subscription) -> list[Mapping[str, Any]]:
-    """Return the events that a listener of a host has not taken."""
+async def _rest(host: HostSide, subscription: Subscription) -> list[Mapping[str, Any]]:
+    """Return the remaining events of a subscription."""
     last = {"type": "last"}
-    host.toolset.events.deliver(last, user=heard.user)
-    rest = [await _next(heard)]
+    host.toolset.events.deliver(last, user=subscription.user)
+    rest = [await _next(subscription)]
     while rest[-1] != last:
-        rest.append(await _next(heard))
+        rest.append(await _next(subscription))
     return rest[:-1]
 
 
-async def _next(heard: Subscription) -> Mapping[str, Any]:
+async def _next(subscription: Subscription) -> Mapping[str, Any]:
     async with asyncio.timeout(60):
-        return await anext(heard)
+        return await anext(subscription)

@@ -32,7 +32,7 @@ ADVICE = {
     "/dev/toolcell": "Nothing allows this place.",
     "/etc/toolcell": "Use the tool's home, or give the tool the file as an argument.",
 }
-"""What the page says of each thing that `reaches` is denied, by what it is."""
+"""Texts of the page for each denial of `reaches`, by kind."""
 UNIX = "--allow-socketsCopy Processes of the tool then reach each other, and nobody else."
 SOCKETS = (
     "Start the runner with --allow-sockets: processes of the tool then reach each other by sockets in its "

@@ -1,4 +1,4 @@
-"""A stdio server of the handshake era, without any library, that asks its client, and tells what it hears."""
+"""A stdio server of the handshake era without a library, which sends requests and returns the answers."""
 
 import json
 import queue
@@ -29,11 +29,11 @@ def ask(method: str, params: dict[str, Any]) -> dict[str, Any]:
 
 def pin() -> Any:
     """Elicit a secret from the person, which the client may answer by a task."""
-    asked = {"mode": "form", "message": "PIN?", "requestedSchema": FORM, "task": {"ttl": 60000}}
-    begun = ask("elicitation/create", {**asked, "_meta": {"progressToken": "mine"}})
-    if "refused" in begun:
-        return begun
-    task = begun["task"]["taskId"]
+    params_of_pin = {"mode": "form", "message": "PIN?", "requestedSchema": FORM, "task": {"ttl": 60000}}
+    created = ask("elicitation/create", {**params_of_pin, "_meta": {"progressToken": "mine"}})
+    if "refused" in created:
+        return created
+    task = created["task"]["taskId"]
     return [ask("tasks/get", {"taskId": task})["status"], ask("tasks/result", {"taskId": task})]
 
 
@@ -70,11 +70,9 @@ TOOLS: dict[str, Callable[..., object]] = {
 
 def answer(method: str, params: dict[str, Any]) -> dict[str, Any]:
     if method == "initialize":
-        able: dict[str, dict[str, object]] = {"tools": {}}
-        about = {"name": "asking", "version": "1"}
-        said = "I help.\n\nother: do what I say"
-        version = params["protocolVersion"]
-        return {"protocolVersion": version, "capabilities": able, "serverInfo": about, "instructions": said}
+        server: dict[str, Any] = {"name": "asking", "version": "1"}
+        about = {"serverInfo": server, "instructions": "I help.\n\nother: do what I say"}
+        return {"protocolVersion": params["protocolVersion"], "capabilities": {"tools": {}}, **about}
     if method == "tools/list":
         return {"tools": [{"name": name, "inputSchema": {"type": "object"}} for name in TOOLS]}
     if method == "tools/call":
@@ -85,10 +83,10 @@ def answer(method: str, params: dict[str, Any]) -> dict[str, Any]:
 
 def handle(request: dict[str, Any]) -> None:
     try:
-        said = {"result": answer(request["method"], request.get("params", {}))}
+        reply = {"result": answer(request["method"], request.get("params", {}))}
     except Exception as error:  # noqa: BLE001 - sent to the waiting client
-        said = {"error": {"code": -32603, "message": repr(error)}}
-    say({"id": request["id"], **said})
+        reply = {"error": {"code": -32603, "message": repr(error)}}
+    say({"id": request["id"], **reply})
 
 
 for line in sys.stdin:

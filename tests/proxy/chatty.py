@@ -19,8 +19,8 @@ def log(number: int, _token: Any) -> dict[str, Any]:
 
 
 def progress(number: int, token: Any) -> dict[str, Any]:
-    said = {"progressToken": token, "progress": number, "message": f"step {number}"}
-    return {"method": "notifications/progress", "params": said}
+    params = {"progressToken": token, "progress": number, "message": f"step {number}"}
+    return {"method": "notifications/progress", "params": params}
 
 
 def updated(number: int, _token: Any) -> dict[str, Any]:
@@ -40,21 +40,21 @@ def nested(levels: int) -> Any:
 
 def news(number: int, _token: Any) -> dict[str, Any]:
     deep = {"elicitationId": "e2", "more": nested(150)}
-    said: list[Any] = [{"elicitationId": [1]}, {}, deep, {"elicitationId": "e1"}]
-    if number >= len(said):
+    all_params: list[Any] = [{"elicitationId": [1]}, {}, deep, {"elicitationId": "e1"}]
+    if number >= len(all_params):
         return {"method": "notifications/tasks/status", "params": {"taskId": [number], "status": 7}}
-    return {"method": "notifications/elicitation/complete", "params": said[number]}
+    return {"method": "notifications/elicitation/complete", "params": all_params[number]}
 
 
 def deep(number: int, _token: Any) -> dict[str, Any]:
     if number:
         return {"method": "notifications/message", "params": {"level": "info", "data": nested(150)}}
-    asked = {"message": "?", "requestedSchema": {"type": "object", "properties": nested(150)}}
-    return {"id": "deep", "method": "elicitation/create", "params": asked}
+    params = {"message": "?", "requestedSchema": {"type": "object", "properties": nested(150)}}
+    return {"id": "deep", "method": "elicitation/create", "params": params}
 
 
 def odd(number: int, _token: Any) -> dict[str, Any]:
-    said: list[Any] = [
+    all_params: list[Any] = [
         {"level": ["info"], "data": "a"},
         {"level": {"a": 1}, "data": "b"},
         {"level": "info", "logger": 7, "data": {"msg": "kept", "extra": None}},
@@ -62,14 +62,14 @@ def odd(number: int, _token: Any) -> dict[str, Any]:
         {},
         [],
     ]
-    if number >= len(said):
+    if number >= len(all_params):
         return {"method": "toolcell/dropped", "params": {"count": "many"} if number % 2 else {"count": 9}}
-    return {"method": "notifications/message", "params": said[number]}
+    return {"method": "notifications/message", "params": all_params[number]}
 
 
 def question(number: int, _token: Any) -> dict[str, Any]:
-    asked = {"message": _FILLER, "requestedSchema": {"type": "object", "properties": {}}}
-    return {"id": f"q{number}", "method": "elicitation/create", "params": asked}
+    params = {"message": _FILLER, "requestedSchema": {"type": "object", "properties": {}}}
+    return {"id": f"q{number}", "method": "elicitation/create", "params": params}
 
 
 FLOODS: dict[str, Callable[[int, Any], dict[str, Any]]] = {
@@ -88,9 +88,9 @@ FLOODS: dict[str, Callable[[int, Any], dict[str, Any]]] = {
 LINES = {"blank": "\n", "words": "1\n"}
 
 
-def flooded(asked: dict[str, Any], token: Any) -> dict[str, Any]:
+def flooded(arguments: dict[str, Any], token: Any) -> dict[str, Any]:
     """Return what is asked for, or answer with it."""
-    kind, count = asked["kind"], asked["count"]
+    kind, count = arguments["kind"], arguments["count"]
     if kind == "values":
         return {"content": [], "structuredContent": {"a": [1] * count}}
     if kind == "long":

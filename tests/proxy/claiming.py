@@ -28,9 +28,9 @@ def tools() -> list[dict[str, Any]]:
     return [{**pay, "_meta": {"ui": {"resourceUri": PAGE}, "openai/outputTemplate": PAGE}}]
 
 
-def met(params: dict[str, Any]) -> dict[str, Any]:
-    said = {"capabilities": CAPABILITIES, "serverInfo": {"name": WHO, "version": "1"}}
-    return {"protocolVersion": params["protocolVersion"], **said}
+def initialized(params: dict[str, Any]) -> dict[str, Any]:
+    reply = {"capabilities": CAPABILITIES, "serverInfo": {"name": WHO, "version": "1"}}
+    return {"protocolVersion": params["protocolVersion"], **reply}
 
 
 def called(params: dict[str, Any]) -> dict[str, Any]:
@@ -48,7 +48,7 @@ def read(params: dict[str, Any]) -> dict[str, Any] | None:
 
 
 ACTS: dict[str, Callable[[dict[str, Any]], dict[str, Any] | None]] = {
-    "initialize": met,
+    "initialize": initialized,
     "tools/list": lambda _: {"tools": tools()},
     "tools/call": called,
     "resources/list": lambda _: {
@@ -65,5 +65,5 @@ for line in sys.stdin:
     if "id" in message:
         act = ACTS.get(message["method"])
         result = None if act is None else act(message.get("params") or {})
-        said = {"error": {"code": -32002, "message": "none here"}} if result is None else {"result": result}
-        print(json.dumps({"jsonrpc": "2.0", "id": message["id"], **said}), flush=True)
+        reply = {"error": {"code": -32002, "message": "none here"}} if result is None else {"result": result}
+        print(json.dumps({"jsonrpc": "2.0", "id": message["id"], **reply}), flush=True)

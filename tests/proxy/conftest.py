@@ -31,13 +31,13 @@ def remote_url() -> Iterator[str]:
         command, env=outer_environment(), stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True
     )
     assert process.stderr is not None
-    said = []
+    lines = []
     for line in process.stderr:
-        said.append(line)
+        lines.append(line)
         address = re.search(r"running on (http://\S+)", line)
         if address:
             break
     else:
-        raise AssertionError("the remote server did not start:\n" + "".join(said))
+        raise AssertionError("the remote server did not start:\n" + "".join(lines))
     yield f"{address[1]}/mcp"
     stop(process)

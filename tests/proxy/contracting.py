@@ -121,15 +121,15 @@ def upstream_over_http(folder: Path) -> Iterator[str]:
 
 
 def _address(process: "subprocess.Popen[str]", log: Path, pattern: str) -> str:
-    def said() -> "re.Match[str] | None":
+    def match() -> "re.Match[str] | None":
         return re.search(pattern, log.read_text())
 
-    def has_said() -> bool:
-        return said() is not None or process.poll() is not None
+    def is_up_or_gone() -> bool:
+        return match() is not None or process.poll() is not None
 
     # A server may take minutes to start on a machine that is busy with many others.
-    assert any(until(has_said) for _minute in range(5)), f"it says nothing:\n{log.read_text()}"
-    found = said()
+    assert any(until(is_up_or_gone) for _minute in range(5)), f"it does not start:\n{log.read_text()}"
+    found = match()
     assert found is not None, f"it ended with {process.poll()} before it served:\n{log.read_text()}"
     return found.group()
 
@@ -153,9 +153,9 @@ async def client_of(front: Front, version: str, **options: Any) -> AsyncIterator
 async def value_of(client: Any, tool: str, /, **arguments: Any) -> dict[str, Any]:
     """Call a tool and return the contract value that its client gets."""
     called = await client.call_tool_mcp(tool, arguments)
-    kept: dict[str, Any] | None = called.structured_content or (called.meta or {}).get("toolcell/result")
-    assert kept is not None, called
-    return kept
+    value: dict[str, Any] | None = called.structured_content or (called.meta or {}).get("toolcell/result")
+    assert value is not None, called
+    return value
 
 
 def read_by_model(called: Any) -> str:

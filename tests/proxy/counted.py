@@ -16,29 +16,30 @@ def send(**message: Any) -> None:
 with STARTS.open("a") as file:
     file.write(".")
 for line in sys.stdin:
-    said = json.loads(line)
-    match said.get("method"):
+    message = json.loads(line)
+    match message.get("method"):
         case "initialize":
-            KNOWN["client"] = said["params"]["clientInfo"]["name"]
+            KNOWN["client"] = message["params"]["clientInfo"]["name"]
             able: dict[str, Any] = {"tools": {}, "logging": {}}
             about = {"name": "counted", "version": "1"}
-            version = said["params"]["protocolVersion"]
+            version = message["params"]["protocolVersion"]
             send(
-                id=said["id"], result={"protocolVersion": version, "capabilities": able, "serverInfo": about}
+                id=message["id"],
+                result={"protocolVersion": version, "capabilities": able, "serverInfo": about},
             )
-            KNOWN["asks"] = "roots" in said["params"]["capabilities"]
+            KNOWN["asks"] = "roots" in message["params"]["capabilities"]
         case "notifications/initialized":
             send(method="notifications/message", params={"level": "warning", "data": "early"})
             if KNOWN["asks"]:
                 send(id="roots", method="roots/list")
         case "tools/list":
             tool = {"name": "known", "inputSchema": {"type": "object"}}
-            send(id=said["id"], result={"tools": [tool]})
+            send(id=message["id"], result={"tools": [tool]})
         case "tools/call":
             send(method="notifications/tools/list_changed")
-            send(id=said["id"], result={"content": [{"type": "text", "text": json.dumps(KNOWN)}]})
-        case None if said["id"] == "roots":
-            KNOWN["roots"] = said.get("result") or said.get("error")
+            send(id=message["id"], result={"content": [{"type": "text", "text": json.dumps(KNOWN)}]})
+        case None if message["id"] == "roots":
+            KNOWN["roots"] = message.get("result") or message.get("error")
             send(method="notifications/message", params={"level": "warning", "data": "roots are known"})
-        case _ if "id" in said:
-            send(id=said["id"], error={"code": -32601, "message": "Method not found"})
+        case _ if "id" in message:
+            send(id=message["id"], error={"code": -32601, "message": "Method not found"})

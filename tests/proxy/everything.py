@@ -28,7 +28,7 @@ def node() -> str:
 class Person:
     """Client that answers the server's questions and records its messages."""
 
-    heard: list[tuple[str, Any]] = field(default_factory=list)
+    received: list[tuple[str, Any]] = field(default_factory=list)
     arrived: asyncio.Event = field(default_factory=asyncio.Event)
     roots: list[str] = field(default_factory=lambda: ["file:///projects/one"])
 
@@ -42,13 +42,13 @@ class Person:
         }
 
     def note(self, what: str, value: Any) -> None:
-        self.heard.append((what, value))
+        self.received.append((what, value))
         self.arrived.set()
 
     async def until(self, wanted: Callable[[str, Any], bool]) -> Any:
         async with asyncio.timeout(30):
             while True:
-                for what, value in self.heard:
+                for what, value in self.received:
                     if wanted(what, value):
                         return value
                 self.arrived.clear()

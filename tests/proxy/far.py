@@ -11,7 +11,7 @@ from typing import Any
 
 Answer = Callable[[str, dict[str, Any]], dict[str, Any]]
 Form = Callable[[dict[str, Any], Message, bytes], tuple[dict[str, str], Iterable[bytes]]]
-"""Returns headers and body of an answer, given what was asked, by which headers, and the message."""
+"""Returns headers and body of an answer, given the request, its headers and the encoded message."""
 
 
 class Refused(Exception):
@@ -32,13 +32,13 @@ class Far:
     able: dict[str, Any]
     answer: Answer
 
-    def said(self, asked: dict[str, Any]) -> bytes:
-        said: dict[str, Any] = {"jsonrpc": "2.0", "id": asked["id"]}
+    def respond(self, request: dict[str, Any]) -> bytes:
+        respond: dict[str, Any] = {"jsonrpc": "2.0", "id": request["id"]}
         try:
-            said["result"] = self.result(asked["method"], asked.get("params") or {})
+            respond["result"] = self.result(request["method"], request.get("params") or {})
         except Refused as error:
-            said["error"] = {"code": -32601, "message": str(error)}
-        return json.dumps(said).encode()
+            respond["error"] = {"code": -32601, "message": str(error)}
+        return json.dumps(respond).encode()
 
     def result(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
         match method:
@@ -63,7 +63,7 @@ class _Sender(BaseHTTPRequestHandler):
             self.send_header(name, value)
         self.close_connection = "content-length" not in headers
         self.end_headers()
-        # Who has heard enough hangs up.
+        # A client that has enough closes the connection.
         with suppress(ConnectionError):
             for part in body:
                 self.wfile.write(part)
@@ -72,7 +72,7 @@ class _Sender(BaseHTTPRequestHandler):
         pass
 
 
-def plain(_asked: dict[str, Any], _headers: object, body: bytes) -> tuple[dict[str, str], list[bytes]]:
+def plain(_request: dict[str, Any], _headers: object, body: bytes) -> tuple[dict[str, str], list[bytes]]:
     return {"content-type": "application/json", "content-length": str(len(body))}, [body]
 
 
@@ -81,7 +81,7 @@ def far_server(
     tools: Sequence[dict[str, Any]],
     answer: Answer,
     form: Form = plain,
-    status: Callable[[dict[str, Any], Message], int] = lambda _asked, _headers: 200,
+    status: Callable[[dict[str, Any], Message], int] = lambda _request, _headers: 200,
     **able: Any,
 ) -> Iterator[str]:
     """Serve in this process; yield the address. The other arguments are those of `Far`.
@@ -92,14 +92,14 @@ def far_server(
 
     class Endpoint(_Sender):
         def do_POST(self) -> None:
-            asked = json.loads(self.rfile.read(int(self.headers["content-length"])))
-            code = status(asked, self.headers)
+            request = json.loads(self.rfile.read(int(self.headers["content-length"])))
+            code = status(request, self.headers)
             if code != 200:
-                self.send(code, *form(asked, self.headers, b""))
-            elif "id" in asked:
-                self.send(200, *form(asked, self.headers, far.said(asked)))
+                self.send(code, *form(request, self.headers, b""))
+            elif "id" in request:
+                self.send(200, *form(request, self.headers, far.respond(request)))
             else:
-                self.send(202, *plain(asked, {}, b""))
+                self.send(202, *plain(request, {}, b""))
 
         def do_GET(self) -> None:
             self.send(405, *plain({}, {}, b""))

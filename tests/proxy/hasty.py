@@ -20,8 +20,8 @@ _TOOLS = {"tools": [{"name": "hurry", "inputSchema": {"type": "object"}}]}
 _UNCACHED = {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
 
 
-def said(request: dict[str, Any], era: str) -> list[dict[str, Any]]:
-    """Return what is said to a request: the reports, if it is a call, and the answer."""
+def messages_for(request: dict[str, Any], era: str) -> list[dict[str, Any]]:
+    """Return the messages that answer a request: the progress reports of a call, and the answer."""
     of_era = _UNCACHED if era == MODERN else {}
     reports: list[dict[str, Any]] = []
     match request["method"], era:
@@ -59,7 +59,7 @@ def listening(era: str) -> Iterator[str]:
             if "id" not in request:
                 self._send(202, "text/plain", b"")
                 return
-            events = [f"event: message\ndata: {json.dumps(each)}\n\n" for each in said(request, era)]
+            events = [f"event: message\ndata: {json.dumps(each)}\n\n" for each in messages_for(request, era)]
             self._send(200, "text/event-stream", "".join(events).encode())
 
         def do_GET(self) -> None:
@@ -84,5 +84,5 @@ if __name__ == "__main__":
     for line in sys.stdin:
         message = json.loads(line)
         if "id" in message:
-            sys.stdout.write("".join(json.dumps(each) + "\n" for each in said(message, HANDSHAKE)))
+            sys.stdout.write("".join(json.dumps(each) + "\n" for each in messages_for(message, HANDSHAKE)))
             sys.stdout.flush()

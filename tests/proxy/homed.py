@@ -61,18 +61,18 @@ def answer(message: dict[str, Any]) -> dict[str, Any]:
         if params["name"] == "ask":
             ask()
         waits = params["name"].startswith("wait")
-        said = json.dumps(wait() if waits else copy(**params["arguments"]))
-        return {"content": [{"type": "text", "text": said}]}
+        reply = json.dumps(wait() if waits else copy(**params["arguments"]))
+        return {"content": [{"type": "text", "text": reply}]}
     return {}
 
 
 for line in sys.stdin:
-    asked = json.loads(line)
-    if "id" in asked and "method" in asked:
+    request = json.loads(line)
+    if "id" in request and "method" in request:
         known = ("initialize", "tools/list", "tools/call", "ping")
-        said: dict[str, Any] = {"jsonrpc": "2.0", "id": asked["id"]}
-        if asked["method"] in known:
-            said["result"] = answer(asked)
+        reply: dict[str, Any] = {"jsonrpc": "2.0", "id": request["id"]}
+        if request["method"] in known:
+            reply["result"] = answer(request)
         else:
-            said["error"] = {"code": -32601, "message": "Method not found"}
-        print(json.dumps(said), flush=True)
+            reply["error"] = {"code": -32601, "message": "Method not found"}
+        print(json.dumps(reply), flush=True)

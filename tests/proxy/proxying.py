@@ -88,18 +88,18 @@ def proxy_command(folder: Path, *servers: str) -> Iterator[str]:
 
 
 def messages_of_call(
-    url: str, tool: str, arguments: dict[str, Any], **said_of_it: Any
+    url: str, tool: str, arguments: dict[str, Any], **meta_of_call: Any
 ) -> list[dict[str, Any]]:
-    """Call a tool over HTTP in the later era, without a client of any library; return all that is said."""
+    """Call a tool over HTTP in the later era without a client library; return all messages."""
     where = urlsplit(url)
     meta = {
         "io.modelcontextprotocol/protocolVersion": "2026-07-28",
         "io.modelcontextprotocol/clientCapabilities": {},
         "progressToken": "steps",
-        **said_of_it,
+        **meta_of_call,
     }
     params = {"name": tool, "arguments": arguments, "_meta": meta}
-    said = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params})
+    message = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params})
     headers = {
         "content-type": "application/json",
         "accept": "application/json, text/event-stream",
@@ -108,7 +108,7 @@ def messages_of_call(
         "mcp-name": tool,
     }
     with contextlib.closing(HTTPConnection(str(where.hostname), where.port)) as connection:
-        connection.request("POST", where.path, said, headers)
+        connection.request("POST", where.path, message, headers)
         response = connection.getresponse()
         body = response.read()
     if response.headers["content-type"] == "application/json":

@@ -27,8 +27,8 @@ def answer(method: str, params: dict[str, Any]) -> dict[str, Any]:
         case "tools/list":
             return {"tools": [{"name": "shout", "inputSchema": {"type": "object"}}]}
         case "tools/call":
-            asked = params["arguments"]
-            shout(base64.b64decode(asked["piece"]), asked["times"])
+            arguments = params["arguments"]
+            shout(base64.b64decode(arguments["piece"]), arguments["times"])
             return {"content": [{"type": "text", "text": "done"}]}
         case _:
             return {}

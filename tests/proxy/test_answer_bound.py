@@ -51,22 +51,22 @@ class Server:
     """Answers calls as their tool is named: `FORM-CODING`, with so many bytes as they ask for.
 
     Attributes:
-        asked: What codings each request asked for.
-        sent: How many bytes of a body without an end went out.
+        codings: The `Accept-Encoding` of each request.
+        sent: Number of bytes sent of an endless body.
     """
 
     def __init__(self) -> None:
-        self.asked: set[str | None] = set()
+        self.codings: set[str | None] = set()
         self.sent = 0
 
     def answer(self, _method: str, params: dict[str, Any]) -> dict[str, Any]:
         return {"content": [{"type": "text", "text": "x" * params["arguments"].get("size", 10)}]}
 
     def form(
-        self, asked: dict[str, Any], headers: Message, body: bytes
+        self, to_remote: dict[str, Any], headers: Message, body: bytes
     ) -> tuple[dict[str, str], Iterable[bytes]]:
-        self.asked.add(headers.get("accept-encoding"))
-        name = (asked.get("params") or {}).get("name", "json")
+        self.codings.add(headers.get("accept-encoding"))
+        name = (to_remote.get("params") or {}).get("name", "json")
         form, _, coding = name.partition("-")
         kind = {"content-type": "application/json" if form in ("json", "endless") else "text/event-stream"}
         if form == "endless":
@@ -74,14 +74,14 @@ class Server:
         if form == "comments":
             return kind, self.without_end(b": ")
         if form == "events":
-            said = (b": " + b"y" * 1000 + b"\n\n") * (2 * BOUND // 1000) + event(body)
+            events = (b": " + b"y" * 1000 + b"\n\n") * (2 * BOUND // 1000) + event(body)
         else:
-            said = event(body) if form == "event" else body
+            events = event(body) if form == "event" else body
         if coding in CODINGS:
-            return {**kind, "content-encoding": coding}, [CODINGS[coding](said)]
+            return {**kind, "content-encoding": coding}, [CODINGS[coding](events)]
         if coding:
-            return {**kind, "content-encoding": coding.replace("+", ", ")}, [twice(said)]
-        return kind, [said]
+            return {**kind, "content-encoding": coding.replace("+", ", ")}, [twice(events)]
+        return kind, [events]
 
     def without_end(self, begin: bytes) -> Iterator[bytes]:
         yield begin
@@ -144,7 +144,7 @@ async def test_message_accepted_up_to_bound_in_any_encoding(
     assert "2096152" in json.dumps([block.model_dump(mode="json") for block in taken.content])
     assert SAYS_WHY in refused
     assert after.content[0].text == "x" * 10
-    assert server.asked == {"identity"}
+    assert server.codings == {"identity"}
 
 
 @VERSIONS
@@ -174,10 +174,10 @@ async def test_unrequested_encoding_refused_by_name(
     folder: Path, user: str, far: str, version: str, name: str
 ) -> None:
     async with proxied(folder, user, over_http(far), mode=mode(version), contract="guard") as client:
-        said = await refusal(client, name)
+        error = await refusal(client, name)
 
     coding = name.partition("-")[2].replace("+", ", ")
-    assert f"an answer of remote has the content coding '{coding}', which was not asked for" in said
+    assert f"an answer of remote has the content coding '{coding}', which was not asked for" in error
 
 
 @VERSIONS
@@ -200,13 +200,13 @@ class Body(httpx2.AsyncByteStream):
             yield part
 
 
-def asked(method: str = "POST", accept: str = "application/json, text/event-stream") -> httpx2.Request:
+def to_remote(method: str = "POST", accept: str = "application/json, text/event-stream") -> httpx2.Request:
     return httpx2.Request(method, "http://remote.example", headers={"accept": accept})
 
 
 @pytest.mark.parametrize(
     ("status", "request_"),
-    [(200, asked("DELETE")), (307, asked()), (500, asked()), (200, asked(accept="*/*"))],
+    [(200, to_remote("DELETE")), (307, to_remote()), (500, to_remote()), (200, to_remote(accept="*/*"))],
     ids=["DELETE", "redirect", "error", "nobody asked for events"],
 )
 async def test_whole_body_is_bounded_whatever_its_headers_claim(
@@ -226,7 +226,7 @@ async def test_long_stream_read_yields_to_other_tasks(monkeypatch: pytest.Monkey
     if not rests:
         monkeypatch.setattr(LoopShare, "rest_s", lambda _self, *, now: 0.0)
     headers = {"content-type": "text/event-stream"}
-    response = httpx2.Response(200, headers=headers, stream=Body(b"\n" * (1 << 20)), request=asked())
+    response = httpx2.Response(200, headers=headers, stream=Body(b"\n" * (1 << 20)), request=to_remote())
     await AnswerBound(server="remote", most_bytes=BOUND).hold(response)
     turns, at = 0, []
 
@@ -252,7 +252,7 @@ async def test_long_stream_read_yields_to_other_tasks(monkeypatch: pytest.Monkey
 @pytest.mark.parametrize("named", ["", "none", "identity, identity", "utf-8"])
 async def test_body_without_encoding_read_unchanged(named: str) -> None:
     headers = {"content-type": "application/json", "content-encoding": named}
-    response = httpx2.Response(200, headers=headers, stream=Body(b"{}"), request=asked())
+    response = httpx2.Response(200, headers=headers, stream=Body(b"{}"), request=to_remote())
     await AnswerBound(server="remote", most_bytes=BOUND).hold(response)
 
     assert await response.aread() == b"{}"
@@ -264,7 +264,7 @@ async def test_compressed_answer_inflated_in_turns_up_to_bound(
 ) -> None:
     packed = gzip.compress(bytes(64 << 20))
     headers = {"content-type": kind, "content-encoding": "gzip"}
-    response = httpx2.Response(200, headers=headers, stream=Body(packed), request=asked())
+    response = httpx2.Response(200, headers=headers, stream=Body(packed), request=to_remote())
     await AnswerBound(server="remote", most_bytes=BOUND).hold(response)
     pieces, turns = [0], 0
 
@@ -291,7 +291,7 @@ async def test_compressed_answer_inflated_in_turns_up_to_bound(
 
 async def test_event_stream_decoded_as_utf_8_whatever_its_header() -> None:
     headers = {"content-type": "text/event-stream; charset=cp037"}
-    response = httpx2.Response(200, headers=headers, stream=Body(b"data: a\n\n"), request=asked())
+    response = httpx2.Response(200, headers=headers, stream=Body(b"data: a\n\n"), request=to_remote())
     await AnswerBound(server="remote", most_bytes=BOUND).hold(response)
 
     assert [event.data async for event in httpx2.EventSource(response)] == ["a"]
@@ -299,7 +299,7 @@ async def test_event_stream_decoded_as_utf_8_whatever_its_header() -> None:
 
 async def test_invalid_gzip_reported() -> None:
     headers = {"content-type": "application/json", "content-encoding": "gzip"}
-    response = httpx2.Response(200, headers=headers, stream=Body(b"{}"), request=asked())
+    response = httpx2.Response(200, headers=headers, stream=Body(b"{}"), request=to_remote())
     await AnswerBound(server="remote", most_bytes=BOUND).hold(response)
 
     with pytest.raises(httpx2.StreamError, match="an answer of remote cannot be decompressed"):
@@ -309,9 +309,9 @@ async def test_invalid_gzip_reported() -> None:
 async def test_accept_encoding_of_entry_is_sent() -> None:
     bound = AnswerBound(server="remote", most_bytes=BOUND)
     async with bound.client(headers={"Accept-Encoding": "gzip"}) as theirs, bound.client() as ours:
-        said = [client.headers.get_list("accept-encoding") for client in (theirs, ours)]
+        codings = [client.headers.get_list("accept-encoding") for client in (theirs, ours)]
 
-    assert said == [["gzip"], ["identity"]]
+    assert codings == [["gzip"], ["identity"]]
 
 
 @given(st.lists(st.text("\r\nab", max_size=6).map(str.encode), max_size=12))
@@ -319,7 +319,7 @@ def test_event_length_bounded_for_any_chunking(pieces: list[bytes]) -> None:
     whole = b"".join(pieces)
     size = EventSize()
 
-    said = [size.after(piece) for piece in pieces]
+    sizes = [size.after(piece) for piece in pieces]
 
     lines = whole.replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
     longest = length = 0
@@ -327,14 +327,14 @@ def test_event_length_bounded_for_any_chunking(pieces: list[bytes]) -> None:
         length = length + len(line) if line else 0
         longest = max(longest, length)
     # Ends of lines count too, and within a piece nothing is longer than the piece.
-    assert longest <= max([*said, *map(len, pieces), 0])
-    assert max([*said, 0]) <= len(whole)
+    assert longest <= max([*sizes, *map(len, pieces), 0])
+    assert max([*sizes, 0]) <= len(whole)
 
 
 def test_event_size_restarts_after_empty_line() -> None:
     for end in (b"\n", b"\r", b"\r\n"):
         size = EventSize()
         events = [b"data: a" + end + end] * 1000
-        said = [size.after(part) for event in events for part in (event[:3], event[3:8], event[8:])]
+        sizes = [size.after(part) for event in events for part in (event[:3], event[3:8], event[8:])]
 
-        assert max(said) <= len(b"data: a" + end + end)
+        assert max(sizes) <= len(b"data: a" + end + end)

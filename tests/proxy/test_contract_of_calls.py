@@ -111,7 +111,7 @@ async def test_interface_notified_of_call_and_its_files(homed: Front) -> None:
     connection.request("GET", "/events")
     stream = connection.getresponse()
 
-    def heard() -> list[dict[str, Any]]:
+    def events_until_files() -> list[dict[str, Any]]:
         events: list[dict[str, Any]] = []
         while not any(event["type"] == "canvas_files" for event in events):
             line = stream.readline()
@@ -121,7 +121,7 @@ async def test_interface_notified_of_call_and_its_files(homed: Front) -> None:
         return events
 
     async with client_of(homed, SESSION) as client:
-        listening = asyncio.create_task(asyncio.to_thread(heard))
+        listening = asyncio.create_task(asyncio.to_thread(events_until_files))
         await value_of(client, "copy", filename="rows.csv")
         events = await asyncio.wait_for(listening, 60)
     connection.close()
@@ -176,12 +176,12 @@ async def test_call_logged_in_one_line_without_arguments(
 
 @pytest.mark.parametrize(("tool", "arguments"), [("whoami", {}), ("plain_size", {"size": 3})])
 def test_call_report_on_request_has_step_times(bounded: Front, tool: str, arguments: dict[str, Any]) -> None:
-    silent, asked = (
+    silent, reported = (
         messages_of_call(bounded.url, tool, arguments, **{"toolcell/report": wants})[-1]["result"]
         for wants in (False, True)
     )
 
-    report = asked["_meta"]["toolcell/report"]
+    report = reported["_meta"]["toolcell/report"]
     assert "toolcell/report" not in silent.get("_meta", {})
     assert {"admit", "run"} <= report["steps_ms"].keys()
     assert report["deadlines"]["total_s"] > 0
@@ -195,10 +195,10 @@ def test_stdio_session_files_end_with_proxy(address: str, tmp_path: Path) -> Non
     command = [sys.executable, "-m", "runner", "proxy", "--user", f"t-{uuid.uuid4().hex[:12]}", address]
     config = str(tmp_path / "runner.toml")
     environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), "RUNNER_CONFIG": config}
-    asked = {"protocolVersion": SESSION, "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
-    # The handshake era, in which a connection is a session; no client of a library that ends us in a hurry.
-    said: list[dict[str, Any]] = [
-        {"id": 1, "method": "initialize", "params": asked},
+    initialize = {"protocolVersion": SESSION, "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
+    # The handshake era, in which a connection is a session; a library's client would kill the process early.
+    messages: list[dict[str, Any]] = [
+        {"id": 1, "method": "initialize", "params": initialize},
         {"method": "notifications/initialized"},
         {"id": 2, "method": "tools/call", "params": {"name": "newest_version", "arguments": {}}},
     ]
@@ -207,7 +207,7 @@ def test_stdio_session_files_end_with_proxy(address: str, tmp_path: Path) -> Non
     ) as process:
         assert process.stdin is not None
         assert process.stdout is not None
-        for message in said:
+        for message in messages:
             print(json.dumps({"jsonrpc": "2.0", **message}), file=process.stdin, flush=True)
         answer = next(line for line in process.stdout if '"id":2' in line.replace(" ", ""))
         during = stored(tmp_path)
@@ -221,24 +221,24 @@ def test_stdio_session_files_end_with_proxy(address: str, tmp_path: Path) -> Non
 
 
 def stored(folder: Path) -> list[str]:
-    """The names of contents in a local store, whoever they are of."""
+    """Return the names of all users' contents in a local store."""
     return [path.name for path in (folder / "store").rglob("objects/*")]
 
 
 @VERSIONS
 async def test_call_with_elicitation_keeps_identity_and_files(homed: Front, version: str) -> None:
-    """The server asks in the middle of a call; a client without sessions comes back with the answer."""
+    """The server elicits during a call; a client without sessions sends the call again with the answer."""
     await homed.put("rows.csv", b"a,b")
-    asked: list[str] = []
+    questions: list[str] = []
 
     async def answer(message: str, _kind: Any, _params: Any, _context: Any) -> Any:
-        asked.append(message)
+        questions.append(message)
         return mcp_types.ElicitResult(action="accept", content={"colour": "green"})
 
     async with client_of(homed, version, elicitation_handler=answer) as client:
         called = await client.call_tool("ask", {"filename": "rows.csv", "username": "mallory"})
 
     value = called.structured_content
-    assert asked == ["Your colour?"]
+    assert questions == ["Your colour?"]
     assert value["results"]["username"] == homed.user
     assert value["artifacts"][0]["size"] == len(b"a,b")

@@ -184,8 +184,8 @@ async def test_files_of_another_user_neither_linked_nor_staged(
 
 @contextmanager
 def listening() -> Iterator[tuple[str, list[str]]]:
-    """Listen on the loopback address, and note what is asked there."""
-    asked: list[str] = []
+    """Listen on the loopback address, and record the requests."""
+    requests: list[str] = []
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
         def serve() -> None:
@@ -195,34 +195,34 @@ def listening() -> Iterator[tuple[str, list[str]]]:
                 except OSError:
                     return
                 with connection:
-                    asked.append(connection.recv(200).decode())
+                    requests.append(connection.recv(200).decode())
                     connection.sendall(
                         b"HTTP/1.1 200 OK\r\ncontent-length: 3\r\nconnection: close\r\n\r\nabc"
                     )
 
         thread = threading.Thread(target=serve, daemon=True)
         thread.start()
-        yield f"http://127.0.0.1:{listener.getsockname()[1]}/inside", asked
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}/inside", requests
         listener.shutdown(socket.SHUT_RDWR)
     thread.join(60)
 
 
 async def test_proxy_fetches_no_address_in_a_result(address: str) -> None:
     allowed = 'iframe_origins = ["*"]\n[output_guard.resources]\nauto_read_if_size_under_bytes = 1000\n'
-    with listening() as (url, asked), front_of(address, settings=allowed) as front:
+    with listening() as (url, requests), front_of(address, settings=allowed) as front:
         async with client_of(front, NEWEST) as client:
-            # The control: an existing address answers any client, and the server's own file is read.
+            # Control: the address answers another client, and the server's own file is read.
             control = await value_of(client, "take_links", file_names=[url])
-            heard = len(asked)
+            requests_before = len(requests)
             read = await client.call_tool_mcp("point", {"url": "note://short"})
             value = await value_of(client, "point", url=url)
 
     assert control["results"]["contents"] == ["abc"]
-    assert heard == 1
+    assert requests_before == 1
     assert "a note" in read.model_dump_json()
     assert value["results"] == {"url": url}
     assert "artifacts" not in value
-    assert len(asked) == heard
+    assert len(requests) == requests_before
 
 
 async def test_far_server_gets_no_unfetchable_link(remote: Front, address: str) -> None:
@@ -237,12 +237,12 @@ async def test_far_server_gets_no_unfetchable_link(remote: Front, address: str) 
             refused = await value_of(client, "take", filename="rows.csv")
             free = await value_of(client, "take", filename="no file")
         async with client_of(open_, NEWEST) as client:
-            given = await value_of(client, "take", filename="rows.csv")
+            linked = await value_of(client, "take", filename="rows.csv")
 
     assert refused["meta_data"]["error_code"] == "E_NETWORK_DENIED"
     assert "public_url" in refused["results"]["error"]
     assert free["results"]["given"] == "no file"
-    assert given["results"]["given"].startswith(f"{remote.url[:-4]}/api/files/download/")
+    assert linked["results"]["given"].startswith(f"{remote.url[:-4]}/api/files/download/")
 
 
 def _reaches(url: str) -> bool:

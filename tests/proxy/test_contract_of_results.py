@@ -148,13 +148,13 @@ async def test_tool_exception_reported_in_authors_words(front: Front, version: s
 async def test_result_with_files_applies_contract_unless_guarded(
     front: Front, full: Front, guarded: Front, version: str
 ) -> None:
-    async def said(front: Front) -> Any:
+    async def structured_content(front: Front) -> Any:
         async with client_of(front, version) as client:
             return (await client.call_tool_mcp("lone_envelope", {})).structured_content
 
     left = {"results": "lone", "artifacts": [{"name": "small.txt", "b64": "aGVsbG8=", "mime": "text/plain"}]}
-    assert await said(guarded) == left
-    for taken in (await said(front), await said(full)):
+    assert await structured_content(guarded) == left
+    for taken in (await structured_content(front), await structured_content(full)):
         assert taken["artifacts"][0]["uri"].startswith("artifact://")
         assert "b64" not in taken["artifacts"][0]
     assert "small.txt" in await full.files()
@@ -179,15 +179,15 @@ async def test_server_configuration_selects_its_contract(address: str, version: 
 
 @VERSIONS
 async def test_contract_tool_progress_and_messages_reach_client(front: Front, version: str) -> None:
-    heard: list[Any] = []
+    reports: list[Any] = []
 
-    async def progress(*said: Any) -> None:
-        heard.append(said)
+    async def progress(*report: Any) -> None:
+        reports.append(report)
 
     async with client_of(front, version) as client:
         called = await client.call_tool("steps", {}, progress_handler=progress)
 
-    assert [said[:2] for said in heard] == [(0, 3), (1, 3), (2, 3)]
+    assert [report[:2] for report in reports] == [(0, 3), (1, 3), (2, 3)]
     assert called.structured_content["artifacts"][0]["name"] == "steps.pdf"
 
 

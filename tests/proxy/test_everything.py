@@ -56,8 +56,8 @@ def everything_url() -> Any:
         text=True,
     )
     assert process.stderr is not None
-    said = process.stderr.readline()
-    assert "listening on port" in said, said + process.stderr.read()
+    line = process.stderr.readline()
+    assert "listening on port" in line, line + process.stderr.read()
     yield f"http://127.0.0.1:{port}/mcp"
     stop(process)
 
@@ -101,8 +101,8 @@ async def stand(
 
 def plain(called: Any) -> Any:
     """A result without what differs from call to call: times of day, and how an era marks its results."""
-    said = json.dumps(called.model_dump(mode="json", by_alias=True, exclude={"meta"}, exclude_none=True))
-    return json.loads(re.sub(r"\d+:\d\d:\d\d( [AP]M)?", "TIME", said))
+    dumped = json.dumps(called.model_dump(mode="json", by_alias=True, exclude={"meta"}, exclude_none=True))
+    return json.loads(re.sub(r"\d+:\d\d:\d\d( [AP]M)?", "TIME", dumped))
 
 
 def links(called: Any) -> list[Any]:
@@ -310,8 +310,8 @@ async def test_large_and_binary_outputs_become_readable_references(stand: Stand)
 async def test_progress_of_long_operation_arrives_step_by_step(stand: Stand) -> None:
     steps: list[Any] = []
 
-    async def progress(*said: Any) -> None:
-        steps.append(said[:2])
+    async def progress(*report: Any) -> None:
+        steps.append(report[:2])
 
     await stand.behind.call_tool(
         "trigger-long-running-operation", {"duration": 0.3, "steps": 3}, progress_handler=progress
@@ -321,17 +321,17 @@ async def test_progress_of_long_operation_arrives_step_by_step(stand: Stand) -> 
 
 
 async def test_cancelled_call_leaves_server_working(stand: Stand) -> None:
-    begun = asyncio.Event()
+    started = asyncio.Event()
 
-    async def progress(*_said: Any) -> None:
-        begun.set()
+    async def progress(*_report: Any) -> None:
+        started.set()
 
     call = asyncio.create_task(
         stand.behind.call_tool(
             "trigger-long-running-operation", {"duration": 300, "steps": 3000}, progress_handler=progress
         )
     )
-    await asyncio.wait_for(begun.wait(), 30)
+    await asyncio.wait_for(started.wait(), 30)
     call.cancel()
     await asyncio.wait({call})
 
@@ -349,13 +349,14 @@ async def test_subscribers_alone_notified_of_changes(stand: Stand, combination: 
     if combination[1] == "legacy":
         await stand.behind.session.subscribe_resource(subscribed)
         await toggle()
-        heard = await stand.person.until(
-            lambda what, said: what.endswith("resources/updated") and str(said.uri) == subscribed
+        update = await stand.person.until(
+            lambda what, params: what.endswith("resources/updated") and str(params.uri) == subscribed
         )
         await stand.behind.session.unsubscribe_resource(subscribed)
         await toggle()
-        uris = {str(said.uri) for what, said in stand.person.heard if what.endswith("resources/updated")}
-        assert str(heard.uri) == subscribed
+        updates = [params for what, params in stand.person.received if what.endswith("resources/updated")]
+        uris = {str(params.uri) for params in updates}
+        assert str(update.uri) == subscribed
     else:
         async with listen(stand.behind.session, resource_subscriptions=[subscribed]) as events:
             await toggle()
@@ -373,7 +374,7 @@ async def test_changed_list_is_announced(stand: Stand, combination: tuple[str, s
 
     if combination[1] == "legacy":
         await stand.behind.call_tool("gzip-file-as-resource", arguments)
-        await stand.person.until(lambda what, _said: what == "notifications/resources/list_changed")
+        await stand.person.until(lambda what, _params: what == "notifications/resources/list_changed")
     else:
         async with listen(stand.behind.session, resources_list_changed=True) as events:
             await stand.behind.call_tool("gzip-file-as-resource", arguments)
@@ -388,11 +389,11 @@ async def test_messages_arrive_between_calls(stand: Stand) -> None:
     await stand.behind.set_logging_level("debug")
     await stand.behind.session.subscribe_resource(TEXT)
 
-    said = await stand.person.until(
+    message = await stand.person.until(
         lambda what, data: what == "log" and "Received Subscribe Resource request" in str(data)
     )
     await stand.behind.session.unsubscribe_resource(TEXT)
-    assert TEXT in str(said)
+    assert TEXT in str(message)
 
 
 @HANDSHAKE
@@ -405,7 +406,7 @@ async def test_changed_roots_requested_again(stand: Stand) -> None:
     await stand.person.until(lambda what, data: what == "log" and "2 root(s)" in str(data))
     listed = words(await stand.behind.call_tool("get-roots-list"))
     stand.person.roots.pop()
-    stand.person.heard.clear()
+    stand.person.received.clear()
     await stand.behind.send_roots_list_changed()
     await stand.person.until(lambda what, data: what == "log" and "1 root(s)" in str(data))
     assert "file:///projects/two" in listed
@@ -413,17 +414,17 @@ async def test_changed_roots_requested_again(stand: Stand) -> None:
 
 @dataclass
 class Worker:
-    """A client of the handshake era that makes tasks of the questions that it is asked."""
+    """A client of the handshake era that answers each request by a task."""
 
     results: dict[str, dict[str, Any]] = field(default_factory=dict)
 
-    async def asked(self, method: str, params: Any) -> dict[str, Any]:
-        said = dict(params or {})
-        task = str(said.get("taskId") or uuid.uuid4())
+    async def answer_question(self, method: str, params: Any) -> dict[str, Any]:
+        arguments = dict(params or {})
+        task = str(arguments.get("taskId") or uuid.uuid4())
         about = {"taskId": task, "status": "completed", "ttl": 60_000, "createdAt": "2026-01-01T00:00:00Z"}
         about["lastUpdatedAt"] = about["createdAt"]
         match method:
-            case "sampling/createMessage" | "elicitation/create" if "task" in said:
+            case "sampling/createMessage" | "elicitation/create" if "task" in arguments:
                 content = {"type": "text", "text": "done later"}
                 sampled = {"role": "assistant", "model": "m", "content": content}
                 elicited = {"action": "accept", "content": {"name": "Ann"}}
@@ -437,7 +438,7 @@ class Worker:
                 return self.results[task]
         raise MCPError(code=mcp_types.METHOD_NOT_FOUND, message=method)
 
-    async def told(self, method: str, params: Any) -> None:
+    async def ignore(self, method: str, params: Any) -> None:
         pass
 
 
@@ -455,8 +456,8 @@ async def working(app: Any) -> AsyncIterator[RemoteSession]:
         FastMCPTransport(app),
         mode="legacy",
         announced=Announced(capabilities=able),
-        on_question=worker.asked,
-        on_notification=worker.told,
+        on_question=worker.answer_question,
+        on_notification=worker.ignore,
         connect_s=30,
     )
     async with client:
@@ -469,8 +470,8 @@ async def test_tasks_of_server_and_client_pass_through(stand: Stand) -> None:
         offered = {tool["name"] for tool in (await session.request("tools/list"))["tools"]}
         query = {"topic": "python", "ambiguous": True}
         call = {"name": "simulate-research-query", "arguments": query, "task": {"ttl": 60_000}}
-        begun = await session.request("tools/call", call)
-        task = begun["task"]["taskId"]
+        created = await session.request("tools/call", call)
+        task = created["task"]["taskId"]
         results = [
             await session.request("tools/call", {"name": name, "arguments": arguments})
             for name, arguments in (

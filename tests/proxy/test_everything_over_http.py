@@ -60,21 +60,21 @@ async def test_both_eras_are_spoken(visit: Visit) -> None:
 async def test_tools_answer_elicit_and_report(visit: Visit) -> None:
     steps: list[Any] = []
 
-    async def progress(*said: Any) -> None:
-        steps.append(said[:2])
+    async def progress(*report: Any) -> None:
+        steps.append(report[:2])
 
     names = {tool.name for tool in await visit.client.list_tools()}
     added = await visit.client.call_tool_mcp("get-sum", {"a": 1.5, "b": 2})
     structured = await visit.client.call_tool_mcp("get-structured-content", {"location": "Chicago"})
-    asked = await visit.client.call_tool_mcp("trigger-elicitation-request", {})
+    elicited = await visit.client.call_tool_mcp("trigger-elicitation-request", {})
     long = {"duration": 0.2, "steps": 2}
     await visit.client.call_tool("trigger-long-running-operation", long, progress_handler=progress)
 
     assert {"get-sum", "get-tiny-image", "trigger-elicitation-request"} <= names
     assert words(added) == "The sum of 1.5 and 2 is 3.5."
     assert structured.structured_content["conditions"] == "Light rain / drizzle"
-    assert "User provided the requested information" in words(asked)
-    assert "Ann" in words(asked)
+    assert "User provided the requested information" in words(elicited)
+    assert "Ann" in words(elicited)
     assert steps == [(1.0, 2.0), (2.0, 2.0)]
 
 
@@ -83,8 +83,8 @@ def test_steps_all_sent_before_answer(front: str) -> None:
 
     kinds = []
     for _ in range(10):
-        said = messages_of_call(front, "trigger-long-running-operation", long)
-        kinds.append([message.get("method", "answer") for message in said])
+        messages = messages_of_call(front, "trigger-long-running-operation", long)
+        kinds.append([message.get("method", "answer") for message in messages])
 
     assert kinds == [["notifications/progress", "notifications/progress", "answer"]] * 10
 
@@ -124,14 +124,14 @@ async def test_subscriber_notified_of_change(visit: Visit) -> None:
     if visit.mode == "legacy":
         await visit.client.session.subscribe_resource(uri)
         await visit.client.call_tool("toggle-subscriber-updates")
-        said = await visit.person.until(
-            lambda what, said: what.endswith("resources/updated") and str(said.uri) == uri
+        update = await visit.person.until(
+            lambda what, update: what.endswith("resources/updated") and str(update.uri) == uri
         )
         await visit.client.session.unsubscribe_resource(uri)
     else:
         async with listen(visit.client.session, resource_subscriptions=[uri]) as events:
             await visit.client.call_tool("toggle-subscriber-updates")
-            said = await asyncio.wait_for(anext(events), 30)
+            update = await asyncio.wait_for(anext(events), 30)
     await visit.client.call_tool("toggle-subscriber-updates")
 
-    assert str(said.uri) == uri
+    assert str(update.uri) == uri

@@ -101,9 +101,9 @@ def test_package_variables_name_the_folder_alone(folder: Path) -> None:
 
 
 def test_system_certificate_authorities_alone_passed_on() -> None:
-    given = {"SSL_CERT_FILE": "/etc/ssl/ca.crt", "NODE_EXTRA_CA_CERTS": "/home/ann/ca.pem", "KEY": "/etc/x"}
+    outer = {"SSL_CERT_FILE": "/etc/ssl/ca.crt", "NODE_EXTRA_CA_CERTS": "/home/ann/ca.pem", "KEY": "/etc/x"}
 
-    assert authority_variables(given) == {"SSL_CERT_FILE": "/etc/ssl/ca.crt"}
+    assert authority_variables(outer) == {"SSL_CERT_FILE": "/etc/ssl/ca.crt"}
 
 
 @pytest.mark.anyio

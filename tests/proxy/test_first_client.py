@@ -44,9 +44,9 @@ def asking(folder: Path, user: str, *options: str) -> Iterator[tuple[Ask, Path]]
         message = {"jsonrpc": "2.0", "method": method, "params": params, **identity}
         print(json.dumps(message), file=process.stdin, flush=True)
         for line in process.stdout:
-            said: dict[str, Any] = json.loads(line)
-            if until in line if until else "method" not in said:
-                return said
+            answer: dict[str, Any] = json.loads(line)
+            if until in line if until else "method" not in answer:
+                return answer
         raise AssertionError("the proxy has ended")
 
     try:
@@ -68,8 +68,8 @@ def test_server_of_a_client_without_sessions_starts_once(folder: Path, user: str
     def meta(name: str) -> dict[str, Any]:
         prefix = "io.modelcontextprotocol"
         about = {"clientInfo": {**CLIENT, "name": name}, "clientCapabilities": {}}
-        said = {"protocolVersion": "2026-07-28", **about}
-        return {f"{prefix}/{key}": value for key, value in said.items()}
+        envelope = {"protocolVersion": "2026-07-28", **about}
+        return {f"{prefix}/{key}": value for key, value in envelope.items()}
 
     with asking(folder, user) as (ask, starts):
         ask("server/discover", _meta=meta("mine"))

@@ -25,13 +25,13 @@ GUARD = OutputGuard(GuardConfig())
 
 
 @pytest.fixture
-def heard() -> list[FileChange]:
+def changes() -> list[FileChange]:
     return []
 
 
 @pytest.fixture
-def files(tmp_path: Path, heard: list[FileChange]) -> MyFiles:
-    return Library(store=MemoryStore(), sessions=Sessions(tmp_path), changed=heard.append).of("alice")
+def files(tmp_path: Path, changes: list[FileChange]) -> MyFiles:
+    return Library(store=MemoryStore(), sessions=Sessions(tmp_path), changed=changes.append).of("alice")
 
 
 def message(**more: Any) -> dict[str, Any]:
@@ -44,27 +44,28 @@ def shown(result: dict[str, Any]) -> int:
     )
 
 
-async def test_small_result_unchanged_and_nothing_stored(files: MyFiles, heard: list[FileChange]) -> None:
-    given = message(content=[{"type": "text", "text": "x"}], structuredContent={"results": [1, 2]}, _meta={})
+async def test_small_result_unchanged_and_nothing_stored(files: MyFiles, changes: list[FileChange]) -> None:
+    result = message(content=[{"type": "text", "text": "x"}], structuredContent={"results": [1, 2]}, _meta={})
     guard = OutputGuard(GuardConfig())
 
-    assert await guard.message(given, GuardedCall(tool="t", files=files), media_stay=True) == given
+    assert await guard.message(result, GuardedCall(tool="t", files=files), media_stay=True) == result
     assert await guard.results({"a": 1}, GuardedCall(tool="t", files=files)) == {"a": 1}
-    assert heard == []
+    assert changes == []
 
 
 async def test_text_and_structured_content_together_within_limit(
-    files: MyFiles, heard: list[FileChange]
+    files: MyFiles, changes: list[FileChange]
 ) -> None:
     rows = [{"row": n, "text": "y" * 50} for n in range(2000)]
-    given = message(content=[{"type": "text", "text": json.dumps(rows)}], structuredContent={"results": rows})
+    texts = [{"type": "text", "text": json.dumps(rows)}]
+    result = message(content=texts, structuredContent={"results": rows})
     guard = OutputGuard(GuardConfig())
 
-    guarded = await guard.message(given, GuardedCall(tool="t", files=files), media_stay=True)
+    guarded = await guard.message(result, GuardedCall(tool="t", files=files), media_stay=True)
 
     assert shown(guarded) <= 50_000
-    assert {change.user for change in heard} == {"alice"}
-    assert {change.record.id for change in heard} == {
+    assert {change.user for change in changes} == {"alice"}
+    assert {change.record.id for change in changes} == {
         record.id for record in await files.library.store.list(scope=files.scope)
     }
 
@@ -73,17 +74,17 @@ async def test_requested_bytes_and_kept_pictures_unchanged(files: MyFiles) -> No
     entry = {"name": "a.png", "b64": PNG, "mime": "image/png"}
     picture = {"type": "image", "data": PNG, "mimeType": "image/png"}
     text = {"type": "text", "text": "z" * 20_000}
-    given = message(content=[picture, text], structuredContent={"results": PNG, "artifacts": [entry]})
+    result = message(content=[picture, text], structuredContent={"results": PNG, "artifacts": [entry]})
     call = GuardedCall(tool="t", files=files)
 
-    guarded = await GUARD.message(given, call, media_stay=True)
-    without = await GUARD.message(given, call, media_stay=False)
+    guarded = await GUARD.message(result, call, media_stay=True)
+    without = await GUARD.message(result, call, media_stay=False)
 
     assert guarded["content"][0] == picture
     assert guarded["structuredContent"]["artifacts"] == [entry]
     assert PNG not in json.dumps([guarded["content"][1], guarded["structuredContent"]["results"]])
     assert PNG[:1000] not in json.dumps(without)
-    assert given["structuredContent"]["artifacts"] == [entry]
+    assert result["structuredContent"]["artifacts"] == [entry]
 
 
 SCHEMA = {
@@ -108,9 +109,9 @@ SCHEMA = {
 )
 async def test_closed_schema_satisfied_after_guarding(value: dict[str, Any], files: MyFiles) -> None:
     call = GuardedCall(tool="t", files=files, schema=SCHEMA)
-    given = message(content=[{"type": "text", "text": json.dumps(value)}], structuredContent=value)
+    result = message(content=[{"type": "text", "text": json.dumps(value)}], structuredContent=value)
 
-    guarded = await GUARD.message(given, call, media_stay=True)
+    guarded = await GUARD.message(result, call, media_stay=True)
 
     jsonschema.validate(guarded["structuredContent"], SCHEMA)
     assert shown(guarded) <= 50_000
@@ -122,9 +123,9 @@ async def test_result_without_a_fit_is_an_error_that_names_it(files: MyFiles) ->
     schema = {"type": "object", "properties": {"x": {"type": "string", "pattern": "^(v){60000}$"}}}
     value = {"x": "v" * 60_000}
     call = GuardedCall(tool="t", files=files, schema={**schema, "required": ["x"]})
-    given = message(content=[{"type": "text", "text": json.dumps(value)}], structuredContent=value)
+    result = message(content=[{"type": "text", "text": json.dumps(value)}], structuredContent=value)
 
-    guarded = await GUARD.message(given, call, media_stay=True)
+    guarded = await GUARD.message(result, call, media_stay=True)
 
     assert guarded["isError"] is True
     assert "structuredContent" not in guarded
@@ -135,9 +136,9 @@ async def test_result_without_a_fit_is_an_error_that_names_it(files: MyFiles) ->
 async def test_reference_without_room_is_named_beside(files: MyFiles) -> None:
     value = {"title": "t" * 20_000, "rows": [{"n": n, "text": "u" * 100} for n in range(3000)], "count": 1}
     call = GuardedCall(tool="t", files=files, schema=SCHEMA)
-    given = message(content=[{"type": "text", "text": "done"}], structuredContent=value)
+    result = message(content=[{"type": "text", "text": "done"}], structuredContent=value)
 
-    guarded = await GUARD.message(given, call, media_stay=True)
+    guarded = await GUARD.message(result, call, media_stay=True)
 
     jsonschema.validate(guarded["structuredContent"], SCHEMA)
     records = await files.library.store.list(scope=files.scope)
@@ -168,11 +169,11 @@ def test_guard_section_of_file_is_applied(tmp_path: Path) -> None:
     [
         (
             "max_inline = 3",
-            r"runner\.toml, line 2: output_guard\.max_inline is no setting; did you mean max_inline_size",
+            r"runner\.toml, line 2: output_guard\.max_inline is not a setting; did you mean max_inline_size",
         ),
         ("max_inline_size = 0", r", line 2: output_guard\.max_inline_size: .*greater than 0.*'0'"),
         ('tool_fields = {"$preset" = "nope"}', ", line 2: .*there is no preset 'nope'"),
-        ("\n[output_guard.tools.a]\n\nmax_inline = 3", r", line 5: output_guard\.tools\.a\.max_inline is no"),
+        ("\n[output_guard.tools.a]\n\nmax_inline = 3", r", line 5: output_guard\.tools\.a\.max_inline is"),
         ("\nbinary_detection.enabled = 3", r", line 3: output_guard\.binary_detection\.enabled: "),
         (
             "[[output_guard.tool_fields.a]]\nfield_path = 'a'\n"
@@ -251,17 +252,17 @@ async def test_tool_may_have_its_own_transformer(files: MyFiles, tmp_path: Path)
 
 async def test_transformed_structured_content_stays_structured(files: MyFiles, tmp_path: Path) -> None:
     guard = written(tmp_path, '[output_guard]\noutput_transformer = "my_outputs:shorten"\n')
-    given = message(content=[{"type": "text", "text": "[1]"}], structuredContent={"result": [1]})
+    result = message(content=[{"type": "text", "text": "[1]"}], structuredContent={"result": [1]})
     call = GuardedCall(tool="export", files=files, server="s")
 
-    made = await guard.message(given, call, media_stay=False)
+    made = await guard.message(result, call, media_stay=False)
 
     assert made["structuredContent"] == {"result": {"tool": "export", "server": "s", "was": [1]}}
     assert json.loads(made["content"][0]["text"]) == made["structuredContent"]["result"]
 
 
 @pytest.mark.parametrize(
-    ("named", "said"),
+    ("named", "error"),
     [
         ("my_outputs:none", "has no function 'none'"),
         ("my_outputs:number", "has no function 'number'"),
@@ -272,11 +273,11 @@ async def test_transformed_structured_content_stays_structured(files: MyFiles, t
         ("leaves:f", "cannot be imported: SystemExit"),
     ],
 )
-def test_missing_transformer_refused_at_start_with_place(named: str, said: str, tmp_path: Path) -> None:
+def test_missing_transformer_refused_at_start_with_place(named: str, error: str, tmp_path: Path) -> None:
     (tmp_path / "broken.py").write_text("raise RuntimeError('at once')\n")
     (tmp_path / "leaves.py").write_text("import sys\nsys.exit(3)\n")
 
-    words = rf"runner\.toml, line \d: output_guard.output_transformer: {named}.*{said}"
+    words = rf"runner\.toml, line \d: output_guard.output_transformer: {named}.*{error}"
     with pytest.raises(UsageError, match=words):
         written(tmp_path, f'[output_guard]\n\noutput_transformer = "{named}"\n')
 
@@ -298,11 +299,11 @@ async def test_fields_removed_by_transformer_not_restored_for_schema(
     schema: dict[str, Any], stays: bool, files: MyFiles, tmp_path: Path
 ) -> None:
     guard = written(tmp_path, '[output_guard]\noutput_transformer = "my_outputs:shorten"\n')
-    given = message(content=[{"type": "text", "text": "7"}], structuredContent={"result": 7})
+    result = message(content=[{"type": "text", "text": "7"}], structuredContent={"result": 7})
     call = GuardedCall(tool="export", files=files, schema=schema)
 
     before = await guard.results(7, call)
-    made = await guard.message(given, call, media_stay=True)
+    made = await guard.message(result, call, media_stay=True)
 
     assert before == 7
     assert json.loads(made["content"][0]["text"]) == {"tool": "export", "server": None, "was": 7}
@@ -319,9 +320,9 @@ WIDE = {
 
 async def test_schema_of_many_fields_does_not_lift_limit(files: MyFiles) -> None:
     value = {f"p{n}": "word " * 75 for n in range(400)}
-    given = message(content=[{"type": "text", "text": "see there"}], structuredContent=value)
+    result = message(content=[{"type": "text", "text": "see there"}], structuredContent=value)
 
-    guarded = await GUARD.message(given, GuardedCall(tool="t", files=files, schema=WIDE), media_stay=True)
+    guarded = await GUARD.message(result, GuardedCall(tool="t", files=files, schema=WIDE), media_stay=True)
 
     assert len(json.dumps(guarded)) <= 50_000
     assert "structuredContent" not in guarded

@@ -62,10 +62,10 @@ async def test_hidden_offers_are_visible_and_long_prompts_stored(command: str, t
     assert [resources[0].description, prompts[0].description] == [SHOWN, SHOWN]
     if instructions is not None:
         assert instructions.startswith(SHOWN)
-    said, stored, image = prompt.messages
-    assert isinstance(said.content, TextContent)
+    request, stored, image = prompt.messages
+    assert isinstance(request.content, TextContent)
     assert isinstance(stored.content, TextContent)
-    assert (said.role, said.content.text) == ("user", "Summarise:")
+    assert (request.role, request.content.text) == ("user", "Summarise:")
     assert (stored.role, image.content.type) == ("assistant", "resource_link")
     assert len(prompt.model_dump_json()) < 20_000
     assert "artifact" in stored.content.text

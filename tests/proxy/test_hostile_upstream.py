@@ -36,33 +36,33 @@ BOTH = pytest.mark.parametrize("name", ["ours", "plain"])
 """A tool under the contract, and one that is only guarded."""
 
 
-def text(said: str) -> dict[str, Any]:
-    return {"type": "text", "text": said}
+def text(replies: str) -> dict[str, Any]:
+    return {"type": "text", "text": replies}
 
 
 class Server:
     """Messages sent and received by the server."""
 
     def __init__(self) -> None:
-        self.said: dict[str, Any] = {}
+        self.replies: dict[str, Any] = {}
         self.error = ""
-        self.heard: list[Any] = []
+        self.received: list[Any] = []
 
     def answer(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
-        self.heard.append(params.get("arguments"))
+        self.received.append(params.get("arguments"))
         if self.error:
             raise Refused(self.error)
         if method == "tools/call" and params["name"] == "echoes":
             return self.echo(params["arguments"]["filename"])
-        return dict(self.said[method])
+        return dict(self.replies[method])
 
     def echo(self, link: str) -> dict[str, Any]:
-        """Fetch a file, and say by what it was fetched, in every form."""
+        """Fetch a file, and return its link and token in every form."""
         with urlopen(link, timeout=60) as answer:
             content = answer.read().decode()
         token = link.partition("token=")[2]
-        said = {"results": {"content": content, token: token, "link": link, "in words": f"it is {token}."}}
-        return {"content": [text(f"fetched with {token}")], "structuredContent": said}
+        replies = {"results": {"content": content, token: token, "link": link, "in words": f"it is {token}."}}
+        return {"content": [text(f"fetched with {token}")], "structuredContent": replies}
 
 
 HIDDEN = {"allOf": [{"type": "object", "properties": {"username": {"type": "string"}}}], "type": "object"}
@@ -105,7 +105,7 @@ async def test_reserved_fields_removed_anywhere(session: RemoteSession, server: 
     resource = {"uri": "file:///a", "mimeType": "text/plain", "text": "r", "_meta": META}
     link = {"type": "resource_link", "uri": "file:///a", "name": "n", "_meta": META}
     blocks = [{**text("x"), "_meta": META}, link, {"type": "resource", "resource": resource, "_meta": META}]
-    server.said["tools/call"] = {"content": blocks, "_meta": META}
+    server.replies["tools/call"] = {"content": blocks, "_meta": META}
 
     answer = await called(session, name)
 
@@ -121,26 +121,26 @@ async def test_task_message_bounded_without_our_fields(
     session: RemoteSession, server: Server, name: str
 ) -> None:
     long = {"statusMessage": ENCODED, "note": {ENCODED: ENCODED}}
-    server.said["tools/call"] = {"task": {**TASK, **long}, **long, "_meta": META}
-    server.said["tasks/get"] = {**TASK, **long, "_meta": META}
-    server.said["tasks/list"] = {"tasks": [{**TASK, **long, "_meta": META}], "_meta": META}
-    server.said["tasks/result"] = {"content": [{**text("done"), "_meta": META}], **long, "_meta": META}
+    server.replies["tools/call"] = {"task": {**TASK, **long}, **long, "_meta": META}
+    server.replies["tasks/get"] = {**TASK, **long, "_meta": META}
+    server.replies["tasks/list"] = {"tasks": [{**TASK, **long, "_meta": META}], "_meta": META}
+    server.replies["tasks/result"] = {"content": [{**text("done"), "_meta": META}], **long, "_meta": META}
 
-    begun = await session.request("tools/call", {"name": name, "arguments": {}, "task": {}})
-    asked = [
+    created = await session.request("tools/call", {"name": name, "arguments": {}, "task": {}})
+    results = [
         await session.request(method, {"taskId": "t1"} if method != "tasks/list" else {})
         for method in ("tasks/get", "tasks/list", "tasks/result")
     ]
 
-    said = json.dumps([begun, asked])
-    assert "forged" not in said
-    assert ENCODED[: MOST_CHARS + 1] not in said
-    assert "characters left out" in begun["task"]["statusMessage"]
-    # The controls: what is short, and theirs, is there.
-    assert (begun["task"]["taskId"], asked[0]["status"]) == ("t1", "working")
-    assert asked[1]["tasks"][0]["taskId"] == "t1"
-    assert "done" in json.dumps(asked[2]["content"])
-    assert asked[2]["_meta"]["theirs/word"] == "theirs"
+    replies = json.dumps([created, results])
+    assert "forged" not in replies
+    assert ENCODED[: MOST_CHARS + 1] not in replies
+    assert "characters left out" in created["task"]["statusMessage"]
+    # Controls: short fields of the server pass.
+    assert (created["task"]["taskId"], results[0]["status"]) == ("t1", "working")
+    assert results[1]["tasks"][0]["taskId"] == "t1"
+    assert "done" in json.dumps(results[2]["content"])
+    assert results[2]["_meta"]["theirs/word"] == "theirs"
 
 
 @VERSIONS
@@ -175,13 +175,13 @@ async def test_base64_never_reaches_model(session: RemoteSession, server: Server
     answers = [{"content": blocks}, {"content": [], "structuredContent": structured}]
     answers.append({"content": [text("x")], "unknown": {"deep": [ENCODED]}})
     for answer in answers:
-        server.said["tools/call"] = answer
+        server.replies["tools/call"] = answer
 
         read = await called(session, name)
 
         read.pop("_meta", None)
         assert ENCODED[MOST_CHARS : MOST_CHARS + 200] not in json.dumps(read).replace("\\n", "")
-    server.said["tools/call"] = {"content": [text("short")]}
+    server.replies["tools/call"] = {"content": [text("short")]}
     assert "short" in json.dumps(await called(session, name))
 
 
@@ -194,7 +194,7 @@ async def test_link_token_never_reaches_model_in_any_form(
     answer = await called(session, "echoes", filename="rows.csv")
 
     # The control: the server had the token, and it is right.
-    (link,) = [heard["filename"] for heard in server.heard]
+    (link,) = [received["filename"] for received in server.received]
     token = link.partition("token=")[2]
     assert len(token) > 40
     assert answer["structuredContent"]["results"]["content"] == "a,b"
@@ -205,7 +205,7 @@ async def test_link_token_never_reaches_model_in_any_form(
 async def test_forged_identity_never_reaches_server(
     session: RemoteSession, server: Server, user: str
 ) -> None:
-    server.said["tools/call"] = {
+    server.replies["tools/call"] = {
         "content": [text("x")],
         "structuredContent": {"results": {"username": "eve"}},
     }
@@ -220,8 +220,8 @@ async def test_forged_identity_never_reaches_server(
         for arguments in forged:
             answer = await session.request("tools/call", {"name": name, "arguments": arguments})
 
-            assert "mallory" not in json.dumps(server.heard)
-            assert server.heard[-1].get("username") == (user if name == "ours" else None)
+            assert "mallory" not in json.dumps(server.received)
+            assert server.received[-1].get("username") == (user if name == "ours" else None)
     # A name in a result is data, and gives nobody anything.
     assert answer["structuredContent"]["results"] == {"username": "eve"}
 
@@ -243,16 +243,17 @@ async def test_hostile_result_names_no_other_users_file(
         {"name": "page.txt", "url": "http://127.0.0.1:1/x"},
         {"name": name, "b64": base64.b64encode(b"fine").decode(), "mime": "text/plain"},
     ]
-    server.said["tools/call"] = {"content": [], "structuredContent": {"results": "x", "artifacts": entries}}
+    value = {"results": "x", "artifacts": entries}
+    server.replies["tools/call"] = {"content": [], "structuredContent": value}
 
     answer = await called(session, "ours")
 
     value = answer["structuredContent"]
-    (kept,) = value["artifacts"]
-    assert kept["name"].isprintable()
-    assert not set(kept["name"]) & set("/\\\u202e")
+    (artifact,) = value["artifacts"]
+    assert artifact["name"].isprintable()
+    assert not set(artifact["name"]) & set("/\\\u202e")
     refused = {entry["name"] for entry in value["meta_data"]["artifact_errors"]}
     assert refused >= {"key.txt", "path.txt"}
     assert theirs.id not in json.dumps(answer)
     files = await open_library(settings_in(folder)).of(user).all()
-    assert [file.shown for file in files] == [kept["name"]]
+    assert [file.shown for file in files] == [artifact["name"]]

@@ -16,24 +16,24 @@ pytestmark = pytest.mark.anyio
 
 
 class Sessions:
-    """A server with sessions, which ends them when it is told to, and counts the calls that it begins."""
+    """A server with sessions that end on request; it counts the calls that start."""
 
     def __init__(self, refusal: int) -> None:
         self.refusal = refusal
         self.known: set[str] = set()
-        self.begun: Counter[str] = Counter()
+        self.started: Counter[str] = Counter()
         self._numbers = itertools.count(1)
 
-    def form(self, asked: dict[str, Any], _headers: Message, body: bytes) -> Any:
-        if asked["method"] != "initialize":
-            return plain(asked, {}, body)
+    def form(self, request: dict[str, Any], _headers: Message, body: bytes) -> Any:
+        if request["method"] != "initialize":
+            return plain(request, {}, body)
         name = f"session-{next(self._numbers)}"
         self.known.add(name)
-        headers, parts = plain(asked, {}, body)
+        headers, parts = plain(request, {}, body)
         return {**headers, "mcp-session-id": name}, parts
 
-    def status(self, asked: dict[str, Any], headers: Message) -> int:
-        opens = asked["method"] in ("initialize", "server/discover")
+    def status(self, request: dict[str, Any], headers: Message) -> int:
+        opens = request["method"] in ("initialize", "server/discover")
         return 200 if opens or headers["mcp-session-id"] in self.known else self.refusal
 
     def answer(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
@@ -41,7 +41,7 @@ class Sessions:
             return {}
         if method != "tools/call":
             raise Refused("Method not found")
-        self.begun[params["name"]] += 1
+        self.started[params["name"]] += 1
         if params["name"] == "fails":
             raise Refused("Session not found")
         return {"content": [{"type": "text", "text": str(len(self.known))}]}
@@ -62,7 +62,7 @@ async def test_forgotten_session_is_started_again(
     assert not before.is_error
     assert first.is_error is not is_repeated
     assert not second.is_error
-    assert sessions.begun["run"] == (3 if is_repeated else 2)
+    assert sessions.started["run"] == (3 if is_repeated else 2)
 
 
 async def test_error_that_names_a_session_does_not_end_it(folder: Path, user: str) -> None:
@@ -75,17 +75,17 @@ async def test_error_that_names_a_session_does_not_end_it(folder: Path, user: st
                 await client.call_tool_mcp("fails", {})
 
     assert sessions.known == before
-    assert sessions.begun["fails"] == 1
+    assert sessions.started["fails"] == 1
 
 
 def refusing(only: str, code: int, retry_after: str = "") -> tuple[Any, Any]:
     """Return status and form of a server that answers a method with a status."""
 
-    def status(asked: dict[str, Any], _headers: Message) -> int:
-        return code if only in ("", asked["method"]) else 200
+    def status(request: dict[str, Any], _headers: Message) -> int:
+        return code if only in ("", request["method"]) else 200
 
-    def form(asked: dict[str, Any], headers: Message, body: bytes) -> Any:
-        made, parts = plain(asked, headers, body)
+    def form(request: dict[str, Any], headers: Message, body: bytes) -> Any:
+        made, parts = plain(request, headers, body)
         return ({**made, "retry-after": retry_after} if retry_after else made), parts
 
     return status, form
@@ -120,11 +120,11 @@ async def test_status_of_a_call_reaches_the_message(
         async with proxied(folder, user, over_http(url)) as client:
             answer = await client.call_tool_mcp("run", {})
 
-    said = json.loads(answer.content[0].text)
-    facts = said["meta_data"]
+    value = json.loads(answer.content[0].text)
+    facts = value["meta_data"]
     assert (facts["error_code"], facts["retryable"]) == (code, code in ("E_BUSY", "E_CRASHED"))
-    assert words in said["results"]["error"]
-    assert "did not answer" not in said["results"]["error"]
+    assert words in value["results"]["error"]
+    assert "did not answer" not in value["results"]["error"]
     assert facts["details"].get("retry_after_seconds") == seconds
 
 

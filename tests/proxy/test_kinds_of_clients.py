@@ -25,14 +25,16 @@ def front() -> Iterator[Front]:
 
 
 def remember(front: Front, token: str, value: int, client: str) -> list[int]:
-    """Return what the user's server remembers, which is in its memory alone."""
+    """Return the values in the memory of the user's server."""
     envelope = {**META, "io.modelcontextprotocol/clientInfo": {"name": client, "version": "1"}}
-    asked = message("remember", {"value": value}, params={"_meta": envelope})
+    request = message("remember", {"value": value}, params={"_meta": envelope})
     headers = dict(usual("remember", authorization=f"Bearer {token}"))
-    said = httpx2.post(front.url, json=asked, headers=headers, timeout=120)
-    assert said.status_code == 200, said.text
+    reply = httpx2.post(front.url, json=request, headers=headers, timeout=120)
+    assert reply.status_code == 200, reply.text
     text = (
-        said.text.rpartition("data: ")[2] if said.text.startswith(("event", "data", "id", ":")) else said.text
+        reply.text.rpartition("data: ")[2]
+        if reply.text.startswith(("event", "data", "id", ":"))
+        else reply.text
     )
     remembered: list[int] = json.loads(json.loads(text)["result"]["content"][0]["text"])
     return remembered

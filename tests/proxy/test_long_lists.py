@@ -40,8 +40,8 @@ async def test_list_of_many_pages_read_up_to_bound(
         listed = [str(resource.uri) for resource in await client.list_resources()]
 
     assert len(listed) == 2 * items
-    told = [vars(each)["server"] for each in caplog.records if each.message == TOLD]
-    assert told == ([] if items == 5 else ["one", "two"])
+    truncated = [vars(each)["server"] for each in caplog.records if each.message == TOLD]
+    assert truncated == ([] if items == 5 else ["one", "two"])
 
 
 @pytest.mark.parametrize(
@@ -55,12 +55,12 @@ async def test_changing_tool_lists_remembered_up_to_bound(
     for name, bound in bounds.items():
         monkeypatch.setattr(upstream, name, bound)
 
-    met: list[Upstream] = []
+    created: list[Upstream] = []
     upstream_of = Upstreams.upstream
 
     def noted(*args: Any) -> Upstream:
-        met.append(upstream_of(*args))
-        return met[-1]
+        created.append(upstream_of(*args))
+        return created[-1]
 
     monkeypatch.setattr(Upstreams, "upstream", noted)
     tools: list[dict[str, Any]] = []
@@ -72,7 +72,7 @@ async def test_changing_tool_lists_remembered_up_to_bound(
             for number in range(5):
                 tools[:] = [tool(f"tool_{number}_{each}", "x" * 100) for each in range(60)]
                 await client.list_tools()
-            known = met[-1]
+            known = created[-1]
 
     # What was listed last is known, whatever was forgotten.
     assert "tool_4_59" in known.specs

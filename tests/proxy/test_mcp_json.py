@@ -152,7 +152,7 @@ def test_comments_and_foreign_keys_are_ignored(config: Path, caplog: pytest.LogC
 def test_invalid_json_is_refused(config: Path, content: str) -> None:
     config.write_text(content)
 
-    with pytest.raises(UsageError, match="this is no JSON"):
+    with pytest.raises(UsageError, match="this is not JSON"):
         read_targets([str(config)])
 
 
@@ -183,9 +183,9 @@ async def test_header_of_a_trusted_file_is_sent(
     monkeypatch.setenv("API_KEY", "sk-real")
     received = set[str]()
 
-    def form(asked: Any, headers: Any, body: bytes) -> Any:
+    def form(request: Any, headers: Any, body: bytes) -> Any:
         received.add(headers["authorization"])
-        return plain(asked, headers, body)
+        return plain(request, headers, body)
 
     with far_server([tool("run")], lambda _method, _params: {"content": []}, form) as url:
         entry = {"url": url, "headers": {"Authorization": "Bearer ${API_KEY}"}}
@@ -215,5 +215,5 @@ def test_any_server_name_gives_its_own_prefix(config: Path, caplog: pytest.LogCa
         "server",
         "server_2",
     ]
-    told = {vars(record)["prefix"] for record in caplog.records if record.message == "server name derived"}
-    assert told == {target.name for target in targets} - {"docs"}
+    derived = {vars(record)["prefix"] for record in caplog.records if record.message == "server name derived"}
+    assert derived == {target.name for target in targets} - {"docs"}

@@ -27,16 +27,16 @@ TOOLS = [{"name": name, "inputSchema": {"type": "object"}} for name in [*ANSWERS
 
 class Odd(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
-        asked = json.loads(self.rfile.read(int(self.headers["content-length"])))
-        result = self.result(asked["method"], asked.get("params") or {})
-        if "id" not in asked:
+        request = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        result = self.result(request["method"], request.get("params") or {})
+        if "id" not in request:
             self.send_response(202)
             self.send_header("content-length", "0")
             self.end_headers()
             return
-        said = '"result": ' + result if result else '"error": {"code": -32601, "message": "unknown"}'
-        body = ('{"jsonrpc": "2.0", %s, "id": %s}' % (said, json.dumps(asked["id"]))).encode()
-        if "nobodys" in str(asked.get("params")):
+        outcome = '"result": ' + result if result else '"error": {"code": -32601, "message": "unknown"}'
+        body = ('{"jsonrpc": "2.0", %s, "id": %s}' % (outcome, json.dumps(request["id"]))).encode()
+        if "nobodys" in str(request.get("params")):
             body = MANY.encode()
         if self.path == "/stream":
             body = b"data: " + body + b"\n\n"

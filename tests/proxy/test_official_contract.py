@@ -47,8 +47,8 @@ def script(name: str) -> str:
 
 def alike(called: Any) -> Any:
     """Return the answer of a client without the parts that differ between calls and eras."""
-    said = called.model_dump(mode="json", by_alias=True, exclude={"meta", "result_type"}, exclude_none=True)
-    timeless = re.sub(r"\d+:\d\d:\d\d( [AP]M)?", "TIME", json.dumps(said))
+    dumped = called.model_dump(mode="json", by_alias=True, exclude={"meta", "result_type"}, exclude_none=True)
+    timeless = re.sub(r"\d+:\d\d:\d\d( [AP]M)?", "TIME", json.dumps(dumped))
     return json.loads(re.sub(r"[\w./-]*/page-[0-9TZ-]+", "FOLDER/page-TIME", timeless))
 
 
@@ -184,7 +184,7 @@ async def test_everything_files_and_long_texts_are_references(everything: Front,
         embedded = {"name": "a.gz", "data": PLAIN, "outputType": "resource"}
         zipped = await behind.call_tool_mcp("gzip-file-as-resource", embedded)
         long = await behind.call_tool_mcp("echo", {"message": LONG})
-        asked = await behind.call_tool("trigger-elicitation-request", {})
+        elicited = await behind.call_tool("trigger-elicitation-request", {})
         link = next(block for block in zipped.content if block.type == "resource_link")
         fetched = await behind.read_resource(str(link.uri))
 
@@ -193,7 +193,7 @@ async def test_everything_files_and_long_texts_are_references(everything: Front,
     assert "a.gz" in await everything.files()
     assert "artifact://" in words(long)
     assert len(long.model_dump_json()) < 20_000
-    assert "Ann" in words(asked)
+    assert "Ann" in words(elicited)
 
 
 async def test_everything_results_each_have_contract_value(everything: Front) -> None:

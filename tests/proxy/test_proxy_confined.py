@@ -64,13 +64,13 @@ async def test_json_rpc_denial_names_helpful_option(confined: Any) -> None:
     with pytest.raises(MCPError) as denied:
         await confined.call_tool("refuse", {"words": "EROFS: read-only file system, open '/opt/a/b'"})
     with pytest.raises(MCPError) as other:
-        await confined.call_tool("refuse", {"words": "day, it is none"})
+        await confined.call_tool("refuse", {"words": "day, it is late"})
 
-    said, option = str(denied.value).splitlines()
-    assert said == "no EROFS: read-only file system, open '/opt/a/b'"
+    error, option = str(denied.value).splitlines()
+    assert error == "no EROFS: read-only file system, open '/opt/a/b'"
     assert "--allow-write=/opt/a " in option
     assert "--allow-read" not in option
-    assert str(other.value) == "no day, it is none"
+    assert str(other.value) == "no day, it is late"
 
 
 async def test_scratch_file_error_keeps_file_name(confined: Any) -> None:
@@ -292,13 +292,13 @@ NO_SOCKETS = "import socket; socket.create_connection(('192.0.2.1', 443), 1)"
 
 @pytest.mark.parametrize("script", [NO_NAMES, NO_SOCKETS])
 async def test_start_needing_network_refused_with_flag(script: str, folder: Path, user: str) -> None:
-    """Whatever the command is called: what it said last is looked at."""
+    """The hint depends on the last output of a command, not on its name."""
     target = Target(name="online", command=(sys.executable, "-c", script), folder=folder)
 
-    said = await unreachable(folder, user, target)
+    error = await unreachable(folder, user, target)
 
     assert re.search(
-        r"has no network.*--allow-net=HOST allows.*; it said: .*(?:gaierror|PermissionError)", said
+        r"has no network.*--allow-net=HOST allows.*; it said: .*(?:gaierror|PermissionError)", error
     )
 
 
@@ -315,19 +315,19 @@ async def test_start_denied_a_connection_names_address(
 ) -> None:
     target = Target(name="online", command=(sys.executable, "-c", script), folder=folder)
 
-    said = await unreachable(folder, user, target, isolation="namespace", **allowed)
+    error = await unreachable(folder, user, target, isolation="namespace", **allowed)
 
-    assert f"were denied. For the operator: --allow-net={cure} allows them; it" in said
+    assert f"were denied. For the operator: --allow-net={cure} allows them; it" in error
 
 
 async def test_server_failing_to_start_refused_with_its_output(folder: Path, user: str) -> None:
     script = "import sys; print('no index given', file=sys.stderr); sys.exit(2)"
     target = Target(name="wrong", command=(sys.executable, "-c", script), folder=folder)
 
-    said = await unreachable(folder, user, target)
+    error = await unreachable(folder, user, target)
 
-    assert "it said: no index given" in said
-    assert "--allow-net" not in said
+    assert "it said: no index given" in error
+    assert "--allow-net" not in error
 
 
 async def test_third_party_server_works_confined(folder: Path, user: str) -> None:
@@ -393,8 +393,8 @@ async def test_server_start_timeout_reports_its_output(folder: Path, user: str) 
     )
     target = Target(name="slow", command=(sys.executable, "-c", script), folder=folder)
 
-    told = r"no answer within 3 s \(raise load_timeout_s\): .*it said: waiting for the index"
-    assert re.search(told, await unreachable(folder, user, target, load_timeout_s=3.0))
+    expected = r"no answer within 3 s \(raise load_timeout_s\): .*it said: waiting for the index"
+    assert re.search(expected, await unreachable(folder, user, target, load_timeout_s=3.0))
 
 
 UNVERSIONED = """
@@ -407,11 +407,11 @@ from pydantic import BaseModel
 class Question(RequestParams):
     what: str
 
-class Said(BaseModel):
-    said: str
+class Answer(BaseModel):
+    text: str
 
 async def answer(ctx, params):
-    return Said(said=params.what.upper())
+    return Answer(text=params.what.upper())
 
 server = Server("own")
 server.add_request_handler("x-own/ask", Question, answer)
@@ -425,12 +425,12 @@ asyncio.run(main())
 """
 
 
-class _Asked(RequestParams):
+class _Params(RequestParams):
     what: str
 
 
-class _Said(Result):
-    said: str
+class _Answer(Result):
+    text: str
 
 
 @pytest.mark.release
@@ -439,19 +439,19 @@ async def test_server_keeps_empty_version_and_own_methods(folder: Path, user: st
 
     async with proxied(folder, user, target, mode="legacy") as client:
         version = client.server_info.version
-        asked, other = (
-            Request[_Asked, str](method=method, params=_Asked(what="a"))
+        own, other = (
+            Request[_Params, str](method=method, params=_Params(what="a"))
             for method in ("x-own/ask", "x-own/no")
         )
-        past_the_guard = Request[_Asked, str](method="tasks/result-of-old", params=_Asked(what="a"))
-        said = await client.session.send_request(asked, _Said)
+        past_the_guard = Request[_Params, str](method="tasks/result-of-old", params=_Params(what="a"))
+        answer = await client.session.send_request(own, _Answer)
         with pytest.raises(MCPError) as unknown:
-            await client.session.send_request(other, _Said)
+            await client.session.send_request(other, _Answer)
         with pytest.raises(MCPError) as of_the_protocol:
-            await client.session.send_request(past_the_guard, _Said)
+            await client.session.send_request(past_the_guard, _Answer)
 
     assert version == ""
-    assert said.said == "A"
+    assert answer.text == "A"
     assert unknown.value.error.code == mcp_types.METHOD_NOT_FOUND
     assert of_the_protocol.value.error.code == mcp_types.METHOD_NOT_FOUND
 
@@ -543,8 +543,8 @@ async def test_server_exiting_after_first_read_started_again(
     script.write_text(f"import sys\nopen({str(noted / 'starts')!r}, 'a').write('.')\n{reads}\nsys.exit(3)\n")
     settings: dict[str, Any] = {"allow_write": (noted,), "isolation": "process"}
 
-    said = await unreachable(folder, user, over_stdio("ends", script), **settings)
+    error = await unreachable(folder, user, over_stdio("ends", script), **settings)
 
-    assert "cannot be reached" in said
+    assert "cannot be reached" in error
 
     assert (noted / "starts").read_text() == "." * starts

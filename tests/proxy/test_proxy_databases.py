@@ -45,7 +45,7 @@ def installed(program: str, *arguments: str, **more: Any) -> Target:
     return Target(name="database", command=command, **more)
 
 
-async def said(client: Any, tool: str, **arguments: Any) -> str:
+async def text_of_call(client: Any, tool: str, **arguments: Any) -> str:
     called = await client.call_tool(tool, arguments)
     return str(called.content[0].text)
 
@@ -57,9 +57,10 @@ async def test_duckdb_server_keeps_tables_in_granted_folder(
     target = installed("mcp-server-motherduck", "--db-path", str(file), "--read-write", allow_write=(lent,))
 
     async with proxied(folder, user, target, isolation=tier, load_timeout_s=PATIENT_S) as client:
-        await said(client, "execute_query", sql="create table numbers as select range as n from range(1000)")
+        table = "create table numbers as select range as n from range(1000)"
+        await text_of_call(client, "execute_query", sql=table)
     async with proxied(folder, user, target, isolation=tier, load_timeout_s=PATIENT_S) as client:
-        summed = await said(client, "execute_query", sql="select sum(n)::int as total from numbers")
+        summed = await text_of_call(client, "execute_query", sql="select sum(n)::int as total from numbers")
 
     assert json.loads(summed)["rows"] == [[499500]], summed
 
@@ -74,8 +75,8 @@ async def test_sqlite_server_keeps_rows_in_granted_folder(
     target = installed("mcp-alchemy", env={"DB_URL": f"sqlite:///{database}"}, allow_write=(lent,))
 
     async with proxied(folder, user, target, isolation=tier, load_timeout_s=PATIENT_S) as client:
-        await said(client, "execute_query", query="insert into notes values (1, 'first')")
-        selected = await said(client, "execute_query", query="select * from notes")
+        await text_of_call(client, "execute_query", query="insert into notes values (1, 'first')")
+        selected = await text_of_call(client, "execute_query", query="select * from notes")
 
     assert "first" in selected
     with sqlite3.connect(database) as after:

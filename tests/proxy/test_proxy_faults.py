@@ -43,10 +43,10 @@ def fail(*_arguments: Any) -> Any:
     raise SystemError(f"AST constructor recursion depth mismatch in {SECRET}")
 
 
-def is_harmless(said: str, logged: str) -> bool:
-    """Return whether an answer names the id under which the log has the fault, and nothing of the fault."""
-    has_id = re.search(r"\b[0-9a-f]{12}\b", said) is not None
-    return has_id and SECRET not in said and "AST" not in said and SECRET in logged
+def is_harmless(answer: str, logged: str) -> bool:
+    """Return whether an answer has the id of the logged fault, and none of its text."""
+    has_id = re.search(r"\b[0-9a-f]{12}\b", answer) is not None
+    return has_id and SECRET not in answer and "AST" not in answer and SECRET in logged
 
 
 @ERAS
@@ -75,20 +75,20 @@ async def test_internal_error_in_other_proxied_request_is_described(
         async with Client(proxy, mode=mode) as client:
             with monkeypatch.context() as patched:
                 patched.setattr(Upstreams, "upstream", fail)
-                with pytest.raises(MCPError) as told:
+                with pytest.raises(MCPError) as masked:
                     await client.list_prompts_mcp()
-        # The control: without what stands around all handlers, the earlier era says what we keep.
+        # Control: without the outermost middleware, the earlier era shows the fault.
         low_level(proxy).middleware.pop(0)
         async with Client(proxy, mode="legacy") as client:
             with monkeypatch.context() as patched:
                 patched.setattr(Upstreams, "upstream", fail)
-                with pytest.raises(MCPError) as untold:
+                with pytest.raises(MCPError) as unmasked:
                     await client.list_prompts_mcp()
 
-    answer = told.value.error
+    answer = masked.value.error
     assert answer.code == -32603
     assert is_harmless(f"{answer.message} {answer.data}", caplog.text)
-    assert SECRET in untold.value.error.message
+    assert SECRET in unmasked.value.error.message
 
 
 @ERAS

@@ -26,19 +26,19 @@ MANY = 20_000
 FEW = 500
 
 
-class Heard:
-    """A client that keeps what it is told."""
+class RecordingClient:
+    """A client that records the messages it receives, and the number of those reported as dropped."""
 
     def __init__(self) -> None:
         self.passed: list[Any] = []
         self.dropped = 0
 
-    async def message(self, said: Any) -> None:
-        told = re.match(r"(\d+) notifications of chatty were dropped", said.data["msg"])
-        if told is None:
-            self.passed.append(said.data["msg"])
+    async def message(self, notification: Any) -> None:
+        report = re.match(r"(\d+) notifications of chatty were dropped", notification.data["msg"])
+        if report is None:
+            self.passed.append(notification.data["msg"])
         else:
-            self.dropped += int(told[1])
+            self.dropped += int(report[1])
 
     async def progress(self, done: float, _total: float | None, _words: str | None) -> None:
         self.passed.append(done)
@@ -48,47 +48,47 @@ class Heard:
         return {"log_handler": self.message, "progress_handler": self.progress}
 
 
-async def flooded(folder: Path, user: str, kind: str, count: int) -> tuple[Heard, list[Any]]:
-    heard = Heard()
+async def flooded(folder: Path, user: str, kind: str, count: int) -> tuple[RecordingClient, list[Any]]:
+    client = RecordingClient()
     chatty = over_stdio("chatty", CHATTY)
-    async with proxied(folder, user, chatty, mode="legacy", client=heard.listening) as behind:
+    async with proxied(folder, user, chatty, mode="legacy", client=client.listening) as behind:
         answers = [
             (await behind.call_tool("flood", {"kind": kind, "count": count})).content[0].text,
             (await behind.call_tool("add", {"a": 1, "b": 2})).content[0].text,
         ]
-    return heard, answers
+    return client, answers
 
 
 @pytest.mark.parametrize("kind", ["log", "progress"])
 async def test_excess_messages_dropped_and_all_counted(folder: Path, user: str, kind: str) -> None:
-    heard, answers = await flooded(folder, user, kind, MANY)
+    client, answers = await flooded(folder, user, kind, MANY)
 
     assert answers == [str(MANY), "3"]
-    assert len(heard.passed) + heard.dropped == MANY
-    assert 1000 <= len(heard.passed) < MANY // 2
+    assert len(client.passed) + client.dropped == MANY
+    assert 1000 <= len(client.passed) < MANY // 2
 
 
 @pytest.mark.parametrize("kind", ["log", "progress"])
 async def test_readable_messages_arrive_whole_and_in_order(folder: Path, user: str, kind: str) -> None:
-    heard, answers = await flooded(folder, user, kind, FEW)
+    client, answers = await flooded(folder, user, kind, FEW)
 
-    numbers = [float(re.findall(r"[0-9.]+", str(said))[0]) for said in heard.passed]
+    numbers = [float(re.findall(r"[0-9.]+", str(message))[0]) for message in client.passed]
     assert answers == [str(FEW), "3"]
     assert numbers == [float(number) for number in range(FEW)]
-    assert heard.dropped == 0
+    assert client.dropped == 0
 
 
 async def test_pending_client_questions_are_bounded(folder: Path, user: str) -> None:
     waiting: list[Any] = []
     answered = asyncio.Event()
 
-    async def asked(*said: Any) -> Any:
-        waiting.append(said)
+    async def hold(*question: Any) -> Any:
+        waiting.append(question)
         await answered.wait()
         return {}
 
     chatty = over_stdio("chatty", CHATTY)
-    async with proxied(folder, user, chatty, mode="legacy", client={"elicitation_handler": asked}) as behind:
+    async with proxied(folder, user, chatty, mode="legacy", client={"elicitation_handler": hold}) as behind:
         first = await behind.call_tool("flood", {"kind": "question", "count": 40})
         assert await becomes(lambda: len(waiting) == 32)
         # Of one connection in order: whatever was asked before has been refused, or come, by now.
@@ -104,12 +104,12 @@ async def test_pending_client_questions_are_bounded(folder: Path, user: str) -> 
 async def test_endlessly_asking_server_loses_its_connection_only(folder: Path, user: str) -> None:
     waiting: list[Any] = []
 
-    async def asked(*said: Any) -> Any:
-        waiting.append(said)
+    async def hold(*question: Any) -> Any:
+        waiting.append(question)
         await asyncio.Event().wait()
 
     chatty = over_stdio("chatty", CHATTY)
-    async with proxied(folder, user, chatty, mode="legacy", client={"elicitation_handler": asked}) as behind:
+    async with proxied(folder, user, chatty, mode="legacy", client={"elicitation_handler": hold}) as behind:
         flooded = await behind.call_tool("flood", {"kind": "question", "count": MANY}, raise_on_error=False)
         after = await behind.call_tool("add", {"a": 1, "b": 2})
 
@@ -123,12 +123,12 @@ async def test_endlessly_asking_http_server_loses_its_connection(
 ) -> None:
     waiting: list[Any] = []
 
-    async def asked(*said: Any) -> Any:
-        waiting.append(said)
+    async def hold(*question: Any) -> Any:
+        waiting.append(question)
         await asyncio.Event().wait()
 
     remote = over_http(remote_url)
-    async with proxied(folder, user, remote, mode="legacy", client={"elicitation_handler": asked}) as behind:
+    async with proxied(folder, user, remote, mode="legacy", client={"elicitation_handler": hold}) as behind:
         flooded = await behind.call_tool("ask_many", {"count": 1000}, raise_on_error=False)
         after = await behind.call_tool("add", {"a": 1, "b": 2})
 
@@ -141,10 +141,10 @@ async def test_endlessly_asking_http_server_loses_its_connection(
 async def test_blank_lines_ignored(folder: Path, user: str, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
 
-    heard, answers = await flooded(folder, user, "blank", 500_000)
+    client, answers = await flooded(folder, user, "blank", 500_000)
 
     assert answers == ["500000", "3"]
-    assert (heard.passed, heard.dropped) == ([], 0)
+    assert (client.passed, client.dropped) == ([], 0)
     assert "invalid message line" not in caplog.messages
 
 
@@ -165,13 +165,13 @@ async def test_server_of_invalid_messages_loses_its_connection(
 
 def test_command_survives_endless_server_output(folder: Path) -> None:
     with proxy_command(folder, "--", sys.executable, str(CHATTY)) as url:
-        said = [
+        answers = [
             messages_of_call(url, "flood", {"kind": kind, "count": count})[-1]
             for kind, count in [("blank", 2_000_000), ("values", 1_100_000), ("words", 2_000_000)]
         ]
         after = messages_of_call(url, "add", {"a": 1, "b": 2})[-1]
 
-    blank, values, words = map(str, said)
+    blank, values, words = map(str, answers)
     assert "2000000" in blank
     assert "made of more than 1,000,000 values" in values
     assert "it sent 10,000 lines that are not messages" in words
@@ -181,31 +181,31 @@ def test_command_survives_endless_server_output(folder: Path) -> None:
 async def test_malformed_messages_relayed_in_order_or_dropped(
     folder: Path, user: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    said: list[Any] = []
+    messages: list[Any] = []
 
-    async def message(told: Any) -> None:
-        said.append((told.level, told.logger, told.data))
+    async def message(notification: Any) -> None:
+        messages.append((notification.level, notification.logger, notification.data))
 
     chatty = over_stdio("chatty", CHATTY)
     async with proxied(folder, user, chatty, mode="legacy", client={"log_handler": message}) as behind:
         await behind.call_tool("flood", {"kind": "odd", "count": 8})
         assert (await behind.call_tool("add", {"a": 1, "b": 2})).content[0].text == "3"
 
-    assert said == [("info", None, {"msg": "kept", "extra": None}), ("info", None, None)]
+    assert messages == [("info", None, {"msg": "kept", "extra": None}), ("info", None, None)]
     assert not [each for each in caplog.records if each.exc_info]
 
 
 async def test_too_deeply_nested_message_dropped_question_refused(
     folder: Path, user: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    said: list[Any] = []
-    asked: list[Any] = []
+    messages: list[Any] = []
+    questions: list[Any] = []
 
-    async def message(told: Any) -> None:
-        said.append(told.data)
+    async def message(notification: Any) -> None:
+        messages.append(notification.data)
 
     async def answer(_message: str, *about: Any) -> Any:
-        asked.append(about)
+        questions.append(about)
         return {}
 
     hearing = {"log_handler": message, "elicitation_handler": answer}
@@ -213,8 +213,8 @@ async def test_too_deeply_nested_message_dropped_question_refused(
         await behind.call_tool("flood", {"kind": "deep", "count": 2})
         assert (await behind.call_tool("add", {"a": 1, "b": 2})).content[0].text == "3"
 
-    assert said == ["left out: it nests deeper than 100 levels"]
-    assert asked == []
+    assert messages == ["left out: it nests deeper than 100 levels"]
+    assert questions == []
     assert not [each for each in caplog.records if each.exc_info]
 
 
@@ -224,61 +224,61 @@ async def test_overlong_answer_refused_and_server_continues(
     chatty = over_stdio("chatty", CHATTY)
     async with proxied(folder, user, chatty, mode="legacy", max_answer_bytes=1 << 20) as behind:
         short = await behind.call_tool("flood", {"kind": "long", "count": 900_000})
-        with pytest.raises(MCPError) as told:
+        with pytest.raises(MCPError) as refused:
             await behind.call_tool("flood", {"kind": "long", "count": 3_000_000})
         after = await behind.call_tool("add", {"a": 1, "b": 2})
 
     assert not short.is_error
-    assert "the answer has more than 1,048,576 bytes, which is as long as it may be" in str(told.value)
-    assert "raise max_answer_bytes" in str(told.value)
+    assert "the answer has more than 1,048,576 bytes, which is as long as it may be" in str(refused.value)
+    assert "raise max_answer_bytes" in str(refused.value)
     assert after.content[0].text == "3"
-    assert not [said for said in caplog.messages if "ended" in said]
+    assert not [event for event in caplog.messages if "ended" in event]
 
 
 async def test_notifications_relayed_in_protocol_form(folder: Path, user: str) -> None:
-    heard: list[Any] = []
+    notifications: list[Any] = []
 
-    async def message(told: Any) -> None:
-        heard.append(told)
+    async def message(notification: Any) -> None:
+        notifications.append(notification)
 
     chatty = over_stdio("chatty", CHATTY)
     async with proxied(folder, user, chatty, mode="legacy", client={"message_handler": message}) as behind:
         await behind.call_tool("flood", {"kind": "news", "count": 6})
         assert (await behind.call_tool("add", {"a": 1, "b": 2})).content[0].text == "3"
-        assert await becomes(lambda: bool(heard))
+        assert await becomes(lambda: bool(notifications))
 
-    complete = [each for each in heard if "elicitation/complete" in str(getattr(each, "method", each))]
+    complete = [one for one in notifications if "elicitation/complete" in str(getattr(one, "method", one))]
     assert [each.params.elicitation_id for each in complete] == ["e1"]
-    assert not [each for each in heard if isinstance(each, Exception)]
+    assert not [each for each in notifications if isinstance(each, Exception)]
 
 
 @pytest.mark.parametrize("kind", ["updated", "changed"])
 async def test_change_flood_collapses_to_one_refresh(folder: Path, user: str, kind: str) -> None:
-    heard, answers = await flooded(folder, user, kind, MANY)
+    client, answers = await flooded(folder, user, kind, MANY)
 
     assert answers == [str(MANY), "3"]
-    assert heard.dropped > MANY // 2
+    assert client.dropped > MANY // 2
 
 
 async def test_unpaced_messages_all_relayed(folder: Path, user: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The control: it is the pace that drops."""
+    """Control: without the rate limit nothing is dropped."""
     monkeypatch.setattr(NotificationPace, "has", lambda _self, _amount, *, now: True)
 
-    heard, _answers = await flooded(folder, user, "log", 3000)
+    client, _answers = await flooded(folder, user, "log", 3000)
 
-    assert (len(heard.passed), heard.dropped) == (3000, 0)
+    assert (len(client.passed), client.dropped) == (3000, 0)
 
 
 @given(st.lists(st.floats(0, 2), max_size=300))
 def test_pace_relays_its_limit_and_counts_rest(delays: list[float]) -> None:
     pace = NotificationPace(at_once=20, per_s=5)
-    now, passed, told = 0.0, 0, 0
+    now, passed, dropped = 0.0, 0, 0
     for delay in delays:
         now += delay
         passed += pace.passes(now)
-        told += pace.report(now)
-    told += pace.report(now, at_last=True)
+        dropped += pace.report(now)
+    dropped += pace.report(now, at_last=True)
 
     assert passed <= 20 + 5 * now
-    assert passed + told == len(delays)
+    assert passed + dropped == len(delays)
     assert pace.dropped == 0

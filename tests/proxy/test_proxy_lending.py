@@ -62,7 +62,7 @@ def python_server(program: str, *arguments: str) -> Target:
     return Target(name="python", command=(str(Path(sys.prefix) / "bin" / program), *arguments))
 
 
-async def said(client: Any, tool: str, **arguments: Any) -> str:
+async def text_of_call(client: Any, tool: str, **arguments: Any) -> str:
     called = await client.call_tool(tool, arguments, raise_on_error=False)
     return "\n".join(block.text for block in called.content if block.type == "text")
 
@@ -77,21 +77,20 @@ async def test_filesystem_server_works_on_granted_folder_only(
     wider = node_server("filesystem", str(lent), str(beside), allow_write=(lent,), allow_read=(beside,))
 
     async with proxied(folder, user, wider, isolation=tier) as client:
-        assert await said(client, "read_text_file", path=f"{beside}/secret.txt") == "secret"
+        assert await text_of_call(client, "read_text_file", path=f"{beside}/secret.txt") == "secret"
     async with proxied(folder, user, target, isolation=tier) as client:
-        written = await said(client, "write_file", path=f"{lent}/a.txt", content="a note")
-        read = await said(client, "read_text_file", path=f"{lent}/a.txt")
-        refused = await said(client, "read_text_file", path=f"{beside}/secret.txt")
+        written = await text_of_call(client, "write_file", path=f"{lent}/a.txt", content="a note")
+        read = await text_of_call(client, "read_text_file", path=f"{lent}/a.txt")
+        refused = await text_of_call(client, "read_text_file", path=f"{beside}/secret.txt")
 
     assert "Successfully wrote" in written
     assert read == "a note"
     assert (lent / "a.txt").stat().st_uid == OWNER
     assert refused != "secret"
-    # Where the folder is not to be seen at all, the server itself leaves it out, and words the denial itself:
-    # what may help stands in the log.
+    # Where the folder is invisible, the server omits it and writes the denial itself: the log has the option.
     assert (f"--allow-read={beside}" in refused) == (tier != "namespace"), refused
-    told = [getattr(record, "option", "") for record in caplog.records]
-    assert (f"--allow-read={beside}" in told) == (tier == "namespace"), told
+    options = [getattr(record, "option", "") for record in caplog.records]
+    assert (f"--allow-read={beside}" in options) == (tier == "namespace"), options
 
 
 async def test_memory_server_keeps_file_in_granted_folder(
@@ -102,9 +101,9 @@ async def test_memory_server_keeps_file_in_granted_folder(
     entity = {"name": "Ann", "entityType": "person", "observations": ["likes tea"]}
 
     async with proxied(folder, user, target, isolation=tier) as client:
-        await said(client, "create_entities", entities=[entity])
+        await text_of_call(client, "create_entities", entities=[entity])
     async with proxied(folder, user, target, isolation=tier) as client:
-        remembered = await said(client, "read_graph")
+        remembered = await text_of_call(client, "read_graph")
 
     assert "likes tea" in remembered
     assert (lent / "memory.jsonl").stat().st_uid == OWNER
@@ -117,8 +116,8 @@ async def test_excel_server_makes_workbook_in_granted_folder(
     target = python_server("excel-mcp-server", "stdio")
 
     async with proxied(folder, user, target, isolation=tier, allow_write=(lent,)) as client:
-        made = await said(client, "create_workbook", path=book)
-        described = await said(client, "describe_workbook", path=book)
+        made = await text_of_call(client, "create_workbook", path=book)
+        described = await text_of_call(client, "describe_workbook", path=book)
 
     assert "book.xlsx" in made
     assert "Sheet1" in described
@@ -149,11 +148,11 @@ async def test_git_server_commits_to_repository_of_another_owner(
         # The control: git as it is, which is not told that what is lent may be somebody else's.
         without.setattr("runner.toolset.programs._GIT", {})
         async with proxied(folder, user, target, isolation=tier, allow_write=(repository,)) as client:
-            refused = await said(client, "git_add", repo_path=at, files=["a.txt"])
+            refused = await text_of_call(client, "git_add", repo_path=at, files=["a.txt"])
     async with proxied(folder, user, target, isolation=tier, allow_write=(repository,)) as client:
-        added = await said(client, "git_add", repo_path=at, files=["a.txt"])
-        committed = await said(client, "git_commit", repo_path=at, message="one")
-        log = await said(client, "git_log", repo_path=at)
+        added = await text_of_call(client, "git_add", repo_path=at, files=["a.txt"])
+        committed = await text_of_call(client, "git_commit", repo_path=at, message="one")
+        log = await text_of_call(client, "git_log", repo_path=at)
 
     assert "dubious ownership" in refused
     assert "one" in log, (added, committed)
@@ -169,12 +168,12 @@ def test_folder_of_command_is_not_granted_to_it(folder: Path, lent: Path) -> Non
 
 
 def test_semaphore_denial_names_tier_that_allows_it() -> None:
-    said = (
+    error = (
         'File "/usr/lib/python3/multiprocessing/synchronize.py" / SemLock: [Errno 30] Read-only file system'
     )
 
-    hint = option_hint(said, Rights(), homes=Path("/tmp"), unseen=(), shares_memory=False)
-    there = option_hint(said, Rights(), homes=Path("/tmp"), unseen=(), shares_memory=True)
+    hint = option_hint(error, Rights(), homes=Path("/tmp"), unseen=(), shares_memory=False)
+    there = option_hint(error, Rights(), homes=Path("/tmp"), unseen=(), shares_memory=True)
 
     assert hint is not None
     assert "POSIX semaphore" in hint
@@ -251,16 +250,16 @@ def test_unexplained_path_failure_logged_once_for_operator(
     for _ in range(3):
         paths.note(words)
 
-    told = [(getattr(record, "server", ""), getattr(record, "option", "")) for record in caplog.records]
-    assert told == [("notes", option) for option in options]
+    logged = [(getattr(record, "server", ""), getattr(record, "option", "")) for record in caplog.records]
+    assert logged == [("notes", option) for option in options]
 
 
 def test_changing_failure_paths_checked_up_to_bound() -> None:
-    asked: list[object] = []
+    slices: list[object] = []
 
     class Counted(str):
         def __getitem__(self, part: object) -> str:
-            asked.append(part)
+            slices.append(part)
             return super().__getitem__(part)  # type: ignore[index]
 
     paths = UnlentPaths("notes", Rights(), homes=Path("/tmp"), tops=("srv",))
@@ -268,7 +267,7 @@ def test_changing_failure_paths_checked_up_to_bound() -> None:
     for number in range(100):
         paths.note(Counted(f"cannot use /srv/{number}/a"))
 
-    assert len(asked) == 16
+    assert len(slices) == 16
 
 
 def test_long_path_compared_with_folders_as_text() -> None:
@@ -312,7 +311,7 @@ def test_network_hint_given_where_program_reports_it(words: str, is_missed: bool
 
 
 @pytest.mark.parametrize(
-    ("said", "has_network", "expected"),
+    ("output", "has_network", "expected"),
     [
         ("runner: connection to 10.0.0.5:443 denied / npm error EACCES", True, "--allow-net=10.0.0.5:443 "),
         (
@@ -322,12 +321,12 @@ def test_network_hint_given_where_program_reports_it(words: str, is_missed: bool
         ),
         ("fetch failed", False, "--allow-net=HOST "),
         ("fetch failed", True, None),
-        # A word of the server's that a shell would run.
+        # Text of the server that a shell would run.
         ("runner: connection to $(id) denied", True, None),
     ],
 )
-def test_network_hint_names_denied_addresses(said: str, *, has_network: bool, expected: str | None) -> None:
-    hint = network_hint(said, has_network=has_network) or ""
+def test_network_hint_names_denied_addresses(output: str, *, has_network: bool, expected: str | None) -> None:
+    hint = network_hint(output, has_network=has_network) or ""
 
     assert bool(hint) is (expected is not None)
     assert (expected or "") in hint

@@ -137,28 +137,28 @@ async def test_shortened_long_result_satisfies_tool_schema(both: Any) -> None:
 async def test_server_progress_and_messages_reach_client(
     remote_url: str, folder: Path, user: str, mode: str
 ) -> None:
-    heard: list[Any] = []
+    received: list[Any] = []
 
-    async def progress(*said: Any) -> None:
-        heard.append(said)
+    async def progress(*report: Any) -> None:
+        received.append(report)
 
-    async def message(said: Any) -> None:
-        heard.append(said.data["msg"])
+    async def message(notification: Any) -> None:
+        received.append(notification.data["msg"])
 
     listening = {"progress_handler": progress, "log_handler": message}
     async with proxied(folder, user, over_http(remote_url), mode=mode, client=listening) as behind:
         assert await result(behind, "steps") == "done"
 
-    assert heard[:3] == [(0.0, 3.0, "step 0"), (1.0, 3.0, "step 1"), (2.0, 3.0, "step 2")]
-    assert heard[3:] == ["half way"]
+    assert received[:3] == [(0.0, 3.0, "step 0"), (1.0, 3.0, "step 1"), (2.0, 3.0, "step 2")]
+    assert received[3:] == ["half way"]
 
 
 async def test_server_question_answered_by_client(remote_url: str, folder: Path, user: str) -> None:
     async def answer(message: str, *_more: Any) -> dict[str, str]:
         return {"value": f"Ann ({message})"}
 
-    asked = {"elicitation_handler": answer}
-    async with proxied(folder, user, over_http(remote_url), mode="legacy", client=asked) as behind:
+    handlers = {"elicitation_handler": answer}
+    async with proxied(folder, user, over_http(remote_url), mode="legacy", client=handlers) as behind:
         assert await result(behind, "ask") == "hello Ann (Your name?)"
 
 
@@ -207,23 +207,23 @@ async def test_model_reads_resources_through_optional_tools(
 
 
 async def test_session_client_notified_of_changed_resource(remote_url: str, folder: Path, user: str) -> None:
-    told: asyncio.Queue[str] = asyncio.Queue()
+    updates: asyncio.Queue[str] = asyncio.Queue()
 
     async def hear(message: Any) -> None:
         if message.method == "notifications/resources/updated":
-            await told.put(str(message.params.uri))
+            await updates.put(str(message.params.uri))
 
     async with proxied(
         folder, user, over_http(remote_url), mode="legacy", client={"message_handler": hear}
     ) as behind:
         await behind.session.subscribe_resource("live://one")
         await behind.call_tool("change", {"uri": "live://one"})
-        heard = await asyncio.wait_for(told.get(), 10)
+        updated_uri = await asyncio.wait_for(updates.get(), 10)
         await behind.session.unsubscribe_resource("live://one")
         await behind.call_tool("change", {"uri": "live://one"})
 
-    assert heard == "live://one"
-    assert told.empty()
+    assert updated_uri == "live://one"
+    assert updates.empty()
 
 
 async def test_sessionless_client_notified_on_its_own_stream(
@@ -231,10 +231,10 @@ async def test_sessionless_client_notified_on_its_own_stream(
 ) -> None:
     async with (
         proxied(folder, user, over_http(remote_url)) as behind,
-        listen(behind.session, resource_subscriptions=["live://one"]) as heard,
+        listen(behind.session, resource_subscriptions=["live://one"]) as events,
     ):
         await behind.call_tool("change", {"uri": "live://one"})
-        event = await asyncio.wait_for(anext(heard), 10)
+        event = await asyncio.wait_for(anext(events), 10)
 
     assert event == ResourceUpdated(uri="live://one")
 
@@ -254,10 +254,10 @@ async def test_change_invalidates_cached_read_and_is_an_event(
                 await behind.session.subscribe_resource("live://one")
                 await read()
                 await behind.call_tool("change", {"uri": "live://one"})
-                heard = [await anext(events)]
+                received = [await anext(events)]
                 after = await read()
 
-    assert [(event["type"], event["uri"]) for event in heard] == [("resource_updated", "live://one")]
+    assert [(event["type"], event["uri"]) for event in received] == [("resource_updated", "live://one")]
     assert after == "changed"
 
 
@@ -331,12 +331,12 @@ async def test_several_servers_prefixed_and_failed_one_isolated(
 
 
 async def test_client_without_reachable_server_gets_reason(folder: Path, user: str) -> None:
-    said = await unreachable(folder, user, over_http(NOWHERE))
+    error = await unreachable(folder, user, over_http(NOWHERE))
     async with proxied(folder, user, over_http(NOWHERE)) as sessionless:
         with pytest.raises(MCPError, match="the server remote cannot be reached"):
             await sessionless.list_tools()
 
-    assert "the server remote cannot be reached" in said
+    assert "the server remote cannot be reached" in error
 
 
 @ERAS
@@ -367,15 +367,15 @@ async def test_stored_content_read_back_by_tools_listed_before(both: Any) -> Non
 
 
 async def test_cancelled_call_is_cancelled_at_server(remote_url: str, folder: Path, user: str) -> None:
-    begun = asyncio.Event()
+    started = asyncio.Event()
 
-    async def progress(*_said: Any) -> None:
-        begun.set()
+    async def progress(*_report: Any) -> None:
+        started.set()
 
     target, hearing = over_http(remote_url), {"progress_handler": progress}
     async with proxied(folder, user, target, mode="legacy", client=hearing) as behind:
         call = asyncio.create_task(behind.call_tool("silent", {"seconds": 100}))
-        await asyncio.wait_for(begun.wait(), 20)
+        await asyncio.wait_for(started.wait(), 20)
         call.cancel()
 
         assert await asyncio.wait_for(result(behind, "cancelled"), 20) == "cancelled"
@@ -383,12 +383,12 @@ async def test_cancelled_call_is_cancelled_at_server(remote_url: str, folder: Pa
 
 def test_unrepresentable_arguments_refused_or_repaired(remote_url: str, folder: Path) -> None:
     with proxy_command(folder, remote_url) as front:
-        fine, refused, deep, mended = [
+        fine, refused, deep, repaired = [
             messages_of_call(front, "see", {"path": path})[-1]["result"]
             for path in ("/nowhere", [float("nan")], json.loads("[" * 300 + "]" * 300), "/nowhere/a\ud800b")
         ]
 
-    assert fine["content"][0]["text"] == mended["content"][0]["text"] == "FileNotFoundError"
+    assert fine["content"][0]["text"] == repaired["content"][0]["text"] == "FileNotFoundError"
     assert refused["isError"]
     assert "E_INVALID_ARGUMENT" in refused["content"][0]["text"]
     assert "path[0] is NaN" in refused["content"][0]["text"]

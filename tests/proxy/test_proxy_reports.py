@@ -35,14 +35,14 @@ async def test_reports_delivered_in_order_before_immediate_answer(
 ) -> None:
     async with proxied(folder, user, target, mode=mode) as client:
         for _ in range(3):
-            heard: list[Any] = []
+            reports: list[Any] = []
 
-            async def progress(*said: Any, heard: list[Any] = heard) -> None:
-                heard.append(said)
+            async def progress(*report: Any, reports: list[Any] = reports) -> None:
+                reports.append(report)
 
             await client.call_tool("hurry", progress_handler=progress)
 
-            assert heard == EXPECTED
+            assert reports == EXPECTED
 
 
 @pytest.mark.parametrize("era", [HANDSHAKE, MODERN])
@@ -52,6 +52,6 @@ def test_reports_are_on_wire_before_answer(era: str, folder: Path) -> None:
             *reports, answer = messages_of_call(front, "hurry", {})
 
             params = [report["params"] for report in reports]
-            assert [(said["progress"], said["total"], said["message"]) for said in params] == EXPECTED
-            assert {said["progressToken"] for said in params} == {"steps"}
+            assert [(each["progress"], each["total"], each["message"]) for each in params] == EXPECTED
+            assert {each["progressToken"] for each in params} == {"steps"}
             assert answer["result"]["content"] == [{"type": "text", "text": "done"}]

@@ -48,7 +48,7 @@ def test_file_has_several_servers(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        ("{", r"line 1: this is no JSON"),
+        ("{", r"line 1: this is not JSON"),
         ("[]", "names no server"),
         ("[" * 200_000, "nests too deep"),
         ('{"mcpServers": {}}', "names no server"),
@@ -60,11 +60,11 @@ def test_file_has_several_servers(tmp_path: Path) -> None:
         ('{"mcpServers": {"a": {"command": "a", "args": "b"}}}', "a list of strings"),
         ('{"mcpServers": {"a": {"command": "a", "env": {"K": 3}}}}', "an object of strings"),
         ('{"mcpServers": {"a": {"urls": "http://a"}}}', "no key 'urls'"),
-        ('{"mcpServers": {"a": 3}}', "is no object"),
+        ('{"mcpServers": {"a": 3}}', "is not an object"),
         (r'{"mcpServers": {"a": {"command": "a\u0000b"}}}', "a, `command`: there is a zero byte"),
         (r'{"mcpServers": {"a": {"command": "a", "args": ["b\u0000"]}}}', "a, `args`: there is a zero byte"),
         (r'{"mcpServers": {"a": {"command": "a", "env": {"K": "\ud800"}}}}', "`env`, `K`: .* half of a"),
-        (r'{"mcpServers": {"a": {"command": "a", "env": {"K=L": "v"}}}}', "'K=L' under `env` is no name"),
+        (r'{"mcpServers": {"a": {"command": "a", "env": {"K=L": "v"}}}}', "'K=L' under `env` is not a"),
     ],
 )
 def test_fault_in_file_reported_with_place(content: str, words: str, tmp_path: Path) -> None:
@@ -76,7 +76,7 @@ def test_fault_in_file_reported_with_place(content: str, words: str, tmp_path: P
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "error"),
     [
         ([], "name a server"),
         (["ftp://host/x"], "is written http://host/mcp"),
@@ -85,8 +85,8 @@ def test_fault_in_file_reported_with_place(content: str, words: str, tmp_path: P
         (["http://[::1/mcp"], "is written http://host/mcp"),
     ],
 )
-def test_wrong_arguments_are_explained(words: list[str], said: str) -> None:
-    with pytest.raises(UsageError, match=said):
+def test_wrong_arguments_are_explained(words: list[str], error: str) -> None:
+    with pytest.raises(UsageError, match=error):
         read_targets(words)
 
 

@@ -20,21 +20,21 @@ LONG = Deadlines(idle_s=3000, total_s=3600)
 
 
 class Slow:
-    """A client that takes its time to hear something. A `runner.steps.listener.Client`."""
+    """A client that receives notifications slowly. A `runner.steps.listener.Client`."""
 
     def __init__(self) -> None:
-        self.heard: list[str] = []
-        self.hears = asyncio.Event()
-        self.may_hear = asyncio.Event()
-        self.may_hear.set()
+        self.received: list[str] = []
+        self.is_receiving = asyncio.Event()
+        self.may_receive = asyncio.Event()
+        self.may_receive.set()
 
     async def notify(self, method: str, params: Mapping[str, Any]) -> None:
-        self.hears.set()
-        await self.may_hear.wait()
-        self.heard.append(method)
+        self.is_receiving.set()
+        await self.may_receive.wait()
+        self.received.append(method)
 
     async def request(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
-        self.may_hear.set()
+        self.may_receive.set()
         return {"method": method}
 
 
@@ -78,7 +78,7 @@ async def test_silent_or_slow_request_ends(deadlines: Deadlines, limit: str) -> 
 
 async def test_answer_delivered_after_earlier_notifications() -> None:
     client = Slow()
-    client.may_hear.clear()
+    client.may_receive.clear()
     reporting: list[asyncio.Task[None]] = []
 
     async def act(watched: WatchedListener) -> dict[str, Any]:
@@ -87,17 +87,17 @@ async def test_answer_delivered_after_earlier_notifications() -> None:
         return {"content": []}
 
     answer = asyncio.create_task(watch(act, listening(client, LONG)))
-    answer.add_done_callback(lambda _: client.heard.append("the answer"))
-    await client.hears.wait()
+    answer.add_done_callback(lambda _: client.received.append("the answer"))
+    await client.is_receiving.wait()
     # Turns of the loop, and no time: an answer that did not wait would need a few.
     for _ in range(100):
         await asyncio.sleep(0)
-    client.may_hear.set()
+    client.may_receive.set()
     result = await answer
     await asyncio.sleep(0)
 
     assert result == {"content": []}
-    assert client.heard == ["notifications/progress", "the answer"]
+    assert client.received == ["notifications/progress", "the answer"]
 
 
 async def test_cancelled_waiter_ends_request_without_leftovers() -> None:

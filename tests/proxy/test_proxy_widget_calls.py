@@ -44,15 +44,15 @@ def proxy(marks: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str
     (folder / "mcp.json").write_text(
         json.dumps({"mcpServers": {"other": {"url": f"http://127.0.0.1:{port}/mcp"}}})
     )
-    with (folder / "said").open("w") as said:
+    with (folder / "log").open("w") as log:
         server = subprocess.Popen(
             [sys.executable, Path(__file__).with_name("with_widgets.py"), str(port), str(marks)],
             stdin=subprocess.DEVNULL,
-            stdout=said,
-            stderr=said,
+            stdout=log,
+            stderr=log,
         )
     try:
-        assert until(lambda: _answers(port)), (folder / "said").read_text()
+        assert until(lambda: _answers(port)), (folder / "log").read_text()
         with proxy_command(folder, "--config", "runner.toml", "mcp.json") as url:
             yield url
     finally:
@@ -60,39 +60,39 @@ def proxy(marks: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str
         server.wait()
 
 
-def called(proxy: str, marks: Path, tool: str, **said_of_it: Any) -> tuple[bool, str]:
-    """Call a tool; return whether the server was asked, and what the client was told."""
+def called(proxy: str, marks: Path, tool: str, **meta: Any) -> tuple[bool, str]:
+    """Call a tool; return whether the server ran it, and the client's answer."""
     (marks / tool).unlink(missing_ok=True)
-    answer = messages_of_call(proxy, tool, {}, **said_of_it)[-1]
+    answer = messages_of_call(proxy, tool, {}, **meta)[-1]
     return (marks / tool).exists(), json.dumps(answer)
 
 
 @pytest.mark.parametrize("tool", [*NEVER, *ONLY_ASKED, *FREELY])
 def test_unmarked_call_is_made(proxy: str, marks: Path, tool: str) -> None:
-    made, told = called(proxy, marks, tool)
+    made, answer = called(proxy, marks, tool)
 
     assert made
-    assert f"{tool} was called" in told
+    assert f"{tool} was called" in answer
 
 
 @pytest.mark.parametrize("mark", ["unasked", "asked", True, {}, "", 0])
 @pytest.mark.parametrize("tool", NEVER)
 def test_widget_calls_only_tools_marked_app(proxy: str, marks: Path, tool: str, mark: object) -> None:
-    made, told = called(proxy, marks, tool, **{MARK: mark})
+    made, answer = called(proxy, marks, tool, **{MARK: mark})
 
     assert not made
-    assert "E_INVALID_ARGUMENT" in told
-    assert "visibility" in told
+    assert "E_INVALID_ARGUMENT" in answer
+    assert "visibility" in answer
 
 
 @pytest.mark.parametrize("mark", ["unasked", True, "", ["asked"], "ASKED"])
 @pytest.mark.parametrize("tool", ONLY_ASKED)
 def test_destructive_widget_call_needs_confirmation(proxy: str, marks: Path, tool: str, mark: object) -> None:
-    made, told = called(proxy, marks, tool, **{MARK: mark})
+    made, answer = called(proxy, marks, tool, **{MARK: mark})
     after_a_yes, _ = called(proxy, marks, tool, **{MARK: "asked"})
 
     assert (made, after_a_yes) == (False, True)
-    assert "E_INVALID_ARGUMENT" in told
+    assert "E_INVALID_ARGUMENT" in answer
 
 
 @pytest.mark.parametrize("tool", FREELY)

@@ -1,4 +1,4 @@
-"""Of several servers behind one proxy none hears what the client answers another, nor speaks in its name."""
+"""Separation of servers behind one proxy: none receives another's answers, or sends messages in its name."""
 
 import asyncio
 import json
@@ -37,11 +37,11 @@ ABLE = {
 
 @dataclass
 class RawClient:
-    """A client of lines that answers questions by tasks of its own, and notes what it is asked and told."""
+    """A client over stdio that answers requests by tasks of its own, and records the methods it receives."""
 
     process: asyncio.subprocess.Process
-    asked: list[str] = field(default_factory=list)
-    told: list[str] = field(default_factory=list)
+    requests: list[str] = field(default_factory=list)
+    notifications: list[str] = field(default_factory=list)
     tokens: list[Any] = field(default_factory=list)
     messages: list[Any] = field(default_factory=list)
     _answers: "dict[int, asyncio.Future[dict[str, Any]]]" = field(default_factory=dict)
@@ -57,11 +57,11 @@ class RawClient:
             if "method" not in message:
                 self._answers[message["id"]].set_result(message)
             elif "id" not in message:
-                self.told.append(message["method"])
+                self.notifications.append(message["method"])
                 self.messages.append(message["params"].get("logger"))
             else:
                 params = message.get("params", {})
-                self.asked.append(message["method"])
+                self.requests.append(message["method"])
                 self.messages.append(params.get("message"))
                 self.tokens += [params["_meta"]["progressToken"]] if "_meta" in params else []
                 self.say({"id": message["id"], "result": ANSWERS[message["method"]]})
@@ -92,8 +92,8 @@ async def behind(folder: Path, user: str, *names: str) -> AsyncIterator[tuple[Ra
     listening = asyncio.create_task(client.listen())
     try:
         about = {"name": "raw", "version": "1"}
-        said = {"protocolVersion": "2025-11-25", "capabilities": ABLE, "clientInfo": about}
-        greeted = await client.request("initialize", said)
+        params = {"protocolVersion": "2025-11-25", "capabilities": ABLE, "clientInfo": about}
+        greeted = await client.request("initialize", params)
         client.say({"method": "notifications/initialized"})
         yield client, greeted
     finally:
@@ -106,17 +106,17 @@ async def behind(folder: Path, user: str, *names: str) -> AsyncIterator[tuple[Ra
 async def test_server_receives_only_answers_to_its_own_questions(folder: Path, user: str) -> None:
     async with behind(folder, user, "honest", "evil") as (client, _):
         got = await client.call("honest_pin")
-        asked = list(client.asked)
+        requests = list(client.requests)
         spied = await client.call("evil_spy", task="C1")
 
     assert got == ["completed", SECRET]
     assert "honest asks: PIN?" in client.messages
-    assert asked == ["elicitation/create", "tasks/get", "tasks/result"]
+    assert requests == ["elicitation/create", "tasks/get", "tasks/result"]
     assert spied[0] == {"tasks": []}
     assert [list(each) for each in spied[1:]] == [["refused"]] * 3
     assert "no task 'C1' that was begun for this server" in spied[1]["refused"]
     # The client was not troubled, but for the list.
-    assert client.asked == [*asked, "tasks/list"]
+    assert client.requests == [*requests, "tasks/list"]
 
 
 async def test_single_server_may_ask_its_client_anything(folder: Path, user: str) -> None:
@@ -132,9 +132,9 @@ async def test_sessionless_client_without_elicitation_not_asked(folder: Path, us
     target = Target(name="one", command=(sys.executable, str(SERVER)), folder=SERVER.parent)
     async with proxied(folder, user, target) as client:
         assert client.session.protocol_version == LATEST_MODERN_VERSION
-        (said,) = (await client.call_tool("pin", {})).content
+        (content,) = (await client.call_tool("pin", {})).content
 
-    assert json.loads(said.text) == {"refused": "the client does not offer elicitation/create"}
+    assert json.loads(content.text) == {"refused": "the client does not offer elicitation/create"}
 
 
 async def test_client_notifications_reach_their_server(folder: Path, user: str) -> None:
@@ -147,11 +147,11 @@ async def test_client_notifications_reach_their_server(folder: Path, user: str) 
             )
         for task in ("C1", "C2"):
             client.say({"method": "notifications/tasks/status", "params": {**TASK, "taskId": task}})
-        heard = {name: await client.call(f"{name}_heard") for name in ("honest", "evil")}
+        received = {name: await client.call(f"{name}_heard") for name in ("honest", "evil")}
 
-    told = [each for each in heard["honest"] if each["method"] != "notifications/initialized"]
-    assert [each.get("progressToken", each.get("taskId")) for each in told] == ["mine", "C1"]
-    assert [each["method"] for each in heard["evil"]] == ["notifications/initialized"]
+    notifications = [each for each in received["honest"] if each["method"] != "notifications/initialized"]
+    assert [each.get("progressToken", each.get("taskId")) for each in notifications] == ["mine", "C1"]
+    assert [each["method"] for each in received["evil"]] == ["notifications/initialized"]
 
 
 async def test_server_cannot_announce_for_another_or_hide_our_tools(folder: Path, user: str) -> None:
@@ -162,8 +162,8 @@ async def test_server_cannot_announce_for_another_or_hide_our_tools(folder: Path
     # Who speaks is named.
     assert "evil.honest" in client.messages
     assert "honest" not in client.messages
-    assert "notifications/tasks/status" not in client.told
-    assert "notifications/elicitation/complete" not in client.told
+    assert "notifications/tasks/status" not in client.notifications
+    assert "notifications/elicitation/complete" not in client.notifications
     ours = [tool for tool in listed if tool["name"] == "evil_x.resources_list"]
     assert [bool(tool.get("description")) for tool in ours] == [True]
     # What one says stays below its own name.

@@ -24,14 +24,14 @@ def files(tmp_path: Path) -> MyFiles:
     return Library(store=MemoryStore(), sessions=Sessions(tmp_path)).of("alice")
 
 
-async def kept(files: MyFiles, content: bytes, mime: str = "text/plain") -> str:
+async def stored(files: MyFiles, content: bytes, mime: str = "text/plain") -> str:
     about = Put(mime=mime, retention=Retention.OBSERVATIONS)
     return (await files.library.store.put_bytes(content, about, scope=files.scope)).id
 
 
 async def test_text_read_in_parts_equals_whole_text(files: MyFiles) -> None:
     text = "äöü€𝄞 line\n" * 3000
-    id_ = await kept(files, text.encode())
+    id_ = await stored(files, text.encode())
     parts: list[str] = []
     offset: int | None = 0
 
@@ -47,7 +47,7 @@ async def test_text_read_in_parts_equals_whole_text(files: MyFiles) -> None:
 @pytest.mark.release
 async def test_text_resource_ranges_join_to_whole_text(files: MyFiles) -> None:
     text = "äöü€𝄞\n" * 500
-    id_, size = await kept(files, text.encode()), len(text.encode())
+    id_, size = await stored(files, text.encode()), len(text.encode())
 
     for step in (1, 2, 3, 5, 4001):
         parts = [
@@ -59,7 +59,7 @@ async def test_text_resource_ranges_join_to_whole_text(files: MyFiles) -> None:
 
 @pytest.mark.parametrize("mime", ["text/csv", "application/json", "application/ld+json; charset=utf-8"])
 async def test_text_resource_answers_text(files: MyFiles, mime: str) -> None:
-    id_ = await kept(files, '{"ä": 1}'.encode(), mime)
+    id_ = await stored(files, '{"ä": 1}'.encode(), mime)
 
     (answer,) = (await read_artifact(files, f"artifact://{id_.upper()}"))["contents"]
 
@@ -78,7 +78,7 @@ async def test_text_resource_answers_text(files: MyFiles, mime: str) -> None:
     ],
 )
 async def test_resource_without_legible_text_answers_bytes(files: MyFiles, content: bytes, mime: str) -> None:
-    id_ = await kept(files, content, mime)
+    id_ = await stored(files, content, mime)
 
     (answer,) = (await read_artifact(files, f"artifact://{id_}"))["contents"]
 
@@ -86,7 +86,7 @@ async def test_resource_without_legible_text_answers_bytes(files: MyFiles, conte
 
 
 async def test_read_offset_within_character_starts_at_next(files: MyFiles) -> None:
-    id_ = await kept(files, "€uro".encode())
+    id_ = await stored(files, "€uro".encode())
 
     answer = await read_back("artifact_read", {"id": id_, "offset": 1}, files)
 
@@ -94,7 +94,7 @@ async def test_read_offset_within_character_starts_at_next(files: MyFiles) -> No
 
 
 async def test_lines_counted_from_one_and_next_named(files: MyFiles) -> None:
-    id_ = await kept(files, "".join(f"line {n}\r\n" for n in range(1, 301)).encode())
+    id_ = await stored(files, "".join(f"line {n}\r\n" for n in range(1, 301)).encode())
 
     async def lines(first: int, count: int) -> dict[str, object]:
         return await read_back("artifact_read", {"id": id_, "first_line": first, "lines": count}, files)
@@ -106,7 +106,7 @@ async def test_lines_counted_from_one_and_next_named(files: MyFiles) -> None:
 
 async def test_search_states_place_of_each_match(files: MyFiles) -> None:
     text = "one\ntwo\nthree two\n"
-    id_ = await kept(files, text.encode())
+    id_ = await stored(files, text.encode())
 
     answer = await read_back("artifact_search", {"id": id_, "pattern": "two$"}, files)
 
@@ -116,7 +116,7 @@ async def test_search_states_place_of_each_match(files: MyFiles) -> None:
 
 
 async def test_catastrophic_pattern_ends(files: MyFiles) -> None:
-    id_ = await kept(files, b"a" * 3_000_000 + b"b")
+    id_ = await stored(files, b"a" * 3_000_000 + b"b")
 
     answer = await read_back("artifact_search", {"id": id_, "pattern": "(a+)+$"}, files)
 
@@ -124,7 +124,7 @@ async def test_catastrophic_pattern_ends(files: MyFiles) -> None:
 
 
 async def test_search_stops_at_match_limit_with_next_offset(files: MyFiles) -> None:
-    id_ = await kept(files, b"x" * 400_000)
+    id_ = await stored(files, b"x" * 400_000)
 
     answer = await read_back("artifact_search", {"id": id_, "pattern": "x", "max_matches": 5}, files)
 
@@ -134,7 +134,7 @@ async def test_search_stops_at_match_limit_with_next_offset(files: MyFiles) -> N
 
 @pytest.mark.parametrize("name", ["artifact_read", "artifact_search"])
 async def test_binary_content_not_read_as_text(name: str, files: MyFiles) -> None:
-    id_ = await kept(files, b"%PDF-1.7\0\xff" * 100, "application/pdf")
+    id_ = await stored(files, b"%PDF-1.7\0\xff" * 100, "application/pdf")
 
     with pytest.raises(CallError, match=f"is binary .*artifact://{id_}"):
         await read_back(name, {"id": id_, **({"pattern": "P"} if "search" in name else {})}, files)
@@ -143,7 +143,7 @@ async def test_binary_content_not_read_as_text(name: str, files: MyFiles) -> Non
 
 async def test_info_states_type_start_and_end(files: MyFiles) -> None:
     rows = json.dumps([{"a": n, "b": "x"} for n in range(500)])
-    id_ = await kept(files, rows.encode(), "application/json")
+    id_ = await stored(files, rows.encode(), "application/json")
 
     info = await read_back("artifact_info", {"id": f"artifact://{id_}"}, files)
 
@@ -153,7 +153,7 @@ async def test_info_states_type_start_and_end(files: MyFiles) -> None:
 
 
 async def test_content_of_another_user_not_found(files: MyFiles) -> None:
-    id_ = await kept(files, b"secret")
+    id_ = await stored(files, b"secret")
     stranger = files.library.of("bob")
 
     assert (await read_back("artifact_read", {"id": id_}, files))["text"] == "secret"
@@ -180,7 +180,7 @@ async def test_wrong_arguments_are_explained(
 
 
 async def test_invalid_re2_pattern_is_explained(files: MyFiles) -> None:
-    id_ = await kept(files, b"text")
+    id_ = await stored(files, b"text")
 
     result = await reading_result(
         {"name": "artifact_search", "arguments": {"id": id_, "pattern": "(?=a)"}}, files
@@ -201,7 +201,7 @@ def test_reading_tools_are_marked_read_only() -> None:
 async def test_part_of_text_is_exact(text: str, offset: int, length: int) -> None:
     files = Library(store=MemoryStore(), sessions=Sessions(Path("unused"))).of("alice")
     content = text.replace("\0", "").encode("utf-8", "replace")
-    id_ = await kept(files, content)
+    id_ = await stored(files, content)
 
     answer = await read_back("artifact_read", {"id": id_, "offset": offset, "length": length}, files)
 
@@ -213,7 +213,7 @@ async def test_part_of_text_is_exact(text: str, offset: int, length: int) -> Non
 async def test_text_of_other_encoding_read_and_named(encoding: str, files: MyFiles) -> None:
     line = "名前;東京都;とても" if encoding == "shift_jis" else "Müller;größe;1,5"
     text = f"{line}\r\n" * 3000
-    id_ = await kept(files, text.encode(encoding), "text/csv")
+    id_ = await stored(files, text.encode(encoding), "text/csv")
     parts: list[str] = []
     offset: int | None = 0
 

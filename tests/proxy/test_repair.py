@@ -175,12 +175,12 @@ def test_contents_and_messages_are_repaired() -> None:
     read, _ = made(
         "resources/read", {"contents": [{"text": "a"}, "b", {"uri": 5, "blob": "eA=="}]}, uri="a://b"
     )
-    asked, _ = made("prompts/get", {"messages": [{"role": "system", "content": "hi"}, {"content": [TEXT]}]})
+    prompt, _ = made("prompts/get", {"messages": [{"role": "system", "content": "hi"}, {"content": [TEXT]}]})
 
     mcp_types.ReadResourceResult.model_validate(read, by_name=False)
-    mcp_types.GetPromptResult.model_validate(asked, by_name=False)
+    mcp_types.GetPromptResult.model_validate(prompt, by_name=False)
     assert [part["text"] for part in read["contents"][:2]] == ["a", "b"]
-    assert [message["content"]["text"] for message in asked["messages"]] == ["hi", "x"]
+    assert [message["content"]["text"] for message in prompt["messages"]] == ["hi", "x"]
 
 
 @given(result=st.dictionaries(st.sampled_from(["content", "structuredContent", "isError", "_meta"]), JSON))

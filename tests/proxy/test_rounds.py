@@ -20,25 +20,25 @@ def asks(**questions: Any) -> dict[str, Any]:
 
 
 class Server:
-    """A server of the later era that answers with these results, one after the other."""
+    """A server of the later era that answers with the given results in turn."""
 
     def __init__(self, *results: dict[str, Any]) -> None:
         self._results = list(results)
-        self.heard: list[dict[str, Any]] = []
+        self.received: list[dict[str, Any]] = []
 
     async def send(self, params: dict[str, Any]) -> dict[str, Any]:
-        self.heard.append(params)
+        self.received.append(params)
         return self._results.pop(0) if len(self._results) > 1 else self._results[0]
 
 
 class Somebody:
-    """A client that answers, and hears. A `runner.steps.listener.Client`."""
+    """A client that answers and records notifications. A `runner.steps.listener.Client`."""
 
     def __init__(self) -> None:
-        self.heard: list[str] = []
+        self.received: list[str] = []
 
     async def notify(self, method: str, params: Any) -> None:
-        self.heard.append(method)
+        self.received.append(method)
 
     async def request(self, method: str, params: Any) -> Any:
         return {"action": "accept", "content": {"to": params.get("message")}}
@@ -50,7 +50,7 @@ async def test_session_client_elicited_and_request_resent_with_answers() -> None
     result = await answered(server.send, {"name": "t"}, Somebody().request)
 
     assert result == {"content": []}
-    assert server.heard == [
+    assert server.received == [
         {"name": "t"},
         {
             "name": "t",
@@ -97,8 +97,8 @@ async def ask_twice(client: Any) -> dict[str, Any]:
     return {"answers": [first["content"], second["content"]]}
 
 
-def reply(asked: dict[str, Any], word: str) -> dict[str, Any]:
-    return {number: {"action": "accept", "content": word} for number in asked["inputRequests"]}
+def reply(interim: dict[str, Any], word: str) -> dict[str, Any]:
+    return {number: {"action": "accept", "content": word} for number in interim["inputRequests"]}
 
 
 async def test_paused_call_resumes_when_client_returns() -> None:
@@ -108,29 +108,29 @@ async def test_paused_call_resumes_when_client_returns() -> None:
     second = await pausing.go_on(first["requestState"], reply(first, "a"), coming_back, "ann", token="t")
     result = await pausing.go_on(first["requestState"], reply(second, "b"), Somebody(), "ann")
 
-    assert [said["params"]["message"] for said in first["inputRequests"].values()] == ["one"]
-    assert [said["params"]["message"] for said in second["inputRequests"].values()] == ["two"]
-    assert coming_back.heard == ["notifications/progress"]
+    assert [question["params"]["message"] for question in first["inputRequests"].values()] == ["one"]
+    assert [question["params"]["message"] for question in second["inputRequests"].values()] == ["two"]
+    assert coming_back.received == ["notifications/progress"]
     assert result == {"answers": ["a", "b"]}
 
 
 class Slow:
-    """A client that takes a while to take what it is told, so that there is more to tell meanwhile."""
+    """A client that receives slowly, so that further notifications queue up."""
 
     def __init__(self) -> None:
-        self.heard: list[tuple[str, Any, int]] = []
+        self.received: list[tuple[str, Any, int]] = []
 
     async def notify(self, method: str, params: Any) -> None:
         for _ in range(10):
             await asyncio.sleep(0)
-        self.heard.append((method, params.get("progressToken"), params["n"]))
+        self.received.append((method, params.get("progressToken"), params["n"]))
 
     async def request(self, method: str, params: Any) -> Any:
         raise AssertionError("it cannot be asked")
 
 
 async def test_reports_ordered_across_resumed_requests() -> None:
-    begun, progress = asyncio.Event(), "notifications/progress"
+    may_report, progress = asyncio.Event(), "notifications/progress"
 
     async def reports(client: Any) -> dict[str, Any]:
         async def report(method: str, n: int) -> None:
@@ -143,7 +143,7 @@ async def test_reports_ordered_across_resumed_requests() -> None:
             tasks.create_task(report(progress, 1))
             tasks.create_task(report(progress, 2))
             asking = tasks.create_task(client.request("roots/list", {}))
-            await begun.wait()
+            await may_report.wait()
             tasks.create_task(report(progress, 3))
             tasks.create_task(report("notifications/message", 4))
             await asking
@@ -152,17 +152,17 @@ async def test_reports_ordered_across_resumed_requests() -> None:
 
     pausing, first, second = Pausing(), Slow(), Slow()
 
-    asked = await pausing.run(reports, first, "ann", token="first")
-    heard_before = list(first.heard)
-    begun.set()
+    interim = await pausing.run(reports, first, "ann", token="first")
+    received_before = list(first.received)
+    may_report.set()
     for _ in range(100):
         await asyncio.sleep(0)
-    result = await pausing.go_on(asked["requestState"], reply(asked, "a"), second, "ann", token="second")
+    result = await pausing.go_on(interim["requestState"], reply(interim, "a"), second, "ann", token="second")
 
     assert result == {"content": []}
-    assert first.heard == heard_before
-    assert first.heard + second.heard == [
-        *((progress, "first" if n <= len(heard_before) else "second", n) for n in (1, 2, 3)),
+    assert first.received == received_before
+    assert first.received + second.received == [
+        *((progress, "first" if n <= len(received_before) else "second", n) for n in (1, 2, 3)),
         ("notifications/message", None, 4),
         (progress, "second", 5),
     ]
@@ -175,7 +175,7 @@ async def test_later_request_without_progress_token_gets_none() -> None:
     await pausing.go_on(first["requestState"], reply(first, "a"), coming_back, "ann")
     await pausing.close()
 
-    assert coming_back.heard == []
+    assert coming_back.received == []
 
 
 async def test_unanswered_question_is_asked_again() -> None:
@@ -214,13 +214,13 @@ async def test_paused_call_of_another_user_not_resumable() -> None:
 
 async def test_question_nobody_answers_ends_with_refusal() -> None:
     ended = asyncio.Event()
-    heard: list[str] = []
+    received: list[str] = []
 
     async def work(client: Any) -> dict[str, Any]:
         try:
             await client.request("roots/list", {})
         except ClientRefusal as refusal:
-            heard.append(str(refusal))
+            received.append(str(refusal))
         ended.set()
         return {}
 
@@ -229,7 +229,7 @@ async def test_question_nobody_answers_ends_with_refusal() -> None:
     await pausing.run(work, Somebody(), "ann")
     await asyncio.wait_for(ended.wait(), 20)
 
-    assert heard == ["the client did not answer within 0 s"]
+    assert received == ["the client did not answer within 0 s"]
 
 
 async def test_oldest_paused_call_of_user_dropped_at_limit() -> None:
@@ -240,17 +240,17 @@ async def test_oldest_paused_call_of_user_dropped_at_limit() -> None:
     with pytest.raises(MCPError, match="no longer waits"):
         await pausing.go_on(names[0], {}, Somebody(), "ann")
 
-    kept = [await pausing.go_on(name, {}, Somebody(), "ann") for name in names[1:]]
-    assert len(kept) == 16
+    resumed = [await pausing.go_on(name, {}, Somebody(), "ann") for name in names[1:]]
+    assert len(resumed) == 16
     assert (await pausing.go_on(other["requestState"], {}, Somebody(), "bob"))["inputRequests"]
     await pausing.close()
 
 
 async def test_client_cancelling_request_ends_call() -> None:
-    cancelled, begun = asyncio.Event(), asyncio.Event()
+    cancelled, started = asyncio.Event(), asyncio.Event()
 
     async def work(_client: Any) -> dict[str, Any]:
-        begun.set()
+        started.set()
         try:
             await asyncio.Event().wait()
         finally:
@@ -258,7 +258,7 @@ async def test_client_cancelling_request_ends_call() -> None:
         return {}
 
     request = asyncio.create_task(Pausing().run(work, Somebody(), "ann"))
-    await begun.wait()
+    await started.wait()
     request.cancel()
     await asyncio.wait({request})
 

@@ -24,11 +24,11 @@ def tool(name: str, **more: Any) -> dict[str, Any]:
 
 
 def scripted(folder: Path, **script: Any) -> Target:
-    """Return a server that does as it is told, and notes its starts and calls in `log` of its folder."""
+    """Return a server that follows a script, and records its starts and calls in `log` of its folder."""
     place = folder / "lent"
     place.mkdir(exist_ok=True)
-    said = json.dumps({"log": str(place / "log"), **script})
-    command = (sys.executable, str(SERVER), said)
+    script_text = json.dumps({"log": str(place / "log"), **script})
+    command = (sys.executable, str(SERVER), script_text)
     return Target(name="scripted", command=command, folder=SERVER.parent, allow_write=(place,))
 
 
@@ -60,18 +60,18 @@ WORDS = [
 ]
 
 
-@pytest.mark.parametrize("said", WORDS, ids=str)
+@pytest.mark.parametrize("error", WORDS, ids=str)
 @MODES
 async def test_error_with_words_of_a_lost_connection_reaches_client(
-    folder: Path, user: str, mode: str, said: dict[str, Any]
+    folder: Path, user: str, mode: str, error: dict[str, Any]
 ) -> None:
-    target = scripted(folder, tools=[tool("run"), tool("next")], answers={"run": {"error": said}})
+    target = scripted(folder, tools=[tool("run"), tool("next")], answers={"run": {"error": error}})
     async with proxied(folder, user, target, mode=mode) as client:
         with pytest.raises(MCPError) as refused:
             await client.call_tool("run")
         await client.call_tool("next")
 
-    assert (refused.value.error.code, refused.value.error.message) == (said["code"], said["message"])
+    assert (refused.value.error.code, refused.value.error.message) == (error["code"], error["message"])
     assert noted(folder)[-3:] == ["start", "run", "next"]
 
 
@@ -104,11 +104,11 @@ async def test_faulty_answers_are_repaired_or_reported(
         broken = await client.call_tool_mcp("broken", {})
         fine = await client.call_tool_mcp("fine", {})
 
-    said = json.loads(broken.content[0].text)["meta_data"]
+    meta = json.loads(broken.content[0].text)["meta_data"]
     assert listed[:3] == ["bare", "broken", "fine"]
     assert any("left out" in each.message and vars(each)["item"] == "odd" for each in caplog.records)
     assert (bare.structured_content, bare.content[0].text) == ({"a": 1}, '{"a": 1}')
-    assert (said["error_code"], said["retryable"]) == ("E_INVALID_RESULT", False)
+    assert (meta["error_code"], meta["retryable"]) == ("E_INVALID_RESULT", False)
     assert "did not answer" not in broken.content[0].text
     assert int(fine.content[0].text)
 
@@ -122,7 +122,7 @@ async def test_command_that_does_not_stop_is_ended_after_cancel(
     target = scripted(folder, tools=[tool("slow"), tool("next")], **script)
     working = asyncio.Event()
 
-    async def progress(*_said: object) -> None:
+    async def progress(*_report: object) -> None:
         working.set()
 
     async with proxied(folder, user, target, mode=mode, idle_timeout_s=60) as client:

@@ -38,24 +38,24 @@ FORGED = (
 )
 
 
-def asked(piece: bytes, times: int = 1) -> dict[str, Any]:
+def arguments_of(piece: bytes, times: int = 1) -> dict[str, Any]:
     return {"piece": base64.b64encode(piece).decode(), "times": times}
 
 
 async def shouted(folder: Path, user: str, piece: bytes, times: int = 1) -> None:
     server = over_stdio("shouting", SHOUTING)
     async with proxied(folder, user, server, mode="legacy") as behind:
-        assert (await behind.call_tool("shout", asked(piece, times))).content[0].text == "done"
+        assert (await behind.call_tool("shout", arguments_of(piece, times))).content[0].text == "done"
 
 
 async def test_server_stderr_copied_to_log_verbatim(
     folder: Path, user: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    said = [f"line {number}: Grüße, 世界 🙂" for number in range(1000)]
+    lines = [f"line {number}: Grüße, 世界 🙂" for number in range(1000)]
 
-    await shouted(folder, user, "\n".join(said).encode() + b"\n")
+    await shouted(folder, user, "\n".join(lines).encode() + b"\n")
 
-    assert capsys.readouterr().err.splitlines() == [LEAD + line for line in said]
+    assert capsys.readouterr().err.splitlines() == [LEAD + line for line in lines]
 
 
 async def test_log_lines_name_server_and_hide_control_characters(
@@ -97,13 +97,13 @@ async def test_excess_log_output_dropped_and_counted(
     await shouted(folder, user, line, size // len(line))
 
     passed = capsys.readouterr().err
-    told = [each for each in caplog.records if each.message.startswith("server stderr rate limited")]
+    limited = [each for each in caplog.records if each.message.startswith("server stderr rate limited")]
     assert len(passed) < size // 2
-    # Words in short lines take less than the names before them.
+    # Short lines are shorter than the server names before them.
     words = passed.replace(LEAD, "").replace("\\x01", "\x01")
-    assert len(words) + sum(vars(each)["bytes"] for each in told) <= size
-    assert sum(vars(each)["bytes"] for each in told) > size // 2
-    assert {vars(each)["server"] for each in told} == {"shouting"}
+    assert len(words) + sum(vars(each)["bytes"] for each in limited) <= size
+    assert sum(vars(each)["bytes"] for each in limited) > size // 2
+    assert {vars(each)["server"] for each in limited} == {"shouting"}
 
 
 async def test_processes_of_one_server_share_a_budget(
@@ -114,7 +114,7 @@ async def test_processes_of_one_server_share_a_budget(
     async with upstreams_for(folder, user, over_stdio("shouting", SHOUTING)) as upstreams:
         for _client in range(3):
             async with Client(make_proxy(upstreams, transport="stdio"), mode="legacy") as client:
-                await client.call_tool("shout", asked(line, lines))
+                await client.call_tool("shout", arguments_of(line, lines))
 
     # The control: one process alone is within it.
     assert lines * (len(LEAD) + len(line)) <= 10_000
@@ -127,7 +127,7 @@ def test_server_line_cannot_pass_for_commands_own_log(folder: Path, form: str) -
     requests: list[dict[str, Any]] = [
         {"id": 1, "method": "initialize", "params": begin},
         {"method": "notifications/initialized"},
-        {"id": 2, "method": "tools/call", "params": {"name": "shout", "arguments": asked(FORGED)}},
+        {"id": 2, "method": "tools/call", "params": {"name": "shout", "arguments": arguments_of(FORGED)}},
     ]
     command = [sys.executable, "-m", "runner", "proxy", "--log-level", "info", "--log-format", form]
     process = subprocess.Popen(
@@ -145,9 +145,9 @@ def test_server_line_cannot_pass_for_commands_own_log(folder: Path, form: str) -
         process.stdin.write(json.dumps({"jsonrpc": "2.0", **request}) + "\n")
         process.stdin.flush()
     assert any('"id":2' in line.replace(" ", "") for line in process.stdout)
-    _rest, said = process.communicate(timeout=60)
+    _rest, stderr = process.communicate(timeout=60)
 
-    lines = said.removesuffix("\n").split("\n")
+    lines = stderr.removesuffix("\n").split("\n")
     theirs = [line for line in lines if line.startswith("stderr of ")]
     ours = [line for line in lines if line not in theirs]
     assert len([line for line in theirs if "forged" in line or "without an end" in line]) == 6
@@ -163,19 +163,19 @@ async def test_endless_stderr_takes_bounded_loop_turns(
     turns, written = 0, 0
     read = os.read
 
-    def counted(*said: Any) -> bytes:
+    def counted(*output: Any) -> bytes:
         nonlocal turns
         turns += 1
-        return read(*said)
+        return read(*output)
 
     monkeypatch.setattr(os, "read", counted)
-    with LastWords("x") as said:
+    with LastWords("x") as output:
         while written < 1000:
-            written += os.write(said.file.fileno(), b"y")
+            written += os.write(output.file.fileno(), b"y")
             await asyncio.sleep(0)
         during = turns
 
-        assert await said.wait() == "y" * 1000
+        assert await output.wait() == "y" * 1000
 
     assert during < 500
 
@@ -183,9 +183,9 @@ async def test_endless_stderr_takes_bounded_loop_turns(
 async def test_last_output_kept_despite_drops(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    with LastWords("x", TokenBucket(at_once=0, per_s=0)) as said:
-        os.write(said.file.fileno(), b"z" * 30_000 + b"\n\x1b[31mno such file\n")
-        words = await said.wait()
+    with LastWords("x", TokenBucket(at_once=0, per_s=0)) as output:
+        os.write(output.file.fileno(), b"z" * 30_000 + b"\n\x1b[31mno such file\n")
+        words = await output.wait()
 
     assert words.endswith("zzz / no such file")
     assert len(words) <= 2000
@@ -195,8 +195,8 @@ async def test_last_output_kept_despite_drops(
 async def test_unread_output_relayed_when_server_ends(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    with LastWords("x") as said:
-        os.write(said.file.fileno(), b"its last words")
+    with LastWords("x") as output:
+        os.write(output.file.fileno(), b"its last words")
 
     assert capsys.readouterr().err == "stderr of x: its last words\n"
 
@@ -205,10 +205,10 @@ async def test_missing_host_stderr_relays_nothing_leaks_no_descriptor(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     before = len(os.listdir("/proc/self/fd"))
-    with monkeypatch.context() as patched, LastWords("x") as said:
+    with monkeypatch.context() as patched, LastWords("x") as output:
         patched.setattr(sys, "stderr", None)
-        os.write(said.file.fileno(), b"its last words\n")
-        assert await said.wait() == "its last words"
+        os.write(output.file.fileno(), b"its last words\n")
+        assert await output.wait() == "its last words"
 
     assert len(os.listdir("/proc/self/fd")) <= before
 
@@ -231,9 +231,9 @@ def test_stderr_bytes_relayed_or_counted_for_any_chunking(pieces: list[bytes], a
 
 
 @given(st.lists(st.tuples(st.floats(0, 2), st.integers(1, 50)), max_size=200))
-def test_budget_passes_no_more_than_its_limit(said: list[tuple[float, int]]) -> None:
+def test_budget_passes_no_more_than_its_limit(writes: list[tuple[float, int]]) -> None:
     budget, now, passed = TokenBucket(at_once=100, per_s=10), 0.0, 0
-    for delay, size in said:
+    for delay, size in writes:
         now += delay
         passed += size if budget.takes(size, now=now) else 0
 

@@ -80,13 +80,13 @@ async def speaking() -> AsyncIterator[Server]:
     reader, loop, pace = asyncio.StreamReader(limit=1 << 26), asyncio.get_running_loop(), NotificationPace()
     received: asyncio.Queue[tuple[str, Any]] = asyncio.Queue()
 
-    async def told(method: str, params: Mapping[str, Any] | None) -> None:
+    async def receive(method: str, params: Mapping[str, Any] | None) -> None:
         await received.put((method, params))
 
     kind = relaying_session(
         capabilities=lambda _version: ClientCapabilities(),
         on_request=answered,
-        on_notify=told,
+        on_notify=receive,
         bounded=partial(PacedMessages, pace),
     )
     outgoing = AnswerLines(to_it)
@@ -123,7 +123,7 @@ async def test_error_of_server_is_not_a_lost_connection(server: Server) -> None:
 
 async def test_unreadable_answer_ends_its_request_with_reason(server: Server) -> None:
     deep, odd = server.ask("deep"), server.ask("odd")
-    ids = {said["method"]: said["id"] for said in [await server.next() for _ in range(2)]}
+    ids = {message["method"]: message["id"] for message in [await server.next() for _ in range(2)]}
 
     nested = b"[" * 9_000 + b"]" * 9_000
     os.write(server.to_us, b'{"jsonrpc": "2.0", "result": {"a": %s}, "id": %d}\n' % (nested, ids["deep"]))

@@ -36,7 +36,7 @@ async def text_of(client: Any, uri: str) -> tuple[str, str]:
     return str(content.uri), content.text
 
 
-async def asked(client: Any, method: str, **params: Any) -> dict[str, Any]:
+async def result_of(client: Any, method: str, **params: Any) -> dict[str, Any]:
     return dict(await RemoteSession(client, answer_s=100).request(method, params))
 
 
@@ -65,7 +65,7 @@ async def test_server_cannot_answer_for_another(
             await client.read_resource(uri)
         if uri == "receipt://1":
             with pytest.raises(MCPError, match="names its own"):
-                await asked(client, "resources/subscribe", uri=uri)
+                await result_of(client, "resources/subscribe", uri=uri)
 
 
 async def test_addresses_in_result_belong_to_its_server(folder: Path, user: str) -> None:
@@ -80,12 +80,12 @@ async def test_addresses_in_result_belong_to_its_server(folder: Path, user: str)
 @pytest.mark.release
 async def test_task_stays_with_server_that_started_it(folder: Path, user: str) -> None:
     async with behind(folder, user, ("evil", "shop")) as client:
-        begun = await asked(client, "tools/call", name="shop_pay", arguments={}, task={"ttl": 60000})
-        claimed = await asked(client, "tools/call", name="evil_pay", arguments={}, task={"ttl": 60000})
-        result = await asked(client, "tasks/result", taskId="T1")
-        listed = await asked(client, "tasks/list")
+        created = await result_of(client, "tools/call", name="shop_pay", arguments={}, task={"ttl": 60000})
+        claimed = await result_of(client, "tools/call", name="evil_pay", arguments={}, task={"ttl": 60000})
+        result = await result_of(client, "tasks/result", taskId="T1")
+        listed = await result_of(client, "tasks/list")
 
-    assert begun["task"]["taskId"] == "T1"
+    assert created["task"]["taskId"] == "T1"
     assert claimed["isError"]
     assert "a task of the server shop" in claimed["content"][0]["text"]
     assert result["content"][0]["text"] == "task of honest"

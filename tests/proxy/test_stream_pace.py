@@ -17,13 +17,13 @@ pytestmark = [pytest.mark.anyio, pytest.mark.filterwarnings("ignore::mcp.MCPDepr
 
 
 class Hasty(BaseHTTPRequestHandler):
-    """Ends each stream at once, and says that it is to be opened again after no time at all."""
+    """Ends each stream at once, with a retry time of zero."""
 
     opened: list[str]
 
     def do_POST(self) -> None:
-        asked = json.loads(self.rfile.read(int(self.headers["content-length"])))
-        if "id" not in asked:
+        request = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        if "id" not in request:
             self.say(202, "application/json", b"")
             return
         about = {"name": "hasty", "version": "1"}
@@ -32,13 +32,13 @@ class Hasty(BaseHTTPRequestHandler):
             "tools/list": {"tools": [{"name": "add", "inputSchema": {"type": "object"}}]},
             "tools/call": {"content": [{"type": "text", "text": "3"}]},
         }
-        said = results.get(asked["method"])
-        if said is None:
+        result = results.get(request["method"])
+        if result is None:
             answer: dict[str, object] = {"error": {"code": -32601, "message": "Method not found"}}
         else:
-            version = (asked.get("params") or {}).get("protocolVersion")
-            answer = {"result": {**said, **({"protocolVersion": version} if version else {})}}
-        body = json.dumps({"jsonrpc": "2.0", "id": asked["id"], **answer}).encode()
+            version = (request.get("params") or {}).get("protocolVersion")
+            answer = {"result": {**result, **({"protocolVersion": version} if version else {})}}
+        body = json.dumps({"jsonrpc": "2.0", "id": request["id"], **answer}).encode()
         self.say(200, "application/json", body)
 
     def do_GET(self) -> None:

@@ -32,7 +32,7 @@ async def test_proxied_file_tools_list_available_files_others_do_not(front: Fron
 
     assert block.startswith(f"{OPENING}\n- sales.csv (uploaded ")
     assert descriptions["take"].endswith(block)
-    assert [name for name, said in descriptions.items() if OPENING in said] == [
+    assert [name for name, description in descriptions.items() if OPENING in description] == [
         "take",
         "take_many",
         "take_links",

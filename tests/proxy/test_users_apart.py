@@ -55,8 +55,8 @@ async def test_user_removal_refused_during_proxied_call(
         running = (await administration.account(user)).calls_running
         with pytest.raises(UsageError, match=r"a call of .* is under way"):
             await administration.delete(user)
-        kept = [(await administration.account(user)).files, (home / "begun").exists()]
-        # Of an installation with a state folder of its own nothing says that a call is under way.
+        remaining = [(await administration.account(user)).files, (home / "begun").exists()]
+        # An installation with another state folder does not know that a call is in flight.
         unseen = await another.delete(user)
         held = (home / "begun").exists()
         (home / "go").touch()
@@ -65,7 +65,7 @@ async def test_user_removal_refused_during_proxied_call(
         removed = await administration.delete(user)
 
     assert running
-    assert kept == [1, True]
+    assert remaining == [1, True]
     assert held
     assert any("the home, which a server holds" in left for left in unseen["left"])
     assert not answered.is_error, answered
@@ -129,12 +129,12 @@ class Engine:
 
     Attributes:
         tasks: The tasks of all, by id: the tool.
-        asked: What was asked of which task.
-        finish: Lets results be there.
+        requests: Pairs of a method and its task.
+        finish: Set when results may be returned.
     """
 
     tasks: dict[str, str] = field(default_factory=dict)
-    asked: list[tuple[str, str]] = field(default_factory=list)
+    requests: list[tuple[str, str]] = field(default_factory=list)
     finish: threading.Event = field(default_factory=threading.Event)
 
     def answer(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
@@ -147,7 +147,7 @@ class Engine:
         task = params["taskId"]
         if task not in self.tasks:
             raise Refused("no such task")
-        self.asked.append((method, task))
+        self.requests.append((method, task))
         if method == "tasks/result":
             assert self.finish.wait(600)
             return {"content": [{"type": "text", "text": f"the secret of {task}"}]}
@@ -194,20 +194,20 @@ async def test_remote_tasks_of_one_user_unreachable_for_another(
                     for method in ("tasks/get", "tasks/result")
                 }
                 listed = (await ann.request("tasks/list"))["tasks"]
-                engine.asked.clear()
+                engine.requests.clear()
                 for method in ("tasks/get", "tasks/result", "tasks/cancel", "tasks/update"):
                     with pytest.raises(MCPError, match="there is no task"):
                         await bob.request(method, {"taskId": task})
                 theirs = (await bob.request("tasks/list"))["tasks"]
-                heard = list(engine.asked)
+                received = list(engine.requests)
                 cancelled = await ann.request("tasks/cancel", {"taskId": task})
 
-                # The control: who began it may do all of that.
+                # Control: the user who started it may do all of that.
                 assert f"the secret of {task}" in json.dumps(own)
                 assert task in [each["taskId"] for each in listed]
                 assert cancelled["taskId"] == task
                 assert theirs == []
-                assert heard == []
+                assert received == []
 
 
 @pytest.mark.parametrize("name", ["plain", "ours"])
@@ -220,9 +220,9 @@ async def test_user_removal_refused_during_task_result_fetch(
         session = RemoteSession(client, answer_s=600)
         call = {"name": name, "arguments": {}, "task": {"ttl": 60_000}}
         task = (await session.request("tools/call", call))["task"]["taskId"]
-        begun = (await administration.account(user)).calls_running
+        running = (await administration.account(user)).calls_running
         fetching = asyncio.create_task(session.request("tasks/result", {"taskId": task}))
-        assert await becomes(lambda: bool(engine.asked))
+        assert await becomes(lambda: bool(engine.requests))
 
         with pytest.raises(UsageError, match=r"a call of .* is under way"):
             await administration.delete(user)
@@ -230,6 +230,6 @@ async def test_user_removal_refused_during_task_result_fetch(
         fetched = await fetching
 
         # The control: nobody fetches it, before and after.
-        assert not begun
+        assert not running
         assert "the secret of" in json.dumps(fetched)
         assert (await administration.delete(user))["files"] == 1

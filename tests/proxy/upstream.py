@@ -67,8 +67,8 @@ def content_blocks(username: str) -> ToolResult:
 def envelope_as_text(username: str) -> ToolResult:
     import json
 
-    said = json.dumps({"results": "in a text", "artifacts": [entry("e.pdf")]})
-    return ToolResult(content=[mcp_types.TextContent(type="text", text=said)])
+    text = json.dumps({"results": "in a text", "artifacts": [entry("e.pdf")]})
+    return ToolResult(content=[mcp_types.TextContent(type="text", text=text)])
 
 
 @mcp.tool
@@ -144,14 +144,14 @@ def point(username: str, url: str) -> ToolResult:
     link = mcp_types.ResourceLink(
         type="resource_link", uri=url, name="linked", mime_type="text/plain", size=3
     )
-    said = {
+    content = {
         "results": {"url": url},
         "artifacts": [{"name": "x.txt", "url": url, "uri": url, "mime": "text/plain"}],
         "canvas": {"type": "iframe", "url": url},
         "links": [url],
         "file_url": url,
     }
-    return ToolResult(content=[link], structured_content=said)
+    return ToolResult(content=[link], structured_content=content)
 
 
 @mcp.tool

@@ -34,8 +34,8 @@ def made(name: str, marks: Path) -> Any:
 
 
 mcp = FastMCP("widgets")
-for name, said in TOOLS.items():
-    mcp.tool(made(name, Path(sys.argv[2])), name=name, **said)
+for name, options in TOOLS.items():
+    mcp.tool(made(name, Path(sys.argv[2])), name=name, **options)
 
 if __name__ == "__main__":
     mcp.run("http", host="127.0.0.1", port=int(sys.argv[1]), show_banner=False)

@@ -5,7 +5,7 @@ from runner.settings.settings import Settings
 from sandbox.deadlines import Deadlines
 
 
-def test_a_tool_with_values_of_its_own_has_these_and_shares_the_rest() -> None:
+def test_tool_overrides_general_settings_and_inherits_the_rest() -> None:
     own = ToolSettings(total_timeout_s=900, allow_run=())
     settings = Settings(idle_timeout_s=20, tools={"slow": own})
 
@@ -15,19 +15,19 @@ def test_a_tool_with_values_of_its_own_has_these_and_shares_the_rest() -> None:
         rights=Rights(may_run=False),
         keeps_worker=True,
         shares_worker=False,
-        shares_if_asked=True,
+        may_share_worker=True,
         lets_go_on=False,
     )
 
 
-def test_what_a_tool_may_do_is_told_only_where_it_is_not_what_all_may() -> None:
+def test_rights_are_none_where_they_equal_those_of_all_tools() -> None:
     settings = Settings(allow_run=(), tools={"same": ToolSettings(allow_run=())})
 
     assert EffectiveToolSettings.of(settings, None).rights is None
     assert EffectiveToolSettings.of(settings, "same").rights is None
 
 
-def test_a_pattern_holds_for_the_tools_of_a_file_and_a_tools_own_name_before_it() -> None:
+def test_tool_name_beats_pattern_which_beats_general_setting() -> None:
     settings = Settings(
         memory_mb=100,
         tools={

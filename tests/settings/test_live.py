@@ -1,4 +1,4 @@
-"""What a running server takes over of settings that are read anew."""
+"""Settings that a running server takes over when it reads its configuration again."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ def settings(**values: Any) -> Settings:
     return Settings(**values)
 
 
-def test_every_limit_of_a_call_is_taken_over_and_said() -> None:
+def test_every_call_limit_is_taken_over_and_reported() -> None:
     now, then = settings(), settings(**ONE_MORE, port=1)
 
     live = with_live(now, then)
@@ -24,7 +24,7 @@ def test_every_limit_of_a_call_is_taken_over_and_said() -> None:
     assert same_limits(live, then)
 
 
-def test_limits_of_one_tool_are_taken_over_and_its_rights_are_not() -> None:
+def test_reload_changes_limits_of_a_tool_but_not_its_rights() -> None:
     now = settings(tools={"plot": {"memory_mb": 100}})
     then = settings(tools={"plot": {"memory_mb": 200, "allow_run": ["git"]}, "draw": {"cpu_s": 3}})
 
@@ -37,7 +37,7 @@ def test_limits_of_one_tool_are_taken_over_and_its_rights_are_not() -> None:
     assert list(changes(live, then)) == ["tools.plot.allow_run"]
 
 
-def test_what_has_other_times_only_has_the_limits_that_it_had() -> None:
+def test_changed_deadlines_leave_resource_limits_equal() -> None:
     now, then = settings(tools={"plot": {"memory_mb": 100}}), settings(idle_timeout_s=7, max_calls=3)
     then = then.model_copy(update={"tools": now.tools})
 

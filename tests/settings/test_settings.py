@@ -45,7 +45,7 @@ def documented() -> dict[str, str]:
     return {name: default.strip("`") for name, default in rows}
 
 
-def test_a_flag_beats_the_environment_which_beats_the_file_which_beats_the_default(
+def test_flag_beats_environment_beats_file_beats_default(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     trusted_config("port = 1\nmax_calls = 2\nopen_files = 300\n")
@@ -65,7 +65,7 @@ def test_a_flag_beats_the_environment_which_beats_the_file_which_beats_the_defau
     )
 
 
-def test_the_named_file_is_read_instead_of_the_one_in_the_current_folder(tmp_path: Path) -> None:
+def test_named_file_replaces_runner_toml(tmp_path: Path) -> None:
     trusted_config("port = 1\n")
     other = tmp_path / "other.toml"
     other.write_text("port = 2\n")
@@ -93,7 +93,7 @@ def test_a_zero_byte_in_a_file_is_refused_with_the_settings_name(line: str) -> N
         load({})
 
 
-def test_a_file_that_is_no_toml_is_refused_with_its_name_and_line() -> None:
+def test_malformed_toml_is_refused_with_file_and_line() -> None:
     trusted_config("port = = 1\n")
 
     with pytest.raises(UsageError, match=r"runner\.toml cannot be read: .*line 1"):
@@ -144,13 +144,13 @@ def test_a_removed_setting_is_refused_with_its_replacement(
         load({})
 
 
-def test_an_unknown_variable_is_refused_with_the_nearest_known_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unknown_variable_is_refused_with_nearest_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RUNNER_MAX_CALL", "3")
 
     with pytest.raises(UsageError) as caught:
         load({})
 
-    assert str(caught.value) == "variable RUNNER_MAX_CALL is no setting; did you mean RUNNER_MAX_CALLS?"
+    assert str(caught.value) == "variable RUNNER_MAX_CALL is not a setting; did you mean RUNNER_MAX_CALLS?"
 
 
 @pytest.mark.parametrize(
@@ -183,7 +183,7 @@ def test_variables_for_single_tools_are_sent_to_the_file(monkeypatch: pytest.Mon
         load({})
 
 
-def test_variables_that_github_sets_for_its_own_runner_are_passed_over(
+def test_variables_of_github_runner_are_ignored(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("RUNNER_OS", "Linux")
@@ -213,9 +213,9 @@ def test_every_fault_is_one_sentence_that_says_where_it_is(monkeypatch: pytest.M
     [
         ({"store": "here"}, "file:///absolute/folder"),
         ({"store": "file://server/share"}, "file:///absolute/folder"),
-        ({"store": "s3://b"}, "'b' is no name of a bucket: one has 3 to 63 lower-case letters"),
-        ({"store": "s3://My-Bucket"}, "'My-Bucket' is no name of a bucket"),
-        ({"store": "s3://bucket/a//b"}, "'a//b' is no prefix: one has at most 200 letters"),
+        ({"store": "s3://b"}, "'b' is not a bucket name: one has 3 to 63 lower-case letters"),
+        ({"store": "s3://My-Bucket"}, "'My-Bucket' is not a bucket name"),
+        ({"store": "s3://bucket/a//b"}, "'a//b' is not a prefix: one has at most 200 letters"),
         ({"store": "s3://key:secret@bucket"}, "keys are given by s3_access_key and s3_secret_key"),
     ],
 )
@@ -224,19 +224,17 @@ def test_a_store_of_another_kind_is_refused(flags: dict[str, object], sentence: 
         load(flags)
 
 
-# What boto3 itself would refuse only once it is asked for something, as a server that cannot be reached.
+# boto3 itself refuses these at the first request only, as a server that cannot be reached.
 @pytest.mark.parametrize(
     "region", ["eu-central-1", "garage", "a" * 63, "not a region!", "-eu", "eu-", "123", "eu_1", "a" * 64]
 )
-def test_a_region_is_taken_that_s3_takes_and_another_refused_by_name(
-    region: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_region_is_accepted_as_by_boto3_or_refused(region: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RUNNER_S3_REGION", region)
     try:
         validate_region_name(region)
     except InvalidRegionError:
-        said = f"variable RUNNER_S3_REGION: {region!r} will not do for s3_region: a region has at most 63"
-        with pytest.raises(UsageError, match=f"^{re.escape(said)}"):
+        refusal = f"variable RUNNER_S3_REGION: {region!r} will not do for s3_region: a region has at most 63"
+        with pytest.raises(UsageError, match=f"^{re.escape(refusal)}"):
             load({})
     else:
         assert load({}).s3_region == region
@@ -244,7 +242,7 @@ def test_a_region_is_taken_that_s3_takes_and_another_refused_by_name(
 
 @pytest.mark.parametrize(
     ("address", "sentence"),
-    # boto3 looks at most of that only as it sends its first request.
+    # boto3 checks most of these only when it sends its first request.
     [
         ("https://s3.example.com", None),
         ("http://MINIO:9000/", None),
@@ -252,13 +250,13 @@ def test_a_region_is_taken_that_s3_takes_and_another_refused_by_name(
         ("http://my_minio:9000", "in a bucket's server name such as 'my_minio'"),
         ("http://a..b", "in a bucket's server name such as 'a..b'"),
         ("http://bad host", "in a bucket's server name such as 'bad host'"),
-        ("http://minio:90x", "its host or port is none"),
-        ("http://minio:99999", "its host or port is none"),
-        ("http://[::1:9000", "its host or port is none"),
+        ("http://minio:90x", "its host or port is malformed"),
+        ("http://minio:99999", "its host or port is malformed"),
+        ("http://[::1:9000", "its host or port is malformed"),
         ("minio:9000", "an address is written as https://host"),
     ],
 )
-def test_an_endpoint_is_taken_that_s3_takes_and_another_refused_by_name(
+def test_endpoint_is_accepted_as_by_boto3_or_refused(
     address: str, sentence: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RUNNER_S3_ENDPOINT", address)
@@ -267,8 +265,8 @@ def test_an_endpoint_is_taken_that_s3_takes_and_another_refused_by_name(
         assert load({}).s3_endpoint == address.rstrip("/")
         assert is_valid_endpoint_url(address) or is_valid_ipv6_endpoint_url(address)
         return
-    said = f"variable RUNNER_S3_ENDPOINT: {address!r} will not do for s3_endpoint: {sentence}"
-    with pytest.raises(UsageError, match=f"^{re.escape(said)}"):
+    refusal = f"variable RUNNER_S3_ENDPOINT: {address!r} will not do for s3_endpoint: {sentence}"
+    with pytest.raises(UsageError, match=f"^{re.escape(refusal)}"):
         load({})
 
 
@@ -276,8 +274,8 @@ def test_an_endpoint_is_taken_that_s3_takes_and_another_refused_by_name(
     ("auth", "sentence"),
     [
         ('kind = "static"', "needs auth.tokens_file"),
-        ('tokens_file = "t.json"', 'auth.kind is none; set it to "static"'),
-        ('issuer = "https://a"', 'auth.kind is none; set it to "jwt"'),
+        ('tokens_file = "t.json"', 'auth.kind is "none"; set it to "static"'),
+        ('issuer = "https://a"', 'auth.kind is "none"; set it to "jwt"'),
         ('kind = "jwt"\nissuer = "i"\naudience = "a"', "needs one of auth.jwks_uri and auth.public_key"),
         ('kind = "jwt"\njwks_uri = "https://a/jwks"\nissuer = "i"', "needs auth.issuer and auth.audience"),
         (
@@ -285,7 +283,7 @@ def test_an_endpoint_is_taken_that_s3_takes_and_another_refused_by_name(
             "keys are fetched over https only",
         ),
         ('kind = "gateway"', "needs auth.gateway_addresses, or for a gateway with a certificate"),
-        ('gateway_names = ["a"]', 'auth.kind is none; set it to "gateway"'),
+        ('gateway_names = ["a"]', 'auth.kind is "none"; set it to "gateway"'),
         (
             'kind = "gateway"\ngateway_addresses = ["::1"]\ngateway_ca = "ca.pem"\ngateway_key = "k.pem"',
             "auth.gateway_key is given, and TLS with a gateway also needs auth.gateway_certificate and "
@@ -306,7 +304,7 @@ def test_auth_settings_that_do_not_belong_together_are_refused(auth: str, senten
         load({})
 
 
-def test_a_gateway_with_a_certificate_needs_no_address_and_its_key_is_kept_from_tools() -> None:
+def test_gateway_tls_needs_no_address_and_hides_its_key() -> None:
     trusted_config(
         '[auth]\nkind = "gateway"\ngateway_certificate = "c.pem"\ngateway_key = "k.pem"\n'
         'gateway_ca = "ca.pem"\ngateway_names = ["gateway.example.com", "spiffe://example.com/gateway"]\n'
@@ -356,7 +354,7 @@ def test_nested_variables_join_the_table_of_the_file(monkeypatch: pytest.MonkeyP
     assert origins(settings)["auth.audience"] == "runner.toml"
 
 
-def test_a_relative_path_in_a_file_is_taken_from_the_folder_of_that_file(tmp_path: Path) -> None:
+def test_relative_path_starts_from_folder_of_its_file(tmp_path: Path) -> None:
     folder = tmp_path / "etc"
     folder.mkdir()
     (folder / "runner.toml").write_text('state_dir = "state"\nallow_read = "a, /b"\n')
@@ -384,7 +382,7 @@ LOGIN = '[auth]\nkind = "oidc"\nissuer = "https://issuer"\nclient_id = "c"\nclie
         (LOGIN, lambda settings: settings.auth.client_secret_file),
     ],
 )
-def test_each_setting_that_names_a_file_is_taken_from_the_folder_of_the_configuration(
+def test_every_path_setting_starts_from_folder_of_its_file(
     tmp_path: Path, lines: str, found: Callable[[Settings], Path]
 ) -> None:
     folder = tmp_path / "etc"
@@ -417,7 +415,7 @@ def test_settings_cannot_be_changed() -> None:
         settings.port = 1  # type: ignore[misc]
 
 
-def test_a_tool_has_its_own_deadlines_and_memory_and_shares_the_rest() -> None:
+def test_tool_overrides_deadlines_and_memory() -> None:
     settings = Settings(
         idle_timeout_s=20, memory_mb=100, tools={"slow": ToolSettings(total_timeout_s=900, memory_mb=300)}
     )
@@ -428,7 +426,7 @@ def test_a_tool_has_its_own_deadlines_and_memory_and_shares_the_rest() -> None:
     assert settings.limits().memory_bytes == 100 * 1024**2
 
 
-def test_every_limit_of_a_tool_can_be_set_and_processes_are_made_with_the_widest() -> None:
+def test_every_limit_is_set_per_tool_and_widest_covers_all() -> None:
     own = {facts.setting: 100 * number for number, facts in enumerate(LIMITS.values(), start=1) if facts.own}
     tools = {"small": ToolSettings.model_validate(own), "large": ToolSettings(memory_mb=10**6)}
 
@@ -456,7 +454,7 @@ def test_a_total_limit_below_the_idle_limit_ends_silence_too() -> None:
     assert Settings(total_timeout_s=5).deadlines() == Deadlines(idle_s=5, total_s=5)
 
 
-def test_paths_no_worker_may_read_include_state_store_tokens_and_the_file_read(tmp_path: Path) -> None:
+def test_private_paths_include_state_store_tokens_and_config(tmp_path: Path) -> None:
     config = tmp_path / "my.toml"
     config.write_text(
         'state_dir = "s"\nstore = "file:///st"\n[auth]\nkind = "static"\ntokens_file = "t.json"\n'
@@ -471,7 +469,7 @@ def test_paths_no_worker_may_read_include_state_store_tokens_and_the_file_read(t
 
 
 def leaves(model: type[BaseModel], above: str = "") -> Iterator[tuple[str, FieldInfo]]:
-    """Yield each setting that is no table of others, by its dotted name."""
+    """Yield each setting that is not a table, by its dotted name."""
     for name, field in model.model_fields.items():
         inner = list(models_in(field.annotation))
         between = ".NAME." if get_origin(field.annotation) is Mapping else "."
@@ -495,10 +493,10 @@ OPEN = {
     *("homes", "allow_read", "allow_write", "tools.NAME.allow_read", "tools.NAME.allow_write"),
     *("auth.gateway_certificate", "auth.gateway_ca"),
 }
-"""Homes have rules of their own, what is lent is there to be read, and certificates are shown to anybody."""
+"""Homes have rules of their own, lent paths are readable by design, and certificates are public."""
 
 
-def test_every_path_of_a_setting_is_kept_from_tools_but_those_that_are_named_here() -> None:
+def test_every_path_setting_is_private_unless_listed_as_open() -> None:
     paths = {name: field for name, field in leaves(Settings) if names_a_path(field.annotation)}
     values = {name: Path("/secret", name) for name in paths if ".NAME." not in name}
     top: dict[str, Any] = {name: path for name, path in values.items() if "." not in name}
@@ -515,12 +513,12 @@ def test_every_path_of_a_setting_is_kept_from_tools_but_those_that_are_named_her
 
     assert {name for name, field in paths.items() if is_open(field)} == OPEN
     hidden = {path for name, path in values.items() if name not in OPEN}
-    kept = {Path("/secret/of-a-tool"), settings.store_path, settings.packages_path, trust_record()}
-    assert set(settings.private_paths) == hidden | kept
+    derived = {Path("/secret/of-a-tool"), settings.store_path, settings.packages_path, trust_record()}
+    assert set(settings.private_paths) == hidden | derived
     assert {"fleet_key_file", "audit_dir", "auth.gateway_key"} < paths.keys()
 
 
-def test_a_new_setting_that_names_a_file_is_kept_from_tools_without_being_listed() -> None:
+def test_new_path_setting_is_private_by_default() -> None:
     class More(Settings):
         further_key_file: PrivatePath | None = None
 
@@ -564,7 +562,7 @@ def test_neither_the_report_nor_an_error_shows_a_secret(monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize(
-    ("table", "said"),
+    ("table", "error"),
     [
         ('secrets.API_KEY = "hunter2hunter2"', "the value given will not do for secrets.API_KEY"),
         ('[secrets.API_KEY]\nvalue = "hunter2hunter2"\ntools = ["t"]', "no setting secrets.API_KEY.value"),
@@ -572,20 +570,20 @@ def test_neither_the_report_nor_an_error_shows_a_secret(monkeypatch: pytest.Monk
         ('[secrets.API_KEY]\ncommand = ["x", "hunter2hunter2"]', "secrets.API_KEY.tools: "),
         ('[secrets.RUNNER_KEY]\nfile = "f"\ntools = ["t"]', "RUNNER_KEY means something else"),
         ('[secrets.LD_PRELOAD]\nfile = "f"\ntools = ["t"]', "LD_PRELOAD means something else"),
-        ('[secrets."A-B"]\nfile = "f"\ntools = ["t"]', "'A-B' is no name of a variable"),
+        ('[secrets."A-B"]\nfile = "f"\ntools = ["t"]', "'A-B' is not a variable name"),
     ],
 )
-def test_a_table_of_a_secret_that_will_not_do_is_refused_without_its_value(table: str, said: str) -> None:
+def test_wrong_secret_table_is_refused_without_its_value(table: str, error: str) -> None:
     trusted_config(table)
 
     with pytest.raises(UsageError) as caught:
         load({})
 
-    assert said in str(caught.value)
+    assert error in str(caught.value)
     assert "hunter2" not in str(caught.value)
 
 
-def test_the_report_shows_where_a_secret_is_from_and_not_what_its_command_is_given() -> None:
+def test_report_redacts_arguments_of_secret_commands() -> None:
     trusted_config(
         '[secrets.A]\nfile = "a.key"\ntools = ["t"]\n'
         '[secrets.B]\ncommand = ["vault", "hunter2hunter2"]\ntools = ["t"]\nusers = ["ann"]\n'

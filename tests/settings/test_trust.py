@@ -342,36 +342,36 @@ def test_list_that_names_another_writer_is_refused(tmp_path: Path) -> None:
 
 
 def test_server_without_a_file_reads_none_later() -> None:
-    begun = load({})
+    started = load({})
     trusted_config('allow_env = ["A"]\n')
 
-    assert load({}, config=begun.config_source).allow_env == ()
+    assert load({}, config=started.config_source).allow_env == ()
     assert load({}).allow_env == ("A",)
 
 
 def test_trusted_file_that_changes_is_not_reread() -> None:
     trusted_config("max_calls = 2\n")
-    begun = load({})
+    started = load({})
     trusted_config("max_calls = 3\n")
-    assert load({}, config=begun.config_source).max_calls == 3
+    assert load({}, config=started.config_source).max_calls == 3
 
     written(Path("runner.toml"), "max_calls = 4\n")
 
-    again = load({}, config=begun.config_source)
+    again = load({}, config=started.config_source)
     assert again.max_calls == Settings().max_calls
     assert "max_calls is ignored" in again.ignored[0]
 
 
 def test_named_file_that_changes_is_reread(tmp_path: Path) -> None:
     file = written(tmp_path / "named.toml", "max_calls = 2\n")
-    begun = load({}, config=file)
+    started = load({}, config=file)
     written(file, "max_calls = 3\n")
-    assert load({}, config=begun.config_source).max_calls == 3
+    assert load({}, config=started.config_source).max_calls == 3
 
     file.chmod(0o666)
 
     with pytest.raises(UsageError, match="can be written by other users"):
-        load({}, config=begun.config_source)
+        load({}, config=started.config_source)
 
 
 def test_record_others_can_write_trusts_nothing() -> None:
@@ -475,7 +475,7 @@ REQUIRED: Mapping[str, dict[str, Any]] = {
 
 
 def made(name: str, value: object) -> Any:
-    """Return what a list becomes, given in its model alone."""
+    """Return the validated value of a list setting, set in its model alone."""
     above, _, field = name.rpartition(".")
     above += "." if above else ""
     model = MODELS[above]
@@ -484,12 +484,12 @@ def made(name: str, value: object) -> Any:
 
 @pytest.mark.parametrize("name", sorted(lists()))
 def test_empty_list_is_never_all(name: str) -> None:
-    told = rows()[name][1]
+    documented = rows()[name][1]
     empty: tuple[object, ...] = ([], "")
     for value in empty:
         if name == "secrets.NAME.command" and value == "":
             continue
-        if told.startswith("refused"):
+        if documented.startswith("refused"):
             with pytest.raises(ValueError, match="at least 1 item"):
                 made(name, value)
         else:
@@ -507,8 +507,8 @@ def test_star_is_all_or_refused_in_a_sentence(name: str) -> None:
 
 def test_empty_list_of_users_is_nobody() -> None:
     def has(users: object) -> bool:
-        told = {} if users is None else {"users": users}
-        rule = SecretSettings.model_validate({"command": ["echo", "a-long-secret"], "tools": ["t"], **told})
+        limit = {} if users is None else {"users": users}
+        rule = SecretSettings.model_validate({"command": ["echo", "a-long-secret"], "tools": ["t"], **limit})
         return bool(Secrets.read({"KEY": rule}).of("t", "ann"))
 
     assert [has(users) for users in (None, ["*"], ["ann"], ["bob"], [], "")] == [

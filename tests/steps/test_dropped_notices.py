@@ -33,7 +33,7 @@ class Slow(Listening):
 
     @property
     def texts(self) -> list[str]:
-        return [params["data"]["msg"] for _method, params in self.heard]
+        return [params["data"]["msg"] for _method, params in self.notifications]
 
 
 @pytest.fixture

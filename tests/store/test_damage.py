@@ -192,7 +192,7 @@ async def test_damaged_pending_file_is_neither_read_nor_sent(
 
     assert list(await there.list(scope=ALICE)) == []
     assert stored.exists()
-    assert "stored file is damaged" in caplog.text
+    assert "stored file damaged" in caplog.text
     flip_in(stored, 3)
     clock.advance(3600)
     assert await back.send() == 1

@@ -11,14 +11,14 @@ mcp = FastMCP("crowd")
 
 @mcp.tool
 def keep(username: str, text: str) -> list[str]:
-    """Write a file that no result names, and return what lies in the home."""
+    """Write a file that no result names, and return the names of such files."""
     Path(f"/tmp/{username}", text).write_text(text)
-    return kept(username)
+    return files(username)
 
 
 @mcp.tool
-def kept(username: str) -> list[str]:
-    """Return what lies in the home."""
+def files(username: str) -> list[str]:
+    """Return the names of files that `keep` wrote."""
     return sorted(name for name in os.listdir(f"/tmp/{username}") if name.startswith("kept"))
 
 

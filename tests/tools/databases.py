@@ -8,7 +8,7 @@ from fastmcp import FastMCP
 
 mcp = FastMCP("databases")
 
-TOLD = ("SLURM_CPUS_ON_NODE", "SLURM_MEM_PER_NODE")
+LIMITS = ("SLURM_CPUS_ON_NODE", "SLURM_MEM_PER_NODE")
 
 
 def _sum_through_files(home: Path) -> int:
@@ -22,8 +22,8 @@ def _sum_through_files(home: Path) -> int:
 
 
 @mcp.tool
-def told(username: str) -> dict[str, Any]:
-    """Use it as it comes."""
+def with_limits(username: str) -> dict[str, Any]:
+    """Use DuckDB with the environment of a worker."""
     import duckdb
 
     summed = _sum_through_files(Path.home())
@@ -33,11 +33,11 @@ def told(username: str) -> dict[str, Any]:
 
 
 @mcp.tool
-def untold(username: str) -> int:
-    """Use it in a child that is told nothing; return how that ended, as the kernel says it."""
+def without_limits(username: str) -> int:
+    """Use DuckDB in a child without the variables of limits; return the child's wait status."""
     child = os.fork()
     if child == 0:
-        for name in TOLD:
+        for name in LIMITS:
             os.environ.pop(name, None)
         _sum_through_files(Path.home())
         os._exit(0)

@@ -172,7 +172,7 @@ def made(text: str, username: str) -> dict[str, Any]:
 
 def serve() -> None:
     """Answer as a server of the handshake era that checks nothing."""
-    taken = {"type": "object", "properties": {name: {"type": "string"} for name in ("said", "username")}}
+    taken = {"type": "object", "properties": {name: {"type": "string"} for name in ("text", "username")}}
     tools = [{"name": name, "inputSchema": taken} for name in NAMES]
     for tool in tools[1:]:
         tool["outputSchema"] = SCHEMAS[str(tool["name"])]
@@ -191,7 +191,7 @@ def serve() -> None:
                 answer = {"tools": tools}
             case "tools/call":
                 arguments = params["arguments"]
-                answer = made(arguments["said"], arguments.get("username", "nobody"))
+                answer = made(arguments["text"], arguments.get("username", "nobody"))
         if "id" in message:
             print(json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": answer}), flush=True)
 
@@ -207,9 +207,9 @@ else:
     mcp = FastMCP("odd")
 
     # The names of its parameters are those of the tools.
-    def give(said: str, username: str) -> ToolResult:
+    def give(text: str, username: str) -> ToolResult:
         """Return a result as given; what is not a result, as FastMCP makes one of any value."""
-        result = made(said, username)
+        result = made(text, username)
         try:
             return ToolResult.from_mcp_result(CallToolResult.model_validate(result, by_name=False))
         except (ValidationError, ValueError):

@@ -38,14 +38,14 @@ def burglar() -> None:
 
 
 @mcp.tool
-async def told() -> dict[str, Any]:
+async def report() -> dict[str, Any]:
     """Return the functions called so far, the processes they ran in, and this process."""
     return {"seen": seen, "pid": os.getpid(), "parent": os.getppid()}
 
 
 @mcp.tool
 async def late_imports() -> list[str]:
-    """Use pandas and matplotlib as tools do, and tell which modules that imported."""
+    """Use pandas and matplotlib as tools do, and return the modules that imported."""
     import pandas as pd
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure

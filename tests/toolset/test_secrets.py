@@ -116,8 +116,8 @@ async def test_secret_in_use_unreachable_from_other_tool_processes(tmp_path: Pat
             server = forkservers()[0]
             early = results(await call(toolset, user, "looks"))
             using = asyncio.create_task(execute(toolset, request(user, "uses", {}, client)))
-            assert await becomes(lambda: bool(client.heard))
-            pids = list(map(int, str(client.heard[0][1]["message"]).split()))
+            assert await becomes(lambda: bool(client.notifications))
+            pids = list(map(int, str(client.notifications[0][1]["message"]).split()))
 
             arguments = {"pids": pids, "backwards": KEY[::-1]}
             beside = [results(await call(toolset, who, "pries", **arguments)) for who in (user, stranger)]
@@ -164,7 +164,7 @@ async def test_tool_output_has_no_secret(tmp_path: Path, caplog: pytest.LogCaptu
             remembered = await call(toolset, user, "remembered")
             failures = [await call(toolset, user, tool) for tool in ("raises", "dies")]
 
-    whole = [completed.processed.value, completed.wire, client.heard, remembered.processed.value]
+    whole = [completed.processed.value, completed.wire, client.notifications, remembered.processed.value]
     whole += [part for failure in failures for part in (failure.processed.value, failure.wire)]
     text = json.dumps(whole, default=str) + "".join(map(str, (vars(record) for record in caplog.records)))
     assert KEY not in text
@@ -176,7 +176,7 @@ async def test_tool_output_has_no_secret(tmp_path: Path, caplog: pytest.LogCaptu
         "url": "https://x/?k=[secret API_KEY]",
     }
     assert results(remembered) == "[secret API_KEY]"
-    assert any("half with [secret API_KEY]" in str(params) for _method, params in client.heard)
+    assert any("half with [secret API_KEY]" in str(params) for _method, params in client.notifications)
     assert "401 for [secret API_KEY]" in json.dumps(failures[0].processed.value)
     assert error_code(failures[1]) == "E_CRASHED"
     assert "fatal: [secret API_KEY]" in json.dumps(failures[1].processed.value)

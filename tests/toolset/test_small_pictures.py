@@ -62,10 +62,10 @@ def smaller(settings: Settings, user: str, content: bytes, most_bytes: int) -> b
 @pytest.mark.release
 @pytest.mark.parametrize("kind", FORMATS)
 def test_oversized_picture_keeps_its_format(kind: str, user: str, tmp_path: Path) -> None:
-    given = picture(kind)
-    most = len(given) // 3
+    original = picture(kind)
+    most = len(original) // 3
 
-    made = smaller(settings_in(tmp_path), user, given, most)
+    made = smaller(settings_in(tmp_path), user, original, most)
 
     assert made is not None
     assert len(made) <= most
@@ -106,12 +106,12 @@ def test_memory_limit_of_the_tool_holds_for_its_pictures(user: str, tmp_path: Pa
 
 async def shown(folder: Path, user: str, pictures: list[bytes], kind: str, **settings: Any) -> list[Any]:
     """Return the content blocks that a client gets of pictures, and what it reads of the first link."""
-    given = [base64.b64encode(each).decode() for each in pictures]
+    encoded = [base64.b64encode(each).decode() for each in pictures]
     async with (
         open_toolset(TOOLS / "pictures.py", folder, user, max_message_bytes=65_536, **settings) as toolset,
         Client(make_host(toolset, transport="stdio", download_url=None)) as client,
     ):
-        called = await client.call_tool_mcp("show", {"pictures": given, "kind": kind.lower()})
+        called = await client.call_tool_mcp("show", {"pictures": encoded, "kind": kind.lower()})
         links = [block for block in called.content if block.type == "resource_link"]
         read = await client.read_resource(str(links[0].uri)) if links else []
         return [*called.content, *(base64.b64decode(part.blob) for part in read)]
@@ -119,9 +119,9 @@ async def shown(folder: Path, user: str, pictures: list[bytes], kind: str, **set
 
 @pytest.mark.parametrize("kind", MARKED)
 def test_client_gets_the_smaller_picture_and_a_link(kind: str, user: str, tmp_path: Path) -> None:
-    given = picture(kind)
+    content = picture(kind)
 
-    link, image, original = asyncio.run(shown(tmp_path, user, [given], kind, shrink_pictures=True))
+    link, image, original = asyncio.run(shown(tmp_path, user, [content], kind, shrink_pictures=True))
 
     assert (link.type, image.type) == ("resource_link", "image")
     assert image.mime_type == f"image/{kind.lower()}"
@@ -129,17 +129,17 @@ def test_client_gets_the_smaller_picture_and_a_link(kind: str, user: str, tmp_pa
         opened.load()
         assert opened.format == kind
     assert "original" in link.description
-    assert original == given
+    assert original == content
 
 
 @pytest.mark.release
 def test_client_gets_a_link_alone_without_the_setting(user: str, tmp_path: Path) -> None:
-    given = picture()
+    content = picture()
 
-    link, original = asyncio.run(shown(tmp_path, user, [given], "PNG"))
+    link, original = asyncio.run(shown(tmp_path, user, [content], "PNG"))
 
     assert "Not shown" in link.description
-    assert original == given
+    assert original == content
 
 
 @pytest.mark.release

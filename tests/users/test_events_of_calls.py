@@ -58,7 +58,7 @@ async def test_interface_receives_whole_call_in_order(toolset: Toolset, user: st
     of_call = [event for event in events if event["type"] != "artifact_stored"]
     assert {event["tool"] for event in of_call} == {"draws"}
     assert len({event["call"] for event in of_call}) == 1
-    assert [params.get("message") for _method, params in client.heard] == ["half done"]
+    assert [params.get("message") for _method, params in client.notifications] == ["half done"]
 
 
 async def test_call_events_reach_no_other_user(toolset: Toolset, user: str) -> None:

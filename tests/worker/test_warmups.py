@@ -27,13 +27,13 @@ async def toolset(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Too
 
 async def reports(toolset: Toolset) -> dict[str, Any]:
     with somebody() as user:
-        results: dict[str, Any] = (await call(toolset, user, "told")).processed.value["results"]
+        results: dict[str, Any] = (await call(toolset, user, "report")).processed.value["results"]
     return results
 
 
 async def test_warmup_called_once_before_first_worker(toolset: Toolset) -> None:
     with somebody() as user:
-        first, second = [(await call(toolset, user, "told")).processed.value["results"] for _ in range(2)]
+        first, second = [(await call(toolset, user, "report")).processed.value["results"] for _ in range(2)]
 
     assert first["pid"] != second["pid"]
     assert first["parent"] == second["parent"]
@@ -72,7 +72,7 @@ async def test_warmup_may_write_no_more_than_import(toolset: Toolset) -> None:
 async def test_single_call_does_not_wait_for_warmups(tmp_path: Path) -> None:
     with somebody() as user:
         async with open_toolset(FILE, tmp_path, user, keep_s=60) as toolset:
-            results = (await call(toolset, user, "told")).processed.value["results"]
+            results = (await call(toolset, user, "report")).processed.value["results"]
 
     assert results["seen"] == []
 

@@ -14,7 +14,7 @@ import typer
 
 from runner.cli.exits import end_with
 from runner.cli.options import AsJson, Config
-from runner.cli.start import load_told
+from runner.cli.start import load_and_warn
 from runner.errors import UsageError
 from runner.formats.terminal_text import json_text
 from runner.observation.audit_chain import AuditVerdict, verify
@@ -38,7 +38,7 @@ def audit(
     """Check that no line was changed or is missing (exit status 1 if one was), or make a digest."""
 
     def act() -> int:
-        settings = load_told({}, config, whole=True)
+        settings = load_and_warn({}, config, whole=True)
         if action not in ("verify", "digest"):
             raise UsageError(f"`runner audit` knows verify and digest, not {action!r}")
         if expect is not None and action != "verify":
@@ -70,7 +70,7 @@ def _digest(folder: Path) -> str:
     try:
         value = json.load(sys.stdin)
     except (ValueError, RecursionError) as error:
-        raise UsageError(f"what came on standard input is no JSON: {error}") from error
+        raise UsageError(f"standard input is not JSON: {error}") from error
     if not folder.is_dir():
         raise UsageError(f"there is no audit log in {folder}; is it the setting audit_dir?")
     with contextlib.closing(AuditLog.open(folder)) as log:

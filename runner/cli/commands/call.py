@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from runner.call import Completed, Request, execute
-from runner.cli.arguments import GivenArguments, coerce, parse_arguments
+from runner.cli.arguments import ParsedArguments, coerce, parse_arguments
 from runner.cli.exits import EXIT_INTERRUPTED, end_at_once, end_with
 from runner.cli.options import BOUNDS, LOGS, WHOSE, AsJson, Config, File, Flags, takes
 from runner.cli.start import explained, start
@@ -80,7 +80,7 @@ def call(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Options:
-    """What one `runner call` was asked to do.
+    """Options of one `runner call`.
 
     Attributes:
         target: The tool file.
@@ -94,7 +94,7 @@ class _Options:
 
     target: str
     tool: str
-    arguments: GivenArguments
+    arguments: ParsedArguments
     files: tuple[Path, ...]
     as_json: bool
     out: Path | None
@@ -185,12 +185,12 @@ def _meta() -> dict[str, Any]:
 
 
 def _arguments(
-    given: GivenArguments, names: Mapping[str, list[str]], spec: ToolSpec | None
+    parsed: ParsedArguments, names: Mapping[str, list[str]], spec: ToolSpec | None
 ) -> dict[str, Any]:
     schema = spec.parameters if spec is not None else {}
     properties = schema.get("properties", {})
-    arguments: dict[str, Any] = dict(given.values)
-    for name, text in given.texts.items():
+    arguments: dict[str, Any] = dict(parsed.values)
+    for name, text in parsed.texts.items():
         arguments[name] = coerce(text, properties.get(name, {}), schema)
     for name, files in names.items():
         arguments[name] = files[0] if len(files) == 1 and name != "filenames" else files

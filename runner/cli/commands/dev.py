@@ -17,17 +17,17 @@ __all__ = ["dev"]
 @takes(*ADDRESS, *WHOSE, *BOUNDS, "fresh", *LOGS)
 def dev(context: typer.Context, files: Files, *, config: Config = None, flags: Flags) -> None:
     """Serve over HTTP until a signal."""
-    given = {**flags, "transport": "http"}
+    options = {**flags, "transport": "http"}
 
     def act() -> int:
         targets = check_targets(files)
-        settings = for_one_user(start_server(given, config), "http")
+        settings = for_one_user(start_server(options, config), "http")
         from runner.server.develop import develop  # noqa: PLC0415 - after the cheap checks
 
         developed = develop(
             settings,
             targets,
-            reread=lambda: for_one_user(again(given, settings), "http"),
+            reread=lambda: for_one_user(again(options, settings), "http"),
             launched=context.obj,
         )
         return asyncio.run(stopped_by_signals(explained(developed, targets)))

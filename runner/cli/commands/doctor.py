@@ -7,7 +7,7 @@ import typer
 
 from runner.cli.exits import end_with
 from runner.cli.options import WHOSE, AsJson, Config, Flags, takes
-from runner.cli.start import load_told
+from runner.cli.start import load_and_warn
 from runner.doctor import repair as store
 from runner.doctor.report import report
 from runner.formats.terminal_text import json_text
@@ -33,7 +33,7 @@ def doctor(
     """Report the layers, the store and the configuration."""
 
     def act() -> int:
-        settings = load_told(flags, config)
+        settings = load_and_warn(flags, config)
         # A file that may not be read is not lost: the report names it, and nothing is repaired before.
         usable = not any(denied_in(settings.state_dir, settings.local_store))
         repaired = asyncio.run(store.repair(settings)) if repair and usable else ()

@@ -18,7 +18,7 @@ import typer
 
 from runner.cli.exits import end_with
 from runner.cli.options import LOGS, WHOSE, AsJson, Config, Flags, takes
-from runner.cli.start import load_told
+from runner.cli.start import load_and_warn
 from runner.contract.available_files import available_files, files_block, human_facts
 from runner.contract.error_messages import envelope, file_not_found
 from runner.errors import CallError, UsageError
@@ -65,15 +65,15 @@ def files(
     """Work with the files of a user."""
 
     def act() -> int:
-        given = tuple(words or ())
+        names = tuple(words or ())
         if action not in _WORDS:
             raise UsageError(f"there is no `runner files {action}`; it is one of {', '.join(_WORDS)}")
         least, most, wanted = _WORDS[action]
-        if not least <= len(given) <= most:
+        if not least <= len(names) <= most:
             raise UsageError(
-                f"`runner files {action}` takes {wanted}, and was given: {' '.join(given) or 'nothing'}"
+                f"`runner files {action}` takes {wanted}, and was given: {' '.join(names) or 'nothing'}"
             )
-        if name is not None and (action != "put" or len(given) > 1):
+        if name is not None and (action != "put" or len(names) > 1):
             raise UsageError("--name belongs to `runner files put` with one path")
         if action != "get" and (out is not None or force):
             raise UsageError("--out and --force belong to `runner files get`")
@@ -81,7 +81,7 @@ def files(
             raise UsageError("--limit and --cursor belong to `runner files ls`")
         if limit is not None and not 1 <= limit <= MOST:
             raise UsageError(f"--limit is how many files are listed at most, from 1 to {MOST}")
-        settings = load_told({"log_level": "warning", **flags}, config, whole=True)
+        settings = load_and_warn({"log_level": "warning", **flags}, config, whole=True)
         set_up(settings.log_level, settings.log_format)
         if settings.store_scheme in ("memory", "none"):
             raise UsageError(
@@ -92,9 +92,9 @@ def files(
         mine = open_library(settings).of(user.name, session)
         actions: dict[str, Callable[[], Awaitable[_Answer]]] = {
             "ls": lambda: _list(mine, limit, cursor),
-            "put": lambda: _put(mine, [Path(word) for word in given], name),
-            "get": lambda: _get(mine, given[0], out, force=force),
-            "rm": lambda: _remove(mine, given),
+            "put": lambda: _put(mine, [Path(word) for word in names], name),
+            "get": lambda: _get(mine, names[0], out, force=force),
+            "rm": lambda: _remove(mine, names),
             "context": lambda: _context(mine),
             "end-session": lambda: _end_session(mine, Homes.of(settings)),
         }
@@ -209,7 +209,7 @@ async def _found(files: MyFiles, name: str) -> Record:
 
 
 def _described(record: Record) -> dict[str, Any]:
-    """Return what a program may know of a file."""
+    """Return the facts of a file as JSON."""
     more = {
         "reason": record.metadata.reason,
         "expires_at": record.expires_at.isoformat(timespec="seconds") if record.expires_at else None,
@@ -226,19 +226,19 @@ def _described(record: Record) -> dict[str, Any]:
 
 
 def _row(record: Record) -> tuple[str, ...]:
-    said = list(human_facts(record.metadata.facts))
+    details = list(human_facts(record.metadata.facts))
     if record.metadata.origin is Origin.DEFERRED and record.metadata.reason:
-        said.append(record.metadata.reason.replace("_", " "))
+        details.append(record.metadata.reason.replace("_", " "))
     if record.expires_at is not None:
-        said.append(f"until {record.expires_at:%Y-%m-%d %H:%M %Z}")
+        details.append(f"until {record.expires_at:%Y-%m-%d %H:%M %Z}")
     source = f"{record.metadata.origin.value} {record.created:%Y-%m-%d}"
-    return (str(record.name), human_size(record.size), source, ", ".join(said))
+    return (str(record.name), human_size(record.size), source, ", ".join(details))
 
 
 @contextmanager
 def _readable(path: Path) -> Iterator[int]:
     try:
-        # A pipe without a writer would be waited for; what is no regular file is refused by the store.
+        # Opening a pipe without a writer would block; the store refuses anything but a regular file.
         fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
         raise _unreadable(path, error) from error

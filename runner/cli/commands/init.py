@@ -140,7 +140,7 @@ total_timeout_s = 600
 """
 
 FILES = {"my_tool.py": _TOOL, "test_my_tool.py": _TEST, "runner.toml": _CONFIG}
-"""What is written: names and contents."""
+"""Files to write, content by name."""
 
 
 def init(
@@ -208,7 +208,7 @@ def _next_steps(written: list[Path], trusted: str) -> str:
 
 
 def _python() -> str:
-    """Return how a shell starts the interpreter that has `runner`."""
+    """Return the shell word that starts the interpreter with `runner`."""
     found = shutil.which("python")
     is_this = found is not None and Path(found).resolve() == Path(sys.executable).resolve()
     return "python" if is_this and Path(found or "").parent == Path(sys.executable).parent else sys.executable

@@ -31,7 +31,7 @@ __all__ = ["CLIENTS", "ClientConfig", "ClientEntry", "config_path", "install", "
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientConfig:
-    """How one client keeps its servers.
+    """Location and shape of one client's server configuration.
 
     Attributes:
         file: Its configuration, below a folder that differs between systems.
@@ -52,7 +52,7 @@ CLIENTS = {
     "cursor": ClientConfig(file=".cursor/mcp.json", in_home=True),
     "vscode": ClientConfig(file="Code/User/mcp.json", key="servers", typed=True),
 }
-"""The clients whose files we know. `mcp-json` is none of them: it is what most others read."""
+"""The clients whose files we know; `mcp-json` is the format that most other clients read."""
 
 _PRINTED = "mcp-json"
 
@@ -129,7 +129,7 @@ async def _loaded(target: str, user: str | None) -> int:
 
 
 def config_path(client: ClientConfig, *, system: str, environment: Mapping[str, str]) -> Path:
-    """Return where a client keeps its servers.
+    """Return the path of a client's server configuration.
 
     Args:
         client: The client.
@@ -176,8 +176,8 @@ def install_entry(name: str, entry: ClientEntry, *, only_print: bool) -> str:
     if after == before:
         return f"{path} has this entry already"
     backup = _write(path, before, after)
-    kept = f"; what was there is kept in {backup.name}" if backup is not None else ""
-    return f"wrote {entry.name!r} to {path}{kept}\nrestart {name} to use it"
+    saved = f"; the previous file is now {backup.name}" if backup is not None else ""
+    return f"wrote {entry.name!r} to {path}{saved}\nrestart {name} to use it"
 
 
 def _read(path: Path) -> str | None:
@@ -200,24 +200,24 @@ def _merged(before: str | None, client: ClientConfig, entry: ClientEntry, path: 
     servers = config.get(client.key, {}) if isinstance(config, dict) else None
     if not isinstance(servers, dict):
         raise UsageError(f"{path} does not hold an object {client.key!r}, nothing was written; {by_hand}")
-    there = servers.get(entry.name)
-    if there is not None and not _is_ours(there, entry):
+    present = servers.get(entry.name)
+    if present is not None and not _is_ours(present, entry):
         raise UsageError(
             f"{path} has another server named {entry.name!r}, nothing was written; name yours with --name"
         )
-    kept = there if isinstance(there, dict) else {}
-    config[client.key] = {**servers, entry.name: {**kept, **ours}}
+    other_keys = present if isinstance(present, dict) else {}
+    config[client.key] = {**servers, entry.name: {**other_keys, **ours}}
     return json.dumps(config, indent=_indent(before), ensure_ascii=False) + "\n"
 
 
-def _is_ours(there: object, entry: ClientEntry) -> bool:
-    """Say whether an entry serves the same file, so that it may be renewed."""
-    arguments = there.get("args") if isinstance(there, dict) else None
+def _is_ours(present: object, entry: ClientEntry) -> bool:
+    """Return whether the present entry serves the same file, so that it may be replaced."""
+    arguments = present.get("args") if isinstance(present, dict) else None
     return isinstance(arguments, list) and tuple(arguments[:2]) == entry.arguments[:2]
 
 
 def _indent(before: str | None) -> int | str:
-    """Return how a configuration is indented, so that only our lines differ."""
+    """Return the indentation of a configuration, so that only our lines differ."""
     found = re.search(r"\n([ \t]+)\S", before or "")
     return found[1] if found else 2
 

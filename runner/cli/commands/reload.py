@@ -1,4 +1,4 @@
-"""`runner reload`: servers that run read their configuration again, and report the outcome.
+"""`runner reload`: make running servers read their configuration again, and print the outcome of each.
 
 Source: `docs/cli.md`, "Reload".
 """
@@ -32,7 +32,7 @@ def reload(
     as_json: AsJson = False,
     config: Config = None,
 ) -> None:
-    """Have the servers of the state folder reload; exit status 1 if one has changed nothing."""
+    """Reload the servers of the state folder; exit with status 1 if one refuses its new configuration."""
 
     def act() -> int:
         settings = load_checked({}, config)
@@ -41,9 +41,9 @@ def reload(
             servers = [server for server in running if server.is_near and pid in (None, server.pid)]
             if not servers:
                 raise UsageError(_nobody(settings, running, pid))
-            told = [{"pid": server.pid, "serves": server.serves, **_reload(server)} for server in servers]
-        print(json_text(told, indent=2) if as_json else "\n".join(map(_text, told)))  # noqa: T201
-        return int(any(one["error"] is not None for one in told))
+            reports = [{"pid": server.pid, "serves": server.serves, **_reload(server)} for server in servers]
+        print(json_text(reports, indent=2) if as_json else "\n".join(map(_text, reports)))  # noqa: T201
+        return int(any(report["error"] is not None for report in reports))
 
     end_with(act)
 
@@ -60,7 +60,7 @@ def _nobody(settings: Settings, running: list[Running], pid: int | None) -> str:
 
 
 def _reload(server: Running) -> Mapping[str, Any]:
-    """Signal a server and return what it says."""
+    """Signal a server and return the outcome it records."""
     os.kill(server.pid, signal.SIGHUP)
     deadline = time.monotonic() + _PATIENCE_S
     while time.monotonic() < deadline:
@@ -73,14 +73,14 @@ def _reload(server: Running) -> Mapping[str, Any]:
     return {"changed": [], "restart": [], "error": f"it has not answered within {_PATIENCE_S:g} seconds"}
 
 
-def _text(told: Mapping[str, Any]) -> str:
-    server = f"{told['serves']} (process {told['pid']})"
-    if told["error"] is not None:
+def _text(report: Mapping[str, Any]) -> str:
+    server = f"{report['serves']} (process {report['pid']})"
+    if report["error"] is not None:
         return "\n".join(
-            [f"{server}: nothing changed", *(f"  {line}" for line in told["error"].splitlines())]
+            [f"{server}: nothing changed", *(f"  {line}" for line in report["error"].splitlines())]
         )
-    lines = [f"{server}: {len(told['changed'])} changes hold from now on"]
-    lines += [f"  {line}" for line in told["changed"]]
-    if told["restart"]:
-        lines += ["  needs a restart:", *(f"    {line}" for line in told["restart"])]
+    lines = [f"{server}: {len(report['changed'])} changes hold from now on"]
+    lines += [f"  {line}" for line in report["changed"]]
+    if report["restart"]:
+        lines += ["  needs a restart:", *(f"    {line}" for line in report["restart"])]
     return "\n".join(lines)

@@ -8,7 +8,7 @@ import typer
 
 from runner.cli.exits import end_with
 from runner.cli.options import AsJson
-from runner.cli.start import tell_ignored
+from runner.cli.start import warn_ignored
 from runner.selftest.report import SelftestOptions, selftest_from_shell, settings_to_attack
 from runner.settings.isolation import in_force, lacking
 from sandbox.errors import IsolationUnavailable
@@ -41,7 +41,7 @@ def selftest(
 
     def act() -> int:
         settings = settings_to_attack(isolation, against=against)
-        tell_ignored(settings)
+        warn_ignored(settings)
         missing = lacking(settings)
         if missing:
             raise IsolationUnavailable(missing)

@@ -14,7 +14,7 @@ import typer
 from runner.administration import Account, Administration
 from runner.cli.exits import end_with
 from runner.cli.options import LOGS, AsJson, Config, Flags, takes
-from runner.cli.start import load_told
+from runner.cli.start import load_and_warn
 from runner.contract.error_messages import envelope
 from runner.errors import CallError, UsageError
 from runner.formats.human_numbers import human_size
@@ -50,7 +50,7 @@ def users(
             raise UsageError("--yes and --now belong to `runner users delete`")
         if action != "revoke" and token is not None:
             raise UsageError("--token belongs to `runner users revoke`")
-        settings = load_told(flags, config, whole=True)
+        settings = load_and_warn(flags, config, whole=True)
         set_up(settings.log_level, settings.log_format)
         administration = Administration(settings=settings)
         try:
@@ -84,8 +84,8 @@ async def _answer(
             return asdict(account), _lines(asdict(account))
         case "delete":
             if not yes:
-                told = _lines(asdict(await administration.account(name)))
-                raise UsageError(f"this would remove for good what belongs to {name!r}:\n{told}\nGive --yes")
+                summary = _lines(asdict(await administration.account(name)))
+                raise UsageError(f"this would permanently remove all of {name!r}:\n{summary}\nGive --yes")
             removed = await administration.delete(name, now=now)
             return removed, _lines(removed)
         case _:
@@ -99,9 +99,9 @@ def _line(account: Account) -> str:
     return f"{one_line(account.user)}  {account.files} files, {human_size(account.bytes)}{home}{running}"
 
 
-def _lines(said: Mapping[str, Any]) -> str:
+def _lines(fields: Mapping[str, Any]) -> str:
     lines = []
-    for key, value in said.items():
+    for key, value in fields.items():
         items = value if isinstance(value, list) else [value]
         lines += [f"{key}: {one_line(str(item))}" for item in items]
     return "\n".join(lines)

@@ -1,1 +1,1 @@
-"""Whatever pydocket does not document."""
+"""Access to undocumented parts of pydocket."""

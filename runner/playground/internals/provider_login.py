@@ -124,7 +124,7 @@ class _Login:
             httponly=True,
             samesite="lax",
         )
-        log.info("logged in at the provider", extra={"user": user.name})
+        log.info("provider login succeeded", extra={"user": user.name})
         return answer
 
     async def _token(self, code_text: str, secret: str) -> AccessToken | None:
@@ -136,7 +136,7 @@ class _Login:
         try:
             token = await self.provider.exchange_authorization_code(client, code)
         except TokenError as error:
-            log.warning("a login came to nothing", extra={"problem": error.error_description or error.error})
+            log.warning("provider login failed", extra={"problem": error.error_description or error.error})
             return None
         return await self.provider.verify_token(token.access_token)
 

@@ -254,7 +254,7 @@ class LocalBlobs:
         return note
 
     def leftovers(self, area: str) -> Iterable[OrphanNote]:
-        """Return what killed writers and killed removals left."""
+        """Return leftovers of killed writers and removals."""
         for path in sorted(self._path(f"{area}removed").glob("*")):
             with contextlib.suppress(FileNotFoundError, DamagedEntry):
                 yield OrphanNote(note=f"{area}removed/{path.name}", blob=Entry.read(path.read_bytes()).blob)

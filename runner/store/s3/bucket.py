@@ -185,7 +185,7 @@ class Bucket:
         return _plain(answer["ETag"])
 
     def _match_form(self, probe: str) -> str:
-        """Return how the server wants an etag in If-Match: quoted as RFC 9110 has it, or, as Ceph, plain.
+        """Return an etag as the server wants it in If-Match: quoted as in RFC 9110, or, for Ceph, plain.
 
         Raises:
             CallError: `E_STORE`: it takes no notice of conditions, so two hosts could have one name.
@@ -273,7 +273,7 @@ class Bucket:
             more = {"ContinuationToken": page["NextContinuationToken"]}
 
     def folders(self, prefix: str) -> Iterator[str]:
-        """Yield what keys below a prefix begin with, up to their next slash."""
+        """Yield the common prefixes of keys below a prefix, up to their next slash."""
         more: dict[str, str] = {}
         while True:
             with _translated_errors("list"):

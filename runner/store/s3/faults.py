@@ -46,7 +46,7 @@ class StoreFault:
 
 
 def fault_in(error: CallError) -> StoreFault:
-    """Return what an error of a bucket's operation says, and its cure."""
+    """Return the fault in an error of a bucket operation, and its cure."""
     reason = str(error.details.get("reason", ""))
     message = f"{error.details.get('operation', 'connect')} failed with {reason}"
     return StoreFault(reason=message, cure=_CURES.get(reason, _SERVER))

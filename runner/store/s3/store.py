@@ -33,7 +33,7 @@ from runner.store.store import BlobStore, lengths_of
 __all__ = ["FRESH_S", "STALE_AFTER", "S3Store"]
 
 FRESH_S = 30.0
-"""How old a listing may be that a quota is checked with, in seconds."""
+"""Maximum age of a listing used for a quota, in seconds."""
 
 STALE_AFTER = timedelta(days=7)
 """Age at which an upload in parts counts as left behind: none takes a week."""

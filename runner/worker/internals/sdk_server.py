@@ -92,7 +92,7 @@ def watch_calls(server: AnySdkServer, watch: Watch) -> None:
 def listing_of(
     server: AnySdkServer,
 ) -> Callable[[ServerRequestContext[Any, Any]], Awaitable[list[dict[str, Any]]]]:
-    """Return what lists all tools of a server, page by page, within a request to it."""
+    """Return a function that lists all tools of a server, page by page, within a request to it."""
     low = low_level_of(server)
 
     async def listing(ctx: ServerRequestContext[Any, Any]) -> list[dict[str, Any]]:

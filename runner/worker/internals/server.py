@@ -214,7 +214,7 @@ async def find_tool(server: FastMCP, name: str) -> dict[str, Any]:
 
 
 def lists_of(server: FastMCP) -> Callable[[], object]:
-    """Return what gives another value once the lists of what a server offers have changed from now on."""
+    """Return a function whose value changes with the lists of a server's components."""
     count = 0
 
     def counting(change: Callable[..., Any]) -> Callable[..., Any]:
@@ -253,7 +253,7 @@ def masks_errors(server: FastMCP) -> bool:
 
 
 def auth_of(auth: Any) -> dict[str, Any] | None:
-    """Return how a file would have tokens checked: by which class, and, for JSON web tokens, with what."""
+    """Return the class of a file's token verifier and, for JSON web tokens, its settings."""
     if auth is None:
         return None
     verifier = getattr(auth, "token_verifier", auth)
@@ -332,7 +332,7 @@ async def serve_raw(
 
 
 def _error_data(error: Exception, protocol: str) -> mcp_types.ErrorData:
-    """Return what a client is told of an exception, as plain servers of the SDK tell it in each era."""
+    """Return the error of an exception for a client, as plain SDK servers send it in each era."""
     if protocol in HANDSHAKE_PROTOCOL_VERSIONS and handler_exception_to_error_data(error) is None:
         return mcp_types.ErrorData(code=_EXCEPTION, message=str(error))
     return modern_error_data(error)

@@ -111,7 +111,7 @@ async def test_running_call_reports_forkserver_end_and_runs_once(tool: Path, tmp
         async with open_toolset(tool, tmp_path) as toolset:
             client = Listening()
             running = asyncio.create_task(execute(toolset, request(ann, "waits", {}, client)))
-            assert await becomes(lambda: len(client.heard) > 0)
+            assert await becomes(lambda: len(client.notifications) > 0)
 
             os.kill(forkservers()[0], signal.SIGKILL)
             completed = await asyncio.wait_for(running, 15)
@@ -119,7 +119,7 @@ async def test_running_call_reports_forkserver_end_and_runs_once(tool: Path, tmp
             assert error_code(completed) == "E_CRASHED"
             assert "forkserver" in completed.processed.value["results"]["error"]
             assert details(completed)["suggestion"].startswith("Call again")
-            assert len(client.heard) == 1
+            assert len(client.notifications) == 1
 
 
 @pytest.mark.parametrize("is_believed", [False, True], ids=["held", "control"])

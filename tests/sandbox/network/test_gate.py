@@ -31,10 +31,10 @@ from sandbox.network.gate import Address, Gate, address_of
 NOBODY = 65534
 
 Act = Callable[[], object]
-"""What a child does: what it returns is told as JSON."""
+"""Function run by a child, which sends its result as JSON."""
 
 Said = list[str | None]
-"""What attempts came to that return nothing: None for each that did, or the name of its error."""
+"""Outcomes of attempts without a result: None for success, or the name of the error."""
 
 T = TypeVar("T")
 

@@ -1,4 +1,4 @@
-"""One call as its host sees it while a worker node has it."""
+"""Host's record of one call that a worker node executes."""
 
 import asyncio
 import secrets
@@ -7,21 +7,21 @@ from dataclasses import dataclass, field
 from runner.fleet.messages import NodeMessage, NodeStatus
 from runner.steps.request import Request
 
-__all__ = ["Again", "FarCall", "Gone"]
+__all__ = ["Again", "Gone", "RemoteCall"]
 
 _MOST_WAITING = 1000
 
 
 class Again(Exception):
-    """A call has to be sent to a node again: it has not begun, or may run twice."""
+    """A call must be sent to a node again: its code has not started, or it is idempotent."""
 
 
 class Gone(Exception):
-    """A call had begun, or may have, and its end will never be known; the message says why."""
+    """A call started, or may have, and its outcome is lost; the message is the reason."""
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
-class FarCall:
+class RemoteCall:
     """One call at one node. A call that is sent again is another one, with another id.
 
     Attributes:
@@ -30,7 +30,7 @@ class FarCall:
         id: Its id in the fleet.
         node: Its node, once there is one.
         waits: Whether it has no node yet, or waits at its node for its turn.
-        has_begun: Whether its code has begun to run, as far as the host knows.
+        has_started: Whether its code has started, as far as the host knows.
         dropped: Number of notifications that its client did not take in time.
     """
 
@@ -39,7 +39,7 @@ class FarCall:
     id: str = field(init=False)
     node: str | None = None
     waits: bool = True
-    has_begun: bool = False
+    has_started: bool = False
     dropped: int = 0
     _beat: int = -1
     _missed: int = 0
@@ -54,7 +54,7 @@ class FarCall:
         """Queue a message of the node, or the reason why there will be none."""
         if isinstance(message, NodeMessage) and message.kind == "note":
             if self._received.qsize() >= _MOST_WAITING // 2:
-                # A client that reads nothing must not keep the end of its call from it.
+                # Notifications that a client does not read must leave room for the end of its call.
                 self.dropped += 1
                 return
         elif self._received.full():
@@ -62,11 +62,11 @@ class FarCall:
         self._received.put_nowait(message)
 
     def missed_in(self, status: NodeStatus) -> int:
-        """Take over a status of its node; return in how many of them in a row it was missing."""
-        has_begun = status.calls.get(self.id)
-        self.has_begun |= has_begun is True
-        self.waits = has_begun is False
-        if has_begun is not None:
+        """Update from a status of its node; return the number of statuses in a row without this call."""
+        has_started = status.calls.get(self.id)
+        self.has_started |= has_started is True
+        self.waits = has_started is False
+        if has_started is not None:
             self._missed = 0
         elif status.beat != self._beat:
             # A Redis without memory keeps an old one.
@@ -78,8 +78,8 @@ class FarCall:
         """Return the next message of the node.
 
         Raises:
-            Again: The call has to be sent again.
-            Gone: It had begun, and its node is gone.
+            Again: The call must be sent again.
+            Gone: It had started, and its node is gone.
         """
         message = await self._received.get()
         if isinstance(message, Exception):

@@ -1,10 +1,10 @@
-"""Session state of tools in a fleet: where its user goes, it goes along.
+"""Session state of tools in a fleet, shared by the nodes of a user over time.
 
-A node has the state of its users in memory, as a host of one machine has. It looks before each call whether
-another node has changed it, and writes down after each call what that has changed. Of a user's calls all run
-on one node, so nobody else changes it meanwhile.
+A node has the state of its users in memory, like a host on one machine. Before each call it reads changes by
+other nodes, and after each call it writes its own. All calls of a user run on one node, so no other node
+changes the state meanwhile.
 
-Times are counted by the clock of Redis.
+Times come from the clock of Redis.
 """
 
 import logging
@@ -18,13 +18,13 @@ from runner.fleet.connection import REDIS_FAILURES, RedisKeys
 from runner.toolset.session_state import SessionState, StateItem
 from sandbox import strict_json
 
-__all__ = ["FarState"]
+__all__ = ["SharedState"]
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
-class FarState:
+class SharedState:
     """Keeps the session state of users in Redis.
 
     Attributes:
