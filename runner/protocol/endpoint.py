@@ -15,11 +15,10 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from runner.http.internals.endpoint import StreamableHTTPSessionManager, stand_in_front
 from runner.http.whole import WholeRequests, again
-from runner.protocol.direct import Answerer
-from runner.protocol.direct_http import DirectCalls
 from runner.protocol.http_sessions import BoundedSessions
 from runner.protocol.internals.host import hide_bodies_in_errors
 from runner.protocol.messages import Unreadable, check_values
+from runner.protocol.tool_calls import Answerer, CallsOverHttp
 
 __all__ = ["set_up_endpoint"]
 
@@ -54,7 +53,7 @@ def _front(
 ) -> ASGIApp:
     checked: ASGIApp = WholeRequests(_CountedBodies(endpoint))
     return BoundedSessions(
-        checked if direct is None else DirectCalls(checked, direct, manager),
+        checked if direct is None else CallsOverHttp(checked, direct, manager),
         idle_s=manager.session_idle_timeout,
         user=user,
         connected=_none if direct is None else direct.connected,

@@ -5,21 +5,21 @@ The SDK keeps the sessions. This module observes the responses that open one, an
 Source: MCP specification 2025-11-25, "Streamable HTTP", session management.
 """
 
-import json
+import contextlib
 import logging
 import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from mcp_types import JSONRPCError, JSONRPCNotification, JSONRPCResponse
+from mcp_types import jsonrpc_message_adapter
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from runner.errors import CallError, Code
 from runner.http.whole import again
 from runner.protocol.internals.types import credential_of
-from runner.protocol.sessions import QUESTION_IDS, LiveSession
+from runner.protocol.tool_calls import QUESTION_IDS, LiveSession
 
 __all__ = ["MOST_SESSIONS", "BoundedSessions"]
 
@@ -130,18 +130,9 @@ class BoundedSessions:
         live = self._connected(session)
         if live is None:
             return
-        try:
-            message = json.loads(body)
-            kind = (
-                JSONRPCNotification
-                if "method" in message
-                else JSONRPCResponse
-                if "result" in message
-                else JSONRPCError
-            )
-            live.hear(kind.model_validate(message))
-        except (ValueError, TypeError, RecursionError):
-            return
+        # The endpoint has validated it.
+        with contextlib.suppress(ValueError):
+            live.receive(jsonrpc_message_adapter.validate_json(body, by_name=False))
 
     def _ended(self, session: str) -> None:
         self._open.pop(session, None)

@@ -30,7 +30,6 @@ from runner.http.context import Site
 from runner.output_guard.guard import GuardedCall, OutputGuard
 from runner.protocol.artifact_resources import read_artifact
 from runner.protocol.artifact_tools import READING, offered, reading_result
-from runner.protocol.direct import DirectCall
 from runner.protocol.eras import in_era_of
 from runner.protocol.failed_requests import answer_failures, failed_result, redacted_error, redacted_result
 from runner.protocol.internals.answer import is_refusal, sealed_question
@@ -42,9 +41,9 @@ from runner.protocol.internals.host import (
 )
 from runner.protocol.internals.results import mend_results
 from runner.protocol.result_messages import DownloadUrl, ResultMessages, inline_limit_of
-from runner.protocol.sender import DirectClient, McpClient, Transport, direct_sender, newcomer, sender
-from runner.protocol.sessions import LiveSession, LiveSessions
+from runner.protocol.sender import McpClient, Transport, direct_sender, newcomer, sender
 from runner.protocol.subscriptions import announced, offer_subscriptions
+from runner.protocol.tool_calls import LiveSession, LiveSessions, ToolCall
 from runner.protocol.visible_offers import visible_introduction, visible_list
 from runner.server.extras import Extras, ExtraTemplate
 from runner.server.files_block import with_descriptions, with_instructions
@@ -335,7 +334,7 @@ class _Relay:
         return {**discovered, "capabilities": {**capabilities, "extensions": extensions}}
 
     def takes(self, tool: str) -> bool:
-        """Return whether calls of a tool may come directly. A `runner.protocol.direct.Answerer`."""
+        """Return whether calls of a tool may come directly. A `runner.protocol.tool_calls.Answerer`."""
         spec = self._toolset.catalog.tools.get(tool)
         return spec is not None and not spec.mirrors_arguments
 
@@ -343,7 +342,7 @@ class _Relay:
         """Return a session, or, for None, the one over stdio."""
         return self._sessions.of(session)
 
-    async def answer(self, call: DirectCall) -> dict[str, Any]:
+    async def answer(self, call: ToolCall) -> dict[str, Any]:
         """Return the result of a call that came directly.
 
         Raises:
@@ -356,7 +355,7 @@ class _Relay:
             method="tools/call",
             params=call.params,
             facts=facts,
-            client=DirectClient(call),
+            client=call,
             levels=frozenset() if connection is None else connection_levels(connection),
             inline_max_bytes=inline_limit_of(self._toolset.settings, call.params, facts),
         )

@@ -37,9 +37,9 @@ from runner.playground.playground import About, open_playground
 from runner.playground.routes import playground_address
 from runner.playground.routes import routes as playground_routes
 from runner.playground.start_key import Passes, admit
-from runner.protocol.direct import Answerer
 from runner.protocol.sender import Transport
 from runner.protocol.stdio import serve_stdio
+from runner.protocol.tool_calls import Answerer
 from runner.protocol.unanswered import Unanswered
 from runner.server.host import DownloadUrl, Host, make_host
 from runner.server.reloading import Reloads, Take

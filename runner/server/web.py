@@ -33,8 +33,8 @@ from runner.http.under_way import EndsWithSession, UnderWay
 from runner.http.wrong_keys import WrongKeys
 from runner.playground.session_auth import PlaygroundAuth
 from runner.playground.start_key import Passes
-from runner.protocol.direct import Answerer
 from runner.protocol.endpoint import set_up_endpoint
+from runner.protocol.tool_calls import Answerer
 from runner.settings.isolation import in_force
 from runner.users.resource import MCP_PATH, metadata_url
 from runner.users.token_checks import tokens_fault

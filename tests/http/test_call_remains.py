@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 from circles import circles
-from direct_cases import message, usual
-from direct_support import post
+from mcp_requests import modern, usual
 from starlette.applications import Starlette
 from support import becomes, settings_in
+from two_servers import post
 
 from runner.http.context import Site
 from runner.server.host import make_host
@@ -63,7 +63,7 @@ async def webs(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[dict[s
 
 async def called(web: Starlette, tool: str, arguments: dict[str, object]) -> bytes:
     """Call a tool, and return the body of the answer."""
-    sent = await post(web, json.dumps(message(tool, arguments)).encode(), usual(tool))
+    sent = await post(web, json.dumps(modern(tool, arguments)).encode(), usual(tool))
     return b"".join(message.get("body", b"") for message in sent)
 
 
