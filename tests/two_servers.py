@@ -22,7 +22,7 @@ from runner.protocol.internals.host import serve_streams
 from runner.protocol.lines import IncomingLines, OutgoingLines
 from runner.protocol.tool_calls import CallsOverLines, ToolCall
 from runner.server.host import Host, make_host
-from runner.server.web import make_web
+from runner.server.web import build_app
 from runner.toolset.toolset import Toolset
 
 __all__ = [
@@ -91,7 +91,7 @@ async def opened_in(folder: Path, **more: Any) -> AsyncIterator[Webs]:
         for directly in (True, False):
             host = make_host(toolset, transport="http", download_url=None)
             stack.enter_context(noted(host, taken))
-            web = make_web(host, site, direct=host.direct if directly else None)
+            web = build_app(host, site, directly=directly)
             await stack.enter_async_context(web.router.lifespan_context(web))
             opened.append(web)
         yield Webs(toolset=toolset, direct=opened[0], plain=opened[1], taken=taken)

@@ -17,10 +17,9 @@ import logging
 import os
 import re
 import time
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager
 from typing import Self
 
 import anyio
@@ -58,11 +57,14 @@ _LAST_WORDS_S = 2.0
 _BLANK = re.compile(rb"[ \t\r\n]*+")
 
 
-class _Stream(AbstractAsyncContextManager["_Stream"]):
+class _Stream(ABC):
     """Base of all streams: entered as a context, closed on exit."""
 
     @abstractmethod
     async def aclose(self) -> None: ...
+
+    async def __aenter__(self) -> Self:
+        return self
 
     async def __aexit__(self, *raised: object) -> None:
         await self.aclose()

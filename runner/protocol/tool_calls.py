@@ -16,6 +16,7 @@ Source: MCP specification 2025-11-25 and 2026-07-28, "Streamable HTTP", "stdio",
 import asyncio
 import itertools
 import json
+import math
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import suppress
@@ -60,6 +61,8 @@ _LAST_WRITE_S = 1.0
 _PATIENCE_S = 0.05
 _PING_S = 15.0
 _CANCELLED = "notifications/cancelled"
+# A message about a call or a question here holds one of these.
+_ABOUT_OURS = (_CANCELLED.encode(), QUESTION_IDS.encode())
 _REQUEST_CANCELLED = {"code": sdk.REQUEST_CANCELLED, "message": "Request cancelled"}
 _CONNECTION_CLOSED = {"code": mcp_types.CONNECTION_CLOSED, "message": "Connection closed"}
 
@@ -318,7 +321,7 @@ class CallsOverHttp:
         """Answer a request."""
         headers = _usual_headers(scope) if self._is_usual and not _is_traced() else None
         if headers is None:
-            await self._app(scope, receive, send)
+            await self._pass_on(scope, receive, send)
             return
         first, session, live = await receive(), headers.get(_SESSION), None
         if session is not None:
@@ -332,7 +335,28 @@ class CallsOverHttp:
                     self._alone(call, response) if live is None else self._in_session(call, live, response)
                 )
                 return
-        await self._app(scope, again(first, receive), send)
+        await self._pass_on(scope, receive, send, first)
+
+    async def _pass_on(
+        self, scope: Scope, receive: Receive, send: Send, first: Message | None = None
+    ) -> None:
+        """Let the SDK answer, and act on a message that it accepts about a call or a question here."""
+        session = next((value for name, value in scope.get("headers", ()) if name == _SESSION), None)
+        live = None if session is None else self._answerer.connected(session.decode("latin-1"))
+        if first is None and (live is None or scope["method"] != "POST"):
+            await self._app(scope, receive, send)
+            return
+        first = await receive() if first is None else first
+        body: bytes = first.get("body", b"")
+
+        async def watched(message: Message) -> None:
+            if live is not None and message["type"] == "http.response.start" and message["status"] == 202:
+                with suppress(ValueError):
+                    live.receive(mcp_types.jsonrpc_message_adapter.validate_json(body, by_name=False))
+            await send(message)
+
+        is_ours = live is not None and any(sign in body for sign in _ABOUT_OURS)
+        await self._app(scope, again(first, receive), watched if is_ours else send)
 
     async def _alone(self, call: ToolCall, response: "_Response") -> None:
         """Answer a self-contained call, unless its client disconnects first: then it is cancelled."""
@@ -347,18 +371,22 @@ class CallsOverHttp:
     async def _in_session(self, call: ToolCall, live: LiveSession, response: "_Response") -> None:
         """Answer a call of the handshake era, and mark its session as in use for the SDK meanwhile."""
         settled = asyncio.Event()
+
+        async def keep_in_use() -> float:
+            idle_s = self._manager.session_idle_timeout
+            due_at = math.inf if idle_s is None else live.seen_at + idle_s / 4
+            if due_at <= time.monotonic() and call.scope is not None:
+                await self._ping(call.scope)
+                return _PING_S
+            return due_at - time.monotonic()
+
         task = live.begin(call, call.outcome(self._answerer))
         task.add_done_callback(lambda _: settled.set())
-        response.watch(settled.set)
+        response.watch(settled.set, keep_in_use)
         try:
-            while not settled.is_set():
-                idle_s = self._manager.session_idle_timeout
-                left_s = None if idle_s is None else max(0.0, live.seen_at + idle_s / 4 - time.monotonic())
-                try:
-                    async with asyncio.timeout(left_s):
-                        await settled.wait()
-                except TimeoutError:
-                    await self._ping(call.scope or {})
+            # Calls may be short and many.
+            await keep_in_use()
+            await settled.wait()
             # Otherwise the client has disconnected, and the call goes on.
             if task.done():
                 reply = task.result() or {"jsonrpc": "2.0", "id": call.id, "error": call.cancelled}
@@ -393,13 +421,18 @@ class _Response:
         self._patience: asyncio.TimerHandle | None = None
         self._watcher: asyncio.Task[None] | None = None
 
-    def watch(self, left: Callable[[], None]) -> None:
-        """Watch the client: `left` is called if it disconnects, and it gets keep-alive comments meanwhile."""
+    def watch(self, left: Callable[[], None], upkeep: Callable[[], Awaitable[float]] | None = None) -> None:
+        """Watch the client, and send it keep-alive comments meanwhile.
+
+        Args:
+            left: Called if it disconnects.
+            upkeep: Awaited from time to time; returns the seconds until it is due again.
+        """
         loop = asyncio.get_running_loop()
         self._sent_at = loop.time()
 
         def begin() -> None:
-            self._watcher = loop.create_task(self._watch(left))
+            self._watcher = loop.create_task(self._watch(left, upkeep))
 
         self._patience = loop.call_later(_PATIENCE_S, begin)
 
@@ -451,7 +484,7 @@ class _Response:
             # Not before: a task that waits for a slow client to take this may be cancelled.
             self._has_started = True
 
-    async def _watch(self, left: Callable[[], None]) -> None:
+    async def _watch(self, left: Callable[[], None], upkeep: Callable[[], Awaitable[float]] | None) -> None:
         """Send a keep-alive comment to the client and to proxies on the way, until it disconnects."""
         clock = asyncio.get_running_loop().time
         if self._session is not None:
@@ -459,10 +492,13 @@ class _Response:
                 await self._start()
         while True:
             try:
-                async with asyncio.timeout(self._sent_at + _PING_S - clock()):
+                due_s = math.inf if upkeep is None else await upkeep()
+                async with asyncio.timeout(min(due_s, self._sent_at + _PING_S - clock())):
                     while (await self._receive())["type"] != "http.disconnect":
                         pass
             except TimeoutError:
+                if clock() < self._sent_at + _PING_S:
+                    continue
                 now = b"" if self._session is None else f" - {datetime.now(UTC)}".encode()
                 await self._send_piece(b": ping%s\r\n\r\n" % now)
             else:

@@ -24,7 +24,7 @@ from runner.files.my_files import MyFiles, open_library
 from runner.http.context import Site
 from runner.protocol.tool_calls import ToolCall
 from runner.server.host import make_host
-from runner.server.web import make_web
+from runner.server.web import build_app
 from runner.store.memory import MemoryStore
 from runner.toolset.toolset import Toolset
 from runner.users.capability_tokens import Tokens
@@ -132,7 +132,7 @@ async def test_page_internal_error_answered_in_json(
     library = replace(open_library(settings), store=Failing())
     tokens = Tokens(settings.state_dir / "tokens.json")
     site = Site(settings=settings, library=library, events=Events(), tokens=tokens)
-    web = make_web(FastMCP("test"), site)
+    web = build_app(FastMCP("test"), site)
     answer = TestClient(web, base_url="http://127.0.0.1:8000", raise_server_exceptions=False).get(path)
 
     if path == "/api/files":
