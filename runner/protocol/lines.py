@@ -306,8 +306,8 @@ class IncomingLines(ReceivedMessages):
         if not newline:
             self._leave_out(len(rest))
             return None
-        kept, self._left_out = bytes(self._partial), 0
-        self._too_long = too_long(kept[:HEAD_BYTES], kept[HEAD_BYTES:][-TAIL_BYTES:], self._most_bytes)
+        line, self._left_out = bytes(self._partial), 0
+        self._too_long = too_long(line[:HEAD_BYTES], line[HEAD_BYTES:][-TAIL_BYTES:], self._most_bytes)
         self._partial.clear()
         self._came.set()
         return after or None

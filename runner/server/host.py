@@ -6,7 +6,7 @@ handed on. Tool results pass through the contract on their way: `runner.call`, `
 """
 
 import logging
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from typing import Any, cast
@@ -176,7 +176,11 @@ def make_host(
 
 
 class _Relay:
-    """Answers what author code has to answer, inside the SDK's own middleware."""
+    """Answers what author code has to answer, inside the SDK's own middleware.
+
+    Attributes:
+        connected: Returns a session, or, for None, the one over stdio.
+    """
 
     def __init__(
         self,
@@ -199,6 +203,7 @@ class _Relay:
         )
         self._resources = OwnResources(toolset, self._guard)
         self._sessions = LiveSessions()
+        self.connected: Callable[[str | None], LiveSession | None] = self._sessions.of
         self.tasks = McpTasks(
             self._call_tool,
             polls=lambda tool: toolset.catalog.tasks.get(tool),
@@ -338,10 +343,6 @@ class _Relay:
         spec = self._toolset.catalog.tools.get(tool)
         return spec is not None and not spec.mirrors_arguments
 
-    def connected(self, session: str | None) -> LiveSession | None:
-        """Return a session, or, for None, the one over stdio."""
-        return self._sessions.of(session)
-
     async def answer(self, call: ToolCall) -> dict[str, Any]:
         """Return the result of a call that came directly.
 
@@ -390,18 +391,15 @@ class _Relay:
         if failure is not None:
             described = metadata_url(self._toolset.settings) if self._transport == "http" else None
             message = challenged(message, failure, resource_metadata=described)
-        message["_meta"] = {**message.get("_meta", {}), ISOLATION_META: self._isolation(request)}
+        steps = request.steps
+        worker = "fresh" if steps.is_fresh else "kept"
+        isolation = isolation_meta(self._toolset.tier, worker=worker, goes_on=steps.goes_on)
+        message["_meta"] = {**message.get("_meta", {}), ISOLATION_META: isolation}
         if wants_report(request.params):
             message["_meta"][REPORT] = self._report(request)
         if request.facts.protocol not in HANDSHAKE_PROTOCOL_VERSIONS:
             message.setdefault("resultType", "complete")
         return message
-
-    def _isolation(self, request: Request) -> dict[str, str]:
-        """Return the isolation of a call, for its `_meta`."""
-        steps = request.steps
-        worker = "fresh" if steps.is_fresh else "kept"
-        return isolation_meta(self._toolset.tier, worker=worker, goes_on=steps.goes_on)
 
     def _report(self, request: Request) -> dict[str, Any]:
         """Return how a call went, for the caller."""
