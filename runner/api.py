@@ -21,7 +21,8 @@ from runner.call import Request, execute
 from runner.errors import UsageError
 from runner.files.my_files import MyFiles, store_rules
 from runner.server.host import make_host
-from runner.server.serve import KEY_S, make_application, site_of
+from runner.server.serve import KEY_S, site_of
+from runner.server.web import build_app
 from runner.settings.isolation import lacking
 from runner.settings.settings import Settings
 from runner.settings.sources import load
@@ -176,7 +177,7 @@ class Runner:
         host = make_host(toolset, transport="http", download_url=download_url)
         site = site_of(toolset, settings)
         site.tokens.rotate_after(KEY_S, now=time.time())
-        return make_application(host, site, None, toolset.end_session)
+        return build_app(host, site, session_ended=toolset.end_session)
 
     def _user(self) -> User:
         return resolve(self.settings, transport="stdio", claims=None, host=self.settings.host)

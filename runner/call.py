@@ -81,7 +81,8 @@ async def execute(toolset: Toolset, request: Request, remote: RemoteExecutor | N
     """
     with CallScope(request.id):
         request = observed(toolset, request)
-        listener = _listener(toolset, request, request.tool)
+        deadlines = toolset.effective(request.tool).deadlines
+        listener = listener_of(toolset, request, request.tool, deadlines)
         return await _call_of(toolset, request, listener, remote).run()
 
 
@@ -141,6 +142,9 @@ class FileCall(Call):
         Raises:
             CallError: `E_BUSY`: a rate limit is reached.
         """
+        # Most servers have none.
+        if not self.toolset.rates.limits:
+            return
         self.request = _with_limits(self.toolset, self.request, spec)
         # The tool may have been looked for in a worker: by now it is later than it was.
         self.toolset.rates.admit(self.request.counted, now=time.monotonic())
@@ -223,7 +227,11 @@ class FileCall(Call):
                 held.callback(_release, toolset, lease)
                 # Files that nobody named are listed by the call that ends last in the home.
                 is_last = changes is not None and changes.end()
-                unreturned = left_of(toolset, request, spec, home, changes, puts, lease, is_last=is_last)
+                unreturned = (
+                    left_of(toolset, request, spec, home, changes, puts, lease, is_last=is_last)
+                    if home is not None and changes is not None
+                    else None
+                )
                 try:
                     wire = judge(
                         outcome,
@@ -271,9 +279,12 @@ def _call_of(
     toolset: Toolset, request: Request, listener: CallListener, remote: RemoteExecutor | None = None
 ) -> FileCall:
     """Return a call of a tool as its file offered it when it was loaded."""
-    parts: dict[str, Any] = {"service": toolset, "toolset": toolset, "request": request, "listener": listener}
-    parts["spec"] = toolset.catalog.tools.get(request.tool)
-    return FileCall(**parts) if remote is None else FleetCall(**parts, remote=remote)
+    spec = toolset.catalog.tools.get(request.tool)
+    if remote is None:
+        return FileCall(service=toolset, toolset=toolset, request=request, listener=listener, spec=spec)
+    return FleetCall(
+        service=toolset, toolset=toolset, request=request, listener=listener, spec=spec, remote=remote
+    )
 
 
 async def _spec_from_worker(
@@ -355,7 +366,7 @@ async def relay(
         CallError: The worker did not answer, or could not be asked.
     """
     await _check(request)
-    listener = listener or _listener(toolset, request, None)
+    listener = listener or listener_of(toolset, request, None, toolset.effective().deadlines)
     request, user = _with_limits(toolset, request, None), request.user
     if remote is not None:
         async with toolset.drain.call(listener.tell, of_tool=False), _place_here(toolset, request):
@@ -438,7 +449,6 @@ async def _place_here(toolset: Toolset, request: Request) -> AsyncIterator[None]
 
 def _with_limits(toolset: Toolset, request: Request, spec: ToolSpec | None) -> Request:
     """Return a request with the limits by name that it counts for; without a tool those of all tools."""
-    # Most servers have none.
     if not toolset.rates.limits:
         return request
     tool = None if spec is None else spec.name
@@ -449,10 +459,6 @@ def _with_limits(toolset: Toolset, request: Request, spec: ToolSpec | None) -> R
 def _takes_links(toolset: Toolset, spec: ToolSpec) -> bool:
     """Return whether a call of this tool may be given links, and so must be able to fetch them."""
     return spec.takes_links or (toolset.settings.file_delivery == "url" and spec.takes_files)
-
-
-def _listener(toolset: Toolset, request: Request, tool: str | None) -> CallListener:
-    return listener_of(toolset, request, tool, toolset.effective(tool).deadlines)
 
 
 def _unavailable(error: SandboxError) -> CallError:

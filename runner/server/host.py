@@ -6,7 +6,7 @@ handed on. Tool results pass through the contract on their way: `runner.call`, `
 """
 
 import logging
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from typing import Any, cast
@@ -30,7 +30,6 @@ from runner.http.context import Site
 from runner.output_guard.guard import GuardedCall, OutputGuard
 from runner.protocol.artifact_resources import read_artifact
 from runner.protocol.artifact_tools import READING, offered, reading_result
-from runner.protocol.direct import DirectCall
 from runner.protocol.eras import in_era_of
 from runner.protocol.failed_requests import answer_failures, failed_result, redacted_error, redacted_result
 from runner.protocol.internals.answer import is_refusal, sealed_question
@@ -42,9 +41,9 @@ from runner.protocol.internals.host import (
 )
 from runner.protocol.internals.results import mend_results
 from runner.protocol.result_messages import DownloadUrl, ResultMessages, inline_limit_of
-from runner.protocol.sender import DirectClient, McpClient, Transport, direct_sender, newcomer, sender
-from runner.protocol.sessions import LiveSession, LiveSessions
+from runner.protocol.sender import McpClient, Transport, direct_sender, newcomer, sender
 from runner.protocol.subscriptions import announced, offer_subscriptions
+from runner.protocol.tool_calls import LiveSession, LiveSessions, ToolCall
 from runner.protocol.visible_offers import visible_introduction, visible_list
 from runner.server.extras import Extras, ExtraTemplate
 from runner.server.files_block import with_descriptions, with_instructions
@@ -177,7 +176,11 @@ def make_host(
 
 
 class _Relay:
-    """Answers what author code has to answer, inside the SDK's own middleware."""
+    """Answers what author code has to answer, inside the SDK's own middleware.
+
+    Attributes:
+        connected: Returns a session, or, for None, the one over stdio.
+    """
 
     def __init__(
         self,
@@ -200,6 +203,7 @@ class _Relay:
         )
         self._resources = OwnResources(toolset, self._guard)
         self._sessions = LiveSessions()
+        self.connected: Callable[[str | None], LiveSession | None] = self._sessions.of
         self.tasks = McpTasks(
             self._call_tool,
             polls=lambda tool: toolset.catalog.tasks.get(tool),
@@ -335,15 +339,11 @@ class _Relay:
         return {**discovered, "capabilities": {**capabilities, "extensions": extensions}}
 
     def takes(self, tool: str) -> bool:
-        """Return whether calls of a tool may come directly. A `runner.protocol.direct.Answerer`."""
+        """Return whether calls of a tool may come directly. A `runner.protocol.tool_calls.Answerer`."""
         spec = self._toolset.catalog.tools.get(tool)
         return spec is not None and not spec.mirrors_arguments
 
-    def connected(self, session: str | None) -> LiveSession | None:
-        """Return a session, or, for None, the one over stdio."""
-        return self._sessions.of(session)
-
-    async def answer(self, call: DirectCall) -> dict[str, Any]:
+    async def answer(self, call: ToolCall) -> dict[str, Any]:
         """Return the result of a call that came directly.
 
         Raises:
@@ -356,7 +356,7 @@ class _Relay:
             method="tools/call",
             params=call.params,
             facts=facts,
-            client=DirectClient(call),
+            client=call,
             levels=frozenset() if connection is None else connection_levels(connection),
             inline_max_bytes=inline_limit_of(self._toolset.settings, call.params, facts),
         )
@@ -391,18 +391,15 @@ class _Relay:
         if failure is not None:
             described = metadata_url(self._toolset.settings) if self._transport == "http" else None
             message = challenged(message, failure, resource_metadata=described)
-        message["_meta"] = {**message.get("_meta", {}), ISOLATION_META: self._isolation(request)}
+        steps = request.steps
+        worker = "fresh" if steps.is_fresh else "kept"
+        isolation = isolation_meta(self._toolset.tier, worker=worker, goes_on=steps.goes_on)
+        message["_meta"] = {**message.get("_meta", {}), ISOLATION_META: isolation}
         if wants_report(request.params):
             message["_meta"][REPORT] = self._report(request)
         if request.facts.protocol not in HANDSHAKE_PROTOCOL_VERSIONS:
             message.setdefault("resultType", "complete")
         return message
-
-    def _isolation(self, request: Request) -> dict[str, str]:
-        """Return the isolation of a call, for its `_meta`."""
-        steps = request.steps
-        worker = "fresh" if steps.is_fresh else "kept"
-        return isolation_meta(self._toolset.tier, worker=worker, goes_on=steps.goes_on)
 
     def _report(self, request: Request) -> dict[str, Any]:
         """Return how a call went, for the caller."""

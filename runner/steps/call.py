@@ -145,7 +145,8 @@ class Call(ABC):
         if left or any(map(normalised.value.get, FILE_LISTS)):
             # Outputs are read now, and no process of the call may go on to change them.
             steps.done("normalise")
-            await executed.quiesce()
+            if executed.quiesce is not None:
+                await executed.quiesce()
             steps.done("end")
 
         async def keep(
@@ -240,7 +241,7 @@ def _record_end(
         began=time.time() - took_s,
         elapsed_s=took_s,
         # A later one is not a step of the call, but of its answer.
-        steps=steps.since_begin(),
+        steps=tuple(steps.laps),
         inputs=[FileFacts(sha256=file.sha256, size=file.size) for file in steps.inputs],
         outputs=[FileFacts(sha256=file.sha256, size=file.size) for file in (*files, *deferred)],
         returned=len(files),

@@ -44,10 +44,6 @@ SHORT_BYTES = 64 * 1024
 _QUESTION = ("resultType", "inputRequests", "requestState")
 
 
-async def _at_once() -> None:
-    """Wait for nothing."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
     """One MCP request as it reached the host.
@@ -77,7 +73,7 @@ class Request:
     levels: frozenset[str] = frozenset()
     is_awaited: bool = True
     id: str = field(default_factory=lambda: os.urandom(6).hex())
-    begins: Callable[[], Awaitable[None]] = _at_once
+    begins: Callable[[], Awaitable[None]] | None = None
     steps: Steps = field(default_factory=Steps)
     counted: Sequence[Counted] = ()
     tool: str = field(init=False)
@@ -180,14 +176,14 @@ class Executed:
     Attributes:
         wire: Its result as on the wire.
         is_long: Whether it is so long that it is read in a thread.
-        quiesce: Waits until no process of the call can change its outputs any more.
+        quiesce: Waits until no process of the call can change its outputs any more, if any could.
         facts: Entries for `meta_data`.
         unreturned: The files that it changed and does not return, if there may be any.
     """
 
     wire: Mapping[str, Any]
     is_long: bool = False
-    quiesce: Callable[[], Awaitable[None]] = _at_once
+    quiesce: Callable[[], Awaitable[None]] | None = None
     facts: Mapping[str, Any] = field(default_factory=dict)
     unreturned: UnreturnedFiles | None = None
 

@@ -14,9 +14,9 @@ from typing import Any
 
 import httpx2
 import pytest
-from direct_cases import META, VERSION
 from fastmcp import Client
 from fastmcp.client.transports import StdioTransport
+from mcp_requests import META, VERSION
 from support import ROOT, environment_in, server_url, settings_in, until
 
 from runner.contract.own_paths import OwnPaths
