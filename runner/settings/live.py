@@ -27,7 +27,7 @@ def with_live(now: SettingsT, then: SettingsT) -> SettingsT:
         now: Those in force.
         then: Those that are read now.
     """
-    update = {name: getattr(then, name) for name in (*_LIVE, "call_limits")}
+    update = {name: getattr(then, name) for name in (*_LIVE, "approvals", "call_limits")}
     return now.model_copy(update={**update, "tools": _tools(now, then), "secrets": _secrets(now, then)})
 
 

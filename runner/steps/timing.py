@@ -35,6 +35,7 @@ class Steps:
         trace: The call's span, as a `traceparent`, where spans are made.
         span: The call's span for OpenTelemetry, where spans are made.
         begin: Its first line in the audit log, if there is one.
+        approval: The approval that it needed, in words of the audit log.
     """
 
     outcome: Outcome | None = None
@@ -45,6 +46,7 @@ class Steps:
     trace: str | None = None
     span: "CallSpan | None" = None
     begin: BeginLine | None = None
+    approval: str | None = None
     _began: float = field(default_factory=time.perf_counter)
     _done: list[tuple[str, float]] = field(default_factory=list)
 
