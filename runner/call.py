@@ -134,7 +134,17 @@ class FileCall(Call):
         authorize_widget(spec.name, spec.widgets, self.request.params)
         self.count(spec)
         await _check(self.request)
-        return await self.execute_admitted(spec)
+        # The list of a session can differ from that of the file: what either calls destructive is.
+        listed = [one for one in (spec, toolset.catalog.tools.get(spec.name)) if one is not None]
+        destroys = [
+            toolset.approvals.is_destructive("", one.name, now=one.widgets.may_destroy) for one in listed
+        ]
+        return await self.when_approved(
+            partial(self.execute_admitted, spec),
+            place="\n".join(map(str, toolset.named_files)),
+            server=", ".join(file.name for file in toolset.named_files),
+            may_destroy=any(destroys),
+        )
 
     def count(self, spec: ToolSpec) -> None:
         """Count the call for the limits by name that hold here.

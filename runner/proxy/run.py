@@ -68,7 +68,11 @@ def _way(settings: Settings, target: Target) -> UpstreamSpec:
         bound = AnswerBound.of(settings, target.name)
         is_near = is_loopback(urlsplit(target.url).hostname or "")
         return UpstreamSpec(
-            name=target.name, transport=partial(_over_http, target, bound), contract=contract, is_near=is_near
+            name=target.name,
+            transport=partial(_over_http, target, bound),
+            contract=contract,
+            is_near=is_near,
+            place=target.url,
         )
     program = check_command(target, settings)
     lent = lent_to(target, program, settings)
@@ -92,6 +96,7 @@ def _way(settings: Settings, target: Target) -> UpstreamSpec:
         note_failure=unlent.note,
         # The first start depends on the speed of the package registry.
         least_connect_s=_FETCHING_S if fetches(target, settings) else 0.0,
+        place="\n".join((str(target.folder), *target.command)),
     )
 
 

@@ -203,7 +203,7 @@ class CallListener:
         params = dict(params) if isinstance(params, Mapping) else {}
         try:
             if method in CLIENT_REQUESTS:
-                return {"result": dict(await self._ask(method, params))}
+                return {"result": dict(await self.ask(method, params))}
             if method == PUT and self.keep is not None:
                 return {"result": dict(await self.keep(params))}
             return {"result": self._state_request(method, params)}
@@ -212,7 +212,16 @@ class CallListener:
         except (StateRefused, KeyError, TypeError, RecursionError) as error:
             return {"error": {"code": INVALID_PARAMS, "message": str(error)}}
 
-    async def _ask(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
+    def may_ask(self, method: str, params: Mapping[str, Any]) -> bool:
+        """Return whether the client has declared that it answers a request."""
+        return self.capabilities is not None and _undeclared(method, params, self.capabilities) is None
+
+    async def ask(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Send the client a request and return its result.
+
+        Raises:
+            ClientRefusal: The client refused, or cannot be asked.
+        """
         if nests_deeper(params):
             raise ClientRefusal(INVALID_PARAMS, too_deep(method))
         if self.capabilities is not None:

@@ -19,6 +19,7 @@ from runner.steps.inputs import Link
 from runner.steps.listener import Client
 from runner.steps.rewriting import FileDelivery
 from runner.steps.timing import Steps
+from runner.toolset.approvals import Approvals
 from runner.toolset.catalog import ToolSpec
 from runner.toolset.session_state import SessionState
 from runner.users.events import Events
@@ -120,6 +121,10 @@ class Service(Protocol):
     @property
     def state(self) -> SessionState:
         """Return the session state of tools."""
+
+    @property
+    def approvals(self) -> Approvals:
+        """Return the approvals of calls."""
 
     @property
     def observers(self) -> Observers:

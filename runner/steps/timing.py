@@ -36,6 +36,7 @@ class Steps:
         span: The call's span for OpenTelemetry, where spans are made.
         begin: Its first line in the audit log, if there is one.
         laps: When each step was done, in seconds since the first began; one that came twice, twice.
+        approval: The approval that it needed, in words of the audit log.
     """
 
     outcome: Outcome | None = None
@@ -47,6 +48,7 @@ class Steps:
     span: "CallSpan | None" = None
     begin: BeginLine | None = None
     laps: list[tuple[str, float]] = field(default_factory=list)
+    approval: str | None = None
     _began: float = field(default_factory=time.perf_counter)
 
     def done(self, step: str) -> None:

@@ -21,6 +21,7 @@ from runner.observation.observers import Observers
 from runner.settings.live import with_live
 from runner.settings.settings import Settings
 from runner.toolset.admission import Admission
+from runner.toolset.approvals import ApprovalFiles, Approvals
 from runner.toolset.drain import Drain
 from runner.toolset.rates import Rates
 from runner.toolset.session_state import SessionState
@@ -80,6 +81,7 @@ class CallServices(ABC):
         rates: What has been used of limits by name and of tools.
         drain: Ends calls when the server is to end.
         observers: Who hears of each call that has ended.
+        approvals: Calls that wait for a person.
     """
 
     settings: Settings
@@ -96,6 +98,7 @@ class CallServices(ABC):
     rates: Rates = field(init=False)
     drain: Drain = field(init=False)
     observers: Observers = field(init=False)
+    approvals: Approvals = field(init=False)
 
     def __post_init__(self) -> None:
         settings, counts = self.settings, self.counts
@@ -107,6 +110,7 @@ class CallServices(ABC):
         self.call_locks = CallLocks(settings.state_dir)
         self.admission, self.rates = counts.admission, counts.rates
         self.drain, self.observers = counts.drain, counts.observers
+        self.approvals = Approvals(files=ApprovalFiles(settings.state_dir))
 
     def rebound(self, settings: Settings) -> None:
         """Go by other settings from the next call on, as far as they can be taken over."""
