@@ -479,6 +479,11 @@ class ResultSettings(StoreSettings):
         "`SERVER.resources_templates_list`, with which it reads the resources of [a server behind the "
         "proxy](proxy.md#reading-stored-content) or of the tool file.",
     )
+    code_mode: Annotated[bool, Flag()] = Field(
+        default=False,
+        description="Whether clients get `search`, `get_schema` and `execute` in place of the tools, which "
+        "Python code then calls in a confined worker ([serving.md](serving.md#code-mode)).",
+    )
     extras: Annotated[bool, NARROWS] = Field(
         default=True,
         description="Whether resources (`runner://…`) and prompts of the runner's own follow those of the "
