@@ -23,7 +23,7 @@ from runner.proxy.stderr import log_budget
 from runner.proxy.targets import Target, expanded
 from runner.proxy.upstreams import Reach, Upstreams, UpstreamSpec
 from runner.server.ahead import transport_of
-from runner.server.serve import serve_application
+from runner.server.serve import serve_application, with_code
 from runner.settings.live import with_live
 from runner.settings.settings import Settings
 from runner.system.worker_environment import framework_environment
@@ -138,7 +138,7 @@ async def serve_proxy(settings: Settings, targets: Sequence[Target], reread: Cal
         UsageError: A command cannot be run, or the address cannot be listened on.
     """
     transport = transport_of(settings)
-    opened = Upstreams.open(settings, ways_to(settings, targets))
+    opened = with_code(settings, Upstreams.open(settings, ways_to(settings, targets)))
 
     def make(upstreams: Upstreams, download_url: DownloadUrl | None) -> FastMCP:
         return make_proxy(upstreams, transport=transport, download_url=download_url)

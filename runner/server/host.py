@@ -45,6 +45,7 @@ from runner.protocol.sender import McpClient, Transport, direct_sender, newcomer
 from runner.protocol.subscriptions import announced, offer_subscriptions
 from runner.protocol.tool_calls import LiveSession, LiveSessions, ToolCall
 from runner.protocol.visible_offers import visible_introduction, visible_list
+from runner.server.code_mode import CodeMode, Front, ToolsOfCode
 from runner.server.extras import Extras, ExtraTemplate
 from runner.server.files_block import with_descriptions, with_instructions
 from runner.server.mcp_tasks import EXTENSION, McpTasks
@@ -58,16 +59,18 @@ from runner.steps.authorization import (
     challenged,
     with_schemes,
 )
+from runner.steps.listener import ToolRequests
 from runner.steps.remote_executor import RemoteExecutor
 from runner.steps.timing import REPORT, wants_report
 from runner.steps.told_denials import denial_facts
+from runner.toolset.call_services import CallServices
 from runner.toolset.hidden_identity import without_identity
 from runner.toolset.toolset import Toolset
 from runner.users.identity import User, auth_provider, unused_auth
 from runner.users.resource import metadata_url
 from runner.worker.wire import WireError
 
-__all__ = ["DownloadUrl", "make_host"]
+__all__ = ["DownloadUrl", "front_of", "make_host"]
 
 log = logging.getLogger(__name__)
 
@@ -161,7 +164,9 @@ def make_host(
     own_paths = OwnPaths.of(toolset.settings, toolset.named_files)
     app._toolset, app._remote = toolset, remote
     app.direct = relay = _Relay(app, toolset, transport, download_url, own_paths, remote)
-    relay_innermost(app, relay, around=answer_failures(own_paths))
+    front = front_of(app, relay, toolset, transport, download_url, own_paths)
+    relay.shadowed = front.names if isinstance(front, CodeMode) else frozenset()
+    relay_innermost(app, front, around=answer_failures(own_paths))
     offer_subscriptions(
         app,
         toolset.events,
@@ -175,12 +180,43 @@ def make_host(
     return app
 
 
+def front_of(
+    app: FastMCP,
+    front: Front,
+    services: CallServices,
+    transport: Transport,
+    download_url: DownloadUrl | None,
+    own_paths: OwnPaths,
+) -> Front:
+    """Return the front that answers a server's clients: behind that of code mode, if it stands beside it.
+
+    Args:
+        app: The application.
+        front: Answers as the server.
+        services: The services of the server.
+        transport: What it is served over.
+        download_url: Makes download addresses, over HTTP.
+        own_paths: What no client is told.
+    """
+    code = services.code
+    if not isinstance(code, Toolset):
+        return front
+    relay = _Relay(app, code, transport, download_url, own_paths, None)
+    relay.tools_of = partial(ToolsOfCode, front)
+    return CodeMode(front, relay, frozenset(code.catalog.tools))
+
+
 class _Relay:
     """Answers what author code has to answer, inside the SDK's own middleware.
 
     Attributes:
-        connected: Returns a session, or, for None, the one over stdio.
+        tasks: Calls whose clients do not wait for them.
+        shadowed: Names of tools that another front answers.
+        tools_of: Returns the tools that code of a request may call, if it may call any.
     """
+
+    shadowed: frozenset[str] = frozenset()
+    tools_of: Callable[[ServerRequestContext[Any, Any]], ToolRequests] | None = None
 
     def __init__(
         self,
@@ -341,7 +377,7 @@ class _Relay:
     def takes(self, tool: str) -> bool:
         """Return whether calls of a tool may come directly. A `runner.protocol.tool_calls.Answerer`."""
         spec = self._toolset.catalog.tools.get(tool)
-        return spec is not None and not spec.mirrors_arguments
+        return spec is not None and not spec.mirrors_arguments and tool not in self.shadowed
 
     async def answer(self, call: ToolCall) -> dict[str, Any]:
         """Return the result of a call that came directly.
@@ -472,6 +508,7 @@ class _Relay:
             client=McpClient(ctx),
             levels=message_levels(ctx),
             inline_max_bytes=inline_limit_of(self._toolset.settings, params, facts),
+            tools=None if self.tools_of is None else self.tools_of(ctx),
         )
 
     def _with_capabilities(self, result: HandlerResult) -> HandlerResult:

@@ -21,6 +21,7 @@ from fastmcp import FastMCP
 from starlette.applications import Starlette
 
 from runner.artifacts.accept import ArtifactFile
+from runner.errors import UsageError
 from runner.files.download_links import DownloadLinks
 from runner.files.my_files import Library, MyFiles
 from runner.http.context import Site
@@ -37,6 +38,7 @@ from runner.protocol.sender import Transport
 from runner.protocol.stdio import serve_stdio
 from runner.protocol.tool_calls import Answerer
 from runner.protocol.unanswered import Unanswered
+from runner.server.code_mode import CODE_FILE, narrowed
 from runner.server.host import DownloadUrl, Host, make_host
 from runner.server.reloading import Reloads, Take
 from runner.server.renewed_tokens import prepare_tokens
@@ -47,7 +49,7 @@ from runner.system.listening import QuietServer, listen_on
 from runner.system.running_servers import RunningServer
 from runner.system.socket_activation import inherited_listener
 from runner.system.stop_signals import StopSignals
-from runner.toolset.call_services import CallCounts
+from runner.toolset.call_services import CallCounts, CallServices
 from runner.toolset.drain import Drain
 from runner.toolset.toolset import Toolset
 from runner.users.events import Events
@@ -63,6 +65,7 @@ __all__ = [
     "serve",
     "serve_application",
     "site_of",
+    "with_code",
 ]
 
 log = logging.getLogger(__name__)
@@ -101,6 +104,7 @@ class ServedApplication(Protocol):
     events: Events
     observers: Observers
     problems: dict[str, str]
+    code: CallServices | None
 
     @property
     def kind(self) -> str:
@@ -138,6 +142,7 @@ class ServedApplication(Protocol):
 
 
 S = TypeVar("S", bound=ServedApplication)
+C = TypeVar("C", bound=CallServices)
 
 
 async def serve(
@@ -168,8 +173,26 @@ async def serve(
         (remote,) = fleets or (None,)
         return make_host(toolset, transport=transport, download_url=download_url, remote=remote)
 
-    both = opened if engine is None else _with_engine(opened, engine, fleets)
+    both = with_code(settings, opened if engine is None else _with_engine(opened, engine, fleets))
     return await serve_application(settings, transport, both, make, reread)
+
+
+@asynccontextmanager
+async def with_code(settings: Settings, opened: AbstractAsyncContextManager[C]) -> AsyncIterator[C]:
+    """Open services, and beside them the tools of code mode if the settings have it.
+
+    Raises:
+        UsageError: Calls are executed on other machines.
+    """
+    if settings.code_mode and settings.engine != "local":
+        raise UsageError(f"code_mode does not work with engine {settings.engine}; leave one of them out")
+    async with opened as services:
+        if not settings.code_mode:
+            yield services
+            return
+        async with Toolset.open(narrowed(settings), [str(CODE_FILE)], beside=services) as code:
+            services.code = code
+            yield services
 
 
 @asynccontextmanager
@@ -279,6 +302,9 @@ async def _metrics(settings: Settings, served: ServedApplication) -> AsyncIterat
 @asynccontextmanager
 async def _reloading(reloads: Reloads, served: ServedApplication) -> AsyncIterator[None]:
     reloads.prepare.append(served.prepare)
+    if isinstance(served.code, Toolset):
+        code = served.code
+        reloads.prepare.append(lambda settings: code.prepare(narrowed(settings)))
     with RunningServer.open(
         reloads.settings.state_dir, what=", ".join(map(str, served.named_files))
     ) as server:

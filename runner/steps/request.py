@@ -16,7 +16,7 @@ from runner.observation.observers import Observers
 from runner.settings.execution import ServiceSettings
 from runner.settings.named_limits import Counted
 from runner.steps.inputs import Link
-from runner.steps.listener import Client
+from runner.steps.listener import Client, ToolRequests
 from runner.steps.rewriting import FileDelivery
 from runner.steps.timing import Steps
 from runner.toolset.approvals import Approvals
@@ -62,6 +62,7 @@ class Request:
         begins: Is awaited just before code of the tool runs; what it raises keeps it from running.
         steps: How long each step took.
         counted: The limits by name that it counts for, once they have been looked up.
+        tools: Answers the requests for tools of this server that its code sends, where it may.
         tool: Name of the tool that is called, as its client knows it.
     """
 
@@ -77,6 +78,7 @@ class Request:
     begins: Callable[[], Awaitable[None]] | None = None
     steps: Steps = field(default_factory=Steps)
     counted: Sequence[Counted] = ()
+    tools: ToolRequests | None = None
     tool: str = field(init=False)
 
     def __post_init__(self) -> None:

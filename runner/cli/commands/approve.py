@@ -12,7 +12,7 @@ import typer
 
 from runner.cli.exits import end_with
 from runner.cli.options import LOGS, AsJson, Config, Flags, takes
-from runner.cli.start import load_told
+from runner.cli.start import load_and_warn
 from runner.errors import UsageError
 from runner.formats.terminal_text import json_text, one_line
 from runner.observation.observers import audit_log_of
@@ -35,7 +35,7 @@ def approve(
     def act() -> int:
         if name is None and refuse:
             raise UsageError("--refuse needs the ID of a call; `runner approve` lists them")
-        settings = load_told(flags, config, whole=True)
+        settings = load_and_warn(flags, config, whole=True)
         files = ApprovalFiles(settings.state_dir)
         if name is None:
             found = [
