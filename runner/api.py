@@ -21,7 +21,8 @@ from runner.call import Request, execute
 from runner.errors import UsageError
 from runner.files.my_files import MyFiles, store_rules
 from runner.server.host import make_host
-from runner.server.serve import KEY_S, make_application, site_of
+from runner.server.serve import KEY_S, site_of, with_code
+from runner.server.web import build_app
 from runner.settings.isolation import lacking
 from runner.settings.settings import Settings
 from runner.settings.sources import load
@@ -90,7 +91,8 @@ class Runner:
         """
         if self._toolset is not None:
             raise UsageError("this Runner is in use; make another for another `async with`")
-        opening = Toolset.open(self.settings, self._targets, user=self._user(), store=self._store)
+        toolset = Toolset.open(self.settings, self._targets, user=self._user(), store=self._store)
+        opening = with_code(self.settings, toolset)
         self._toolset = await self._stack.enter_async_context(opening)
         self._stack.callback(self._toolset.events.close)
         return self
@@ -176,7 +178,7 @@ class Runner:
         host = make_host(toolset, transport="http", download_url=download_url)
         site = site_of(toolset, settings)
         site.tokens.rotate_after(KEY_S, now=time.time())
-        return make_application(host, site, None, toolset.end_session)
+        return build_app(host, site, session_ended=toolset.end_session)
 
     def _user(self) -> User:
         return resolve(self.settings, transport="stdio", claims=None, host=self.settings.host)

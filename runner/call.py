@@ -81,7 +81,8 @@ async def execute(toolset: Toolset, request: Request, remote: RemoteExecutor | N
     """
     with CallScope(request.id):
         request = observed(toolset, request)
-        listener = _listener(toolset, request, request.tool)
+        deadlines = toolset.effective(request.tool).deadlines
+        listener = listener_of(toolset, request, request.tool, deadlines)
         return await _call_of(toolset, request, listener, remote).run()
 
 
@@ -133,7 +134,17 @@ class FileCall(Call):
         authorize_widget(spec.name, spec.widgets, self.request.params)
         self.count(spec)
         await _check(self.request)
-        return await self.execute_admitted(spec)
+        # The list of a session can differ from that of the file: what either calls destructive is.
+        listed = [one for one in (spec, toolset.catalog.tools.get(spec.name)) if one is not None]
+        destroys = [
+            toolset.approvals.is_destructive("", one.name, now=one.widgets.may_destroy) for one in listed
+        ]
+        return await self.when_approved(
+            partial(self.execute_admitted, spec),
+            place="\n".join(map(str, toolset.named_files)),
+            server=", ".join(file.name for file in toolset.named_files),
+            may_destroy=any(destroys),
+        )
 
     def count(self, spec: ToolSpec) -> None:
         """Count the call for the limits by name that hold here.
@@ -141,6 +152,9 @@ class FileCall(Call):
         Raises:
             CallError: `E_BUSY`: a rate limit is reached.
         """
+        # Most servers have none.
+        if not self.toolset.rates.limits:
+            return
         self.request = _with_limits(self.toolset, self.request, spec)
         # The tool may have been looked for in a worker: by now it is later than it was.
         self.toolset.rates.admit(self.request.counted, now=time.monotonic())
@@ -223,7 +237,11 @@ class FileCall(Call):
                 held.callback(_release, toolset, lease)
                 # Files that nobody named are listed by the call that ends last in the home.
                 is_last = changes is not None and changes.end()
-                unreturned = left_of(toolset, request, spec, home, changes, puts, lease, is_last=is_last)
+                unreturned = (
+                    left_of(toolset, request, spec, home, changes, puts, lease, is_last=is_last)
+                    if home is not None and changes is not None
+                    else None
+                )
                 try:
                     wire = judge(
                         outcome,
@@ -271,9 +289,12 @@ def _call_of(
     toolset: Toolset, request: Request, listener: CallListener, remote: RemoteExecutor | None = None
 ) -> FileCall:
     """Return a call of a tool as its file offered it when it was loaded."""
-    parts: dict[str, Any] = {"service": toolset, "toolset": toolset, "request": request, "listener": listener}
-    parts["spec"] = toolset.catalog.tools.get(request.tool)
-    return FileCall(**parts) if remote is None else FleetCall(**parts, remote=remote)
+    spec = toolset.catalog.tools.get(request.tool)
+    if remote is None:
+        return FileCall(service=toolset, toolset=toolset, request=request, listener=listener, spec=spec)
+    return FleetCall(
+        service=toolset, toolset=toolset, request=request, listener=listener, spec=spec, remote=remote
+    )
 
 
 async def _spec_from_worker(
@@ -355,7 +376,7 @@ async def relay(
         CallError: The worker did not answer, or could not be asked.
     """
     await _check(request)
-    listener = listener or _listener(toolset, request, None)
+    listener = listener or listener_of(toolset, request, None, toolset.effective().deadlines)
     request, user = _with_limits(toolset, request, None), request.user
     if remote is not None:
         async with toolset.drain.call(listener.tell, of_tool=False), _place_here(toolset, request):
@@ -438,7 +459,6 @@ async def _place_here(toolset: Toolset, request: Request) -> AsyncIterator[None]
 
 def _with_limits(toolset: Toolset, request: Request, spec: ToolSpec | None) -> Request:
     """Return a request with the limits by name that it counts for; without a tool those of all tools."""
-    # Most servers have none.
     if not toolset.rates.limits:
         return request
     tool = None if spec is None else spec.name
@@ -449,10 +469,6 @@ def _with_limits(toolset: Toolset, request: Request, spec: ToolSpec | None) -> R
 def _takes_links(toolset: Toolset, spec: ToolSpec) -> bool:
     """Return whether a call of this tool may be given links, and so must be able to fetch them."""
     return spec.takes_links or (toolset.settings.file_delivery == "url" and spec.takes_files)
-
-
-def _listener(toolset: Toolset, request: Request, tool: str | None) -> CallListener:
-    return listener_of(toolset, request, tool, toolset.effective(tool).deadlines)
 
 
 def _unavailable(error: SandboxError) -> CallError:

@@ -50,6 +50,7 @@ class Code(enum.Enum):
     E_RESOURCE_LIMIT = _Row("ResourceExceeded", retryable=False, exit_status=1)
     E_BUSY = _Row("Overloaded", retryable=True, exit_status=1)
     E_UNAUTHORIZED = _Row("AuthenticationRequired", retryable=False, exit_status=4)
+    E_APPROVAL = _Row("ApprovalRequired", retryable=False, exit_status=4)
     E_CANCELLED = _Row("Cancelled", retryable=True, exit_status=1)
     E_INVALID_ARGUMENT = _Row("InvalidArgument", retryable=False, exit_status=2)
     E_FILE_NOT_FOUND = _Row("FileNotFound", retryable=False, exit_status=2)

@@ -29,7 +29,7 @@ PUBLIC = {
     *("fastmcp.resources", "fastmcp.server.auth", "fastmcp.server.auth.providers.jwt", "fastmcp.tools"),
     "fastmcp.server.auth.providers.introspection",
     *("fastmcp.server.dependencies", "fastmcp.server.middleware", "fastmcp.server.providers"),
-    "fastmcp.server.transforms",
+    *("fastmcp.experimental.transforms.code_mode", "fastmcp.server.transforms"),
     "fastmcp.utilities.versions",
     *(
         "mcp",

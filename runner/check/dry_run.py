@@ -55,8 +55,8 @@ def closed(settings: SettingsT, folder: Path) -> SettingsT:
     }  # fmt: skip
     tools = {"*": ToolSettings(), **settings.tools}
     update = {
-        "store": (folder / "store").as_uri(), "secrets": {}, "call_limits": {}, "generated": "report",
-        "audit_dir": None, "metrics_address": None,
+        "store": (folder / "store").as_uri(), "secrets": {}, "call_limits": {}, "approvals": {},
+        "generated": "report", "audit_dir": None, "metrics_address": None,
         "idle_timeout_s": _LONGEST_S, "total_timeout_s": _LONGEST_S,
         "tools": {name: own.model_copy(update=shut) for name, own in tools.items()},
     }  # fmt: skip

@@ -38,6 +38,7 @@ _COMMANDS: Mapping[str, Mapping[str, str]] = {
         "trust": "Trust a runner.toml, fastmcp.json or mcp.json as it is now.",
         "doctor": "Report what this machine can enforce, with cures.",
         "selftest": "Try to break out; exit status 0 only if nothing got out.",
+        "approve": "List calls that wait for an approval; approve or refuse one.",
         "reload": "Reload the configuration of running servers.",
         "users": "List, show and delete users, or revoke their links.",
         "audit": "Check that the audit log is whole, or make a digest.",

@@ -22,6 +22,10 @@ from sandbox.network.destinations import written
 __all__ = [
     "ALLOW_SOCKETS",
     "RefusedFile",
+    "approval_busy",
+    "approval_needed",
+    "approval_refused",
+    "approval_store_failed",
     "artifact_missing",
     "busy",
     "cancelled",
@@ -604,6 +608,78 @@ def unauthorized(tool: str, *, scopes: Sequence[str], has_token: bool) -> CallEr
         Code.E_UNAUTHORIZED,
         f"{legible(tool)} needs a user who has logged in{needed}",
         details={"problem": problem, "scopes": [*scopes], "suggestion": "Log in, and call it again"},
+    )
+
+
+def approval_needed(tool: str, *, rule: str, name: str, expires_s: float) -> CallError:
+    """Return the error of a call that waits for the operator.
+
+    Args:
+        tool: Name of the tool.
+        rule: Name of the rule that holds it.
+        name: Id of the request.
+        expires_s: Life of the request, in seconds.
+    """
+    return CallError(
+        Code.E_APPROVAL,
+        f"{legible(tool)} was not run: the rule approvals.{rule} holds this call until a person approves it",
+        details={
+            "rule": rule,
+            "approval": name,
+            "command": f"runner approve {name}",
+            "expires_in_seconds": _whole(expires_s),
+            "suggestion": f"Ask the operator to run `runner approve {name}`, then make the identical call "
+            "again; other arguments need another approval",
+        },
+    )
+
+
+def approval_refused(tool: str, *, rule: str, why: str) -> CallError:
+    """Return the error of a call that a person did not approve.
+
+    Args:
+        tool: Name of the tool.
+        rule: Name of the rule that held it.
+        why: The answer, as a clause.
+    """
+    return CallError(
+        Code.E_APPROVAL,
+        f"{legible(tool)} was not run: {why} (rule approvals.{rule})",
+        details={"rule": rule, "suggestion": "Do not repeat the call; ask the person what to do instead"},
+    )
+
+
+def approval_busy(most: int) -> CallError:
+    """Return the error of a call that cannot wait for an approval, since too many do.
+
+    Args:
+        most: Number of calls of one user that may wait.
+    """
+    return CallError(
+        Code.E_BUSY,
+        f"The call was not run: it needs an approval, and {most} calls of this user, or too many of all "
+        "users, wait for one already",
+        details={
+            "limit": "waiting approvals",
+            "value": most,
+            "suggestion": "Wait until they are answered; `runner approve` lists those of the operator",
+        },
+    )
+
+
+def approval_store_failed(state: Path, problem: str) -> CallError:
+    """Return the error of a call whose approval can be neither recorded nor used.
+
+    Args:
+        state: The state folder.
+        problem: Why, as a clause.
+    """
+    return CallError(
+        Code.E_STORE,
+        f"The call was not run: it needs an approval, and {state / 'approvals'} cannot be used: {problem}",
+        details={
+            "suggestion": "For the operator: make room or restore the folder, owned by the server, mode 0700"
+        },
     )
 
 

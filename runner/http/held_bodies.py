@@ -12,8 +12,8 @@ Source: RFC 9110, 15.5.9 (408) and 15.5.14 (413); RFC 6585, section 4 (429).
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import cast
 
@@ -41,29 +41,26 @@ class HeldBodies:
         memory_bytes: The memory of the server: all bodies may take an eighth of it.
         idle_s: The time without a byte after which a body is refused, in seconds. One of a client without
             a user has to be whole by then.
+        most_of_one: The most bytes that one user holds; clients without a user are one together.
+        most: The most bytes of all.
     """
 
     max_request_bytes: int
     memory_bytes: int
     idle_s: float = _IDLE_S
+    most_of_one: int = field(init=False)
+    most: int = field(init=False)
     _users: Counter[str] = field(init=False, default_factory=Counter)
     _addresses: Counter[str] = field(init=False, default_factory=Counter)
     _total: int = field(init=False, default=0)
 
-    @property
-    def most_of_one(self) -> int:
-        """Return the most bytes that one user holds; clients without a user are one together."""
-        return _OF_ONE * self.max_request_bytes
-
-    @property
-    def most(self) -> int:
-        """Return the most bytes of all."""
+    def __post_init__(self) -> None:
         share = self.memory_bytes // _SHARE_OF_MEMORY
-        return max(self.most_of_one, min(_OF_ALL * self.max_request_bytes, share))
+        self.most_of_one = _OF_ONE * self.max_request_bytes
+        self.most = max(self.most_of_one, min(_OF_ALL * self.max_request_bytes, share))
 
-    @contextmanager
-    def one(self, user: str | None, scope: Scope, receive: Receive, send: Send) -> Iterator["HeldBody"]:
-        """Hold the body of one request until the block ends.
+    def one(self, user: str | None, scope: Scope, receive: Receive, send: Send) -> "HeldBody":
+        """Return the body of one request, which is held until the block ends.
 
         Args:
             user: Whose request it is; None: that is not known, and its address stands for it.
@@ -72,13 +69,7 @@ class HeldBodies:
             send: Sends its answer.
         """
         address = of_address((scope.get("client") or ("", 0))[0]) if user is None else None
-        body = HeldBody(self, user or "", address, scope, receive, send)
-        scope[_IN_SCOPE] = body
-        try:
-            yield body
-        finally:
-            del scope[_IN_SCOPE]
-            body.release()
+        return HeldBody(self, user or "", address, scope, receive, send)
 
     def take(self, user: str, address: str | None, count: int) -> tuple[int, str] | None:
         """Count bytes that were received; return status and sentence of a refusal, if they do not fit."""
@@ -115,8 +106,8 @@ class HeldBodies:
                     del counter[key]
 
 
-class HeldBody:
-    """The body of one request.
+class HeldBody(AbstractContextManager["HeldBody"]):
+    """The body of one request. No generator: each request has one.
 
     Attributes:
         is_held: Whether what is received of it is held until its request ends.
@@ -137,8 +128,13 @@ class HeldBody:
         self._bodies = bodies
         self._key = (user, address)
         self._request = (scope, receive, send)
+        scope[_IN_SCOPE] = self
         self._end = asyncio.get_running_loop().time() + bodies.idle_s
         self.is_whole = self._is_answered = self._is_refused = False
+
+    def __exit__(self, *_: object) -> None:
+        del self._request[0][_IN_SCOPE]
+        self.release()
 
     async def receive(self) -> Message:
         """Return the next message of the request; after a refusal, that its client has gone."""

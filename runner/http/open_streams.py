@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 import anyio
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-__all__ = ["OpenStreams", "answer_until_ended", "stays_open"]
+__all__ = ["EndsWithServer", "OpenStreams", "answer_until_ended", "stays_open"]
 
 _LISTENS = (b"mcp-method", b"subscriptions/listen")
 
@@ -53,24 +53,14 @@ async def answer_until_ended(
 
 
 class OpenStreams:
-    """An application whose streams end with its server.
+    """The open streams of a server, which end with it."""
 
-    Args:
-        app: The application.
-    """
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
+    def __init__(self) -> None:
         self._open: set[anyio.CancelScope] = set()
         self._none = asyncio.Event()
 
-    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
-        """Answer a request."""
-        if stays_open(scope):
-            return self._answer(scope, receive, send)
-        return self._app(scope, receive, send)
-
-    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def answer(self, app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request, and hold its response if it is a stream."""
         mine: list[anyio.CancelScope] = []
 
         def register(ends: anyio.CancelScope) -> None:
@@ -78,7 +68,7 @@ class OpenStreams:
             self._open.add(ends)
 
         try:
-            await answer_until_ended(self._app, scope, receive, send, register)
+            await answer_until_ended(app, scope, receive, send, register)
         finally:
             self._open.difference_update(mine)
             if not self._open:
@@ -93,3 +83,22 @@ class OpenStreams:
                     await self._none.wait()
         for each in tuple(self._open):
             each.cancel()
+
+
+class EndsWithServer:
+    """Middleware that ends streams with their server.
+
+    Args:
+        app: The application.
+        streams: Holds them.
+    """
+
+    def __init__(self, app: ASGIApp, *, streams: OpenStreams) -> None:
+        self._app = app
+        self._streams = streams
+
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
+        """Answer a request."""
+        if stays_open(scope):
+            return self._streams.answer(self._app, scope, receive, send)
+        return self._app(scope, receive, send)

@@ -49,42 +49,38 @@ class RequestsPerUser:
         if scope["type"] != "http" or scope["path"] in PATHS:
             await self._app(scope, receive, send)
             return
-        user = _user_of(self._site, scope)
+        user = token_user(self._site)
+        if user is None and b"cookie" in dict(scope["headers"]):
+            known = browser_session(
+                self._site.settings, self._site.tokens, Request(scope), now=self._site.clock()
+            )
+            user = None if known is None else known.name
+        if user is not None and self._under_way[user] >= MOST_REQUESTS:
+            sentence = f"{MOST_REQUESTS} requests of yours are under way; wait for one, or end one"
+            await refused(429, sentence)(scope, receive, send)
+            return
         with self._bodies.one(user, scope, receive, send) as body:
             # Frameworks leave reference cycles with these two, and tracebacks of a wait for the disconnect.
             # They keep nothing of a body that has ended.
             held = [body]
 
             async def receive_held() -> Message:
-                if held and not held[0].is_whole:
-                    return await held[0].receive()
-                return await receive()
+                return await (held[0].receive if held and not held[0].is_whole else receive)()
 
             async def send_held(message: Message) -> None:
                 if held:
                     await held[0].send(message)
 
+            # Requests without a user are refused further on, and at once, or log in.
+            key = user or ""
+            self._under_way[key] += 1
             try:
-                if user is None:
-                    # Most are refused further on, and at once; the others log in.
-                    await self._app(scope, receive_held, send_held)
-                else:
-                    await self._of_user(user, scope, receive_held, send_held)
+                await self._app(scope, receive_held, send_held)
             finally:
                 held.clear()
-
-    async def _of_user(self, user: str, scope: Scope, receive: Receive, send: Send) -> None:
-        if self._under_way[user] >= MOST_REQUESTS:
-            sentence = f"{MOST_REQUESTS} requests of yours are under way; wait for one, or end one"
-            await refused(429, sentence)(scope, receive, send)
-            return
-        self._under_way[user] += 1
-        try:
-            await self._app(scope, receive, send)
-        finally:
-            self._under_way[user] -= 1
-            if not self._under_way[user]:
-                del self._under_way[user]
+                self._under_way[key] -= 1
+                if not self._under_way[key]:
+                    del self._under_way[key]
 
 
 def token_user(site: Site) -> str | None:
@@ -94,14 +90,3 @@ def token_user(site: Site) -> str | None:
     with contextlib.suppress(IdentityError):
         return resolve(site.settings, transport="http", claims=claims, host=site.settings.host).name
     return None
-
-
-def _user_of(site: Site, scope: Scope) -> str | None:
-    """Return the user of a request, if known."""
-    user = token_user(site)
-    if user is not None:
-        return user
-    if b"cookie" not in dict(scope["headers"]):
-        return None
-    known = browser_session(site.settings, site.tokens, Request(scope), now=site.clock())
-    return None if known is None else known.name

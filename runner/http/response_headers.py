@@ -38,22 +38,23 @@ class ResponseHeaders:
             await self._app(scope, receive, send)
             return
 
+        is_public_https = self._public.scheme == "https"
+
         async def sent(message: Message) -> None:
             if message["type"] == "http.response.start":
                 headers = list(message.get("headers", ()))
                 if _POLICY not in {name.lower() for name, _ in headers}:
                     headers.append(_OF_THIS_ORIGIN)
-                if self._came_by_https(scope):
+                # Plain http to a server that has no other address is what it looks like.
+                if scope["scheme"] == "https" or (is_public_https and self._is_public(scope)):
                     headers = [*(each for each in headers if each[0].lower() != _BY_HTTPS[0]), _BY_HTTPS]
                 message = {**message, "headers": headers}
             await send(message)
 
         await self._app(scope, receive, sent)
 
-    def _came_by_https(self, scope: Scope) -> bool:
-        """Return whether this request used https, as far as known: by itself, or to `public_url`."""
-        if scope["scheme"] == "https" or self._public.scheme != "https":
-            return bool(scope["scheme"] == "https")
+    def _is_public(self, scope: Scope) -> bool:
+        """Return whether this request used https, as far as known, to `public_url`."""
         headers = Headers(scope=scope)
         # Another name reaches the server past the proxy, and a proxy may serve plain http, too.
         to_public = headers.get("host") == self._public.netloc

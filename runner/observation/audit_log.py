@@ -248,6 +248,7 @@ class AuditLog:
                     "outputs": [_facts(file) for file in call.outputs],
                     "policy": {"tier": call.tier, "worker": call.worker},
                     "denials": [f"{operation} by {layer}" for operation, layer in call.denials],
+                    **({"approval": call.approval} if call.approval else {}),
                     **({"generated": [_facts(file) for file in call.generated]} if call.generated else {}),
                 }
             )

@@ -62,6 +62,7 @@ class CallRecord:
         tier: The isolation tier; None where no worker of ours ran it.
         worker: `fresh` or `kept`; None as with `tier`.
         denials: The operation and the layer of each denial.
+        approval: The answer to a rule that held it, or its request, with the name of the rule.
     """
 
     id: str
@@ -80,6 +81,7 @@ class CallRecord:
     tier: str | None = None
     worker: str | None = None
     denials: Sequence[tuple[str, str]] = ()
+    approval: str | None = None
 
     @property
     def elapsed_ms(self) -> float:
@@ -98,6 +100,7 @@ class CallRecord:
             "files": self.returned,
         }
         facts |= {"generated": len(self.generated)} if self.generated else {}
+        facts |= {"approval": self.approval} if self.approval else {}
         line = log.makeRecord(log.name, logging.INFO, __file__, 0, "call ended", (), None, extra=facts)
         line.created = self.began + self.elapsed_s
         line.msecs = line.created % 1 * 1000

@@ -5,7 +5,7 @@ manager when the application starts, does not pass one. The SDK limits sessions 
 it parses bodies of any number of values. And usual calls are answered without it.
 """
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import partial
 
 from mcp_types import JSONRPCError
@@ -15,11 +15,10 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from runner.http.internals.endpoint import StreamableHTTPSessionManager, stand_in_front
 from runner.http.whole import WholeRequests, again
-from runner.protocol.direct import Answerer
-from runner.protocol.direct_http import DirectCalls
 from runner.protocol.http_sessions import BoundedSessions
 from runner.protocol.internals.host import hide_bodies_in_errors
 from runner.protocol.messages import Unreadable, check_values
+from runner.protocol.tool_calls import Answerer, CallsOverHttp
 
 __all__ = ["set_up_endpoint"]
 
@@ -30,6 +29,7 @@ def set_up_endpoint(
     max_bytes: int,
     user: Callable[[], str | None],
     direct: Answerer | None,
+    session_ended: Callable[[str], Awaitable[None]] | None = None,
 ) -> None:
     """Change the MCP endpoint of `app`, made by FastMCP's `http_app`, once it has started.
 
@@ -38,31 +38,38 @@ def set_up_endpoint(
         max_bytes: Longest body of a request.
         user: Returns whose the present request is, if that can be said.
         direct: Answers usual calls, if it is not the SDK that does.
+        session_ended: Awaited with the id of each session that its client has ended.
 
     Raises:
         StartError: When `app` starts: this version of FastMCP is built otherwise.
     """
     hide_bodies_in_errors()
-    stand_in_front(app, partial(_front, user, direct), max_bytes=max_bytes)
+    stand_in_front(app, partial(_front, user, direct, session_ended or _ignored), max_bytes=max_bytes)
 
 
 def _front(
     user: Callable[[], str | None],
     direct: Answerer | None,
+    session_ended: Callable[[str], Awaitable[None]],
     manager: StreamableHTTPSessionManager,
     endpoint: ASGIApp,
 ) -> ASGIApp:
     checked: ASGIApp = WholeRequests(_CountedBodies(endpoint))
     return BoundedSessions(
-        checked if direct is None else DirectCalls(checked, direct, manager),
+        checked if direct is None else CallsOverHttp(checked, direct, manager),
         idle_s=manager.session_idle_timeout,
         user=user,
         connected=_none if direct is None else direct.connected,
+        session_ended=session_ended,
     )
 
 
 def _none(_session: str) -> None:
     """Return no session: the SDK serves all requests."""
+
+
+async def _ignored(_session: str) -> None:
+    """Do nothing at the end of a session."""
 
 
 class _CountedBodies:

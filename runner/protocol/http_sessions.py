@@ -5,21 +5,18 @@ The SDK keeps the sessions. This module observes the responses that open one, an
 Source: MCP specification 2025-11-25, "Streamable HTTP", session management.
 """
 
-import json
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
-from mcp_types import JSONRPCError, JSONRPCNotification, JSONRPCResponse
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from runner.errors import CallError, Code
-from runner.http.whole import again
 from runner.protocol.internals.types import credential_of
-from runner.protocol.sessions import QUESTION_IDS, LiveSession
+from runner.protocol.tool_calls import LiveSession
 
 __all__ = ["MOST_SESSIONS", "BoundedSessions"]
 
@@ -31,8 +28,6 @@ MOST_SESSIONS = 100
 _SESSION = b"mcp-session-id"
 _VERSION = b"mcp-protocol-version"
 _IN_SESSIONS = frozenset(version.encode() for version in HANDSHAKE_PROTOCOL_VERSIONS)
-# A message that is about a call of ours, or a question of ours, holds one of these.
-_ABOUT_OURS = (b"notifications/cancelled", QUESTION_IDS.encode())
 
 
 @dataclass(slots=True)
@@ -58,6 +53,7 @@ class BoundedSessions:
         idle_s: How long the SDK keeps a session in which no request is served, if it ends any.
         user: Returns whose the present request is; None stands for those of whom that cannot be said.
         connected: Returns what is in flight in a session besides the SDK's requests.
+        session_ended: Awaited with the id of each session that its client has ended, after the response.
     """
 
     def __init__(
@@ -67,11 +63,13 @@ class BoundedSessions:
         idle_s: float | None,
         user: Callable[[], str | None],
         connected: Callable[[str], LiveSession | None],
+        session_ended: Callable[[str], Awaitable[None]],
     ) -> None:
         self._app = app
         self._idle_s = idle_s
         self._user = user
         self._connected = connected
+        self._session_ended = session_ended
         self._open: dict[str, _Open] = {}
         self._opening: Counter[str | None] = Counter()
 
@@ -89,59 +87,28 @@ class BoundedSessions:
             await self._app(scope, receive, send)
 
     async def _within(self, session: str, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve a request in a session, and act on what the endpoint has accepted."""
-        known = self._open.get(session)
-        accepted: Callable[[], None] | None = None
-        # Notifications and answers to questions are accepted; the end of a session is done.
-        wanted = 200 if scope["method"] == "DELETE" else 202
-        if scope["method"] == "POST":
-            first = await receive()
-            body: bytes = first.get("body", b"")
-            receive = again(first, receive)
-            if any(sign in body for sign in _ABOUT_OURS):
-                accepted = lambda: self._hear(session, body)  # noqa: E731
-        elif scope["method"] == "DELETE":
-            accepted = lambda: self._ended(session)  # noqa: E731
-        gone = False
+        """Serve a request in a session, and act on its end."""
+        known, status = self._open.get(session), 0
 
         async def watched(message: Message) -> None:
-            nonlocal gone
+            nonlocal status
             if message["type"] == "http.response.start":
-                is_own = known is not None and known.credential == credential_of(scope)
-                gone = is_own and message["status"] == 404
-                if accepted is not None and message["status"] == wanted:
-                    accepted()
+                status = message["status"]
             await send(message)
 
-        if known is None:
-            await self._app(scope, receive, watched if accepted else send)
-            return
-        known.requests += 1
+        if known is not None:
+            known.requests += 1
         try:
             await self._app(scope, receive, watched)
         finally:
-            known.requests -= 1
-            known.used_at = time.monotonic()
-            if gone:
-                self._ended(session)
-
-    def _hear(self, session: str, body: bytes) -> None:
-        """Act on a message that the endpoint has accepted, if it is about a call or question of ours."""
-        live = self._connected(session)
-        if live is None:
-            return
-        try:
-            message = json.loads(body)
-            kind = (
-                JSONRPCNotification
-                if "method" in message
-                else JSONRPCResponse
-                if "result" in message
-                else JSONRPCError
-            )
-            live.hear(kind.model_validate(message))
-        except (ValueError, TypeError, RecursionError):
-            return
+            if known is not None:
+                known.requests -= 1
+                known.used_at = time.monotonic()
+                if status == 404 and known.credential == credential_of(scope):
+                    self._ended(session)
+        if scope["method"] == "DELETE" and 200 <= status < 300:
+            self._ended(session)
+            await self._session_ended(session)
 
     def _ended(self, session: str) -> None:
         self._open.pop(session, None)

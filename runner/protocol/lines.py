@@ -17,9 +17,9 @@ import logging
 import os
 import re
 import time
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable
-from types import TracebackType
 from typing import Self
 
 import anyio
@@ -31,7 +31,7 @@ from runner.system.now_and_then import NowAndThen
 from sandbox.host.loop_share import LoopShare
 from sandbox.token_bucket import TokenBucket
 
-__all__ = ["MOST_LINE_BYTES", "MOST_UNREADABLE", "IncomingLines", "OutgoingLines"]
+__all__ = ["MOST_LINE_BYTES", "MOST_UNREADABLE", "IncomingLines", "OutgoingLines", "ReceivedMessages"]
 
 log = logging.getLogger(__name__)
 
@@ -57,52 +57,41 @@ _LAST_WORDS_S = 2.0
 _BLANK = re.compile(rb"[ \t\r\n]*+")
 
 
-class _LongLine:
-    """A line that is longer than any that is read, of which the request id is kept.
+class _Stream(ABC):
+    """Base of all streams: entered as a context, closed on exit."""
 
-    Its client receives an error by that id and the connection goes on: to end it would end what a server
-    holds in memory.
-
-    Args:
-        begun: What has come of it.
-
-    Attributes:
-        size: How long it is so far, in bytes.
-    """
-
-    def __init__(self, start: bytes | bytearray) -> None:
-        self.size = len(start)
-        self._head, self._tail = bytes(start[:HEAD_BYTES]), bytes(start[-TAIL_BYTES:])
-
-    def add(self, data: bytes) -> None:
-        """Add the next chunk."""
-        self.size += len(data)
-        self._tail = (self._tail + data[-TAIL_BYTES:])[-TAIL_BYTES:]
-
-    def problem(self, most_bytes: int) -> Unreadable:
-        """Return the error of an overlong line, for a limit in bytes."""
-        return too_long(self._head, self._tail, most_bytes)
-
-
-class _Stream:
-    """Base of both streams: entered as a context, closed on exit."""
-
-    async def aclose(self) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    async def aclose(self) -> None: ...
 
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        raised: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *raised: object) -> None:
         await self.aclose()
 
 
-class IncomingLines(_Stream):
+class ReceivedMessages(_Stream):
+    """Base of streams of received messages, as the SDK reads them."""
+
+    def __aiter__(self) -> Self:
+        return self
+
+    @abstractmethod
+    async def __anext__(self) -> SessionMessage | Exception: ...
+
+    async def receive(self) -> SessionMessage | Exception:
+        """Return the next message.
+
+        Raises:
+            anyio.EndOfStream: There are no more.
+        """
+        try:
+            return await self.__anext__()
+        except StopAsyncIteration:
+            raise anyio.EndOfStream from None
+
+
+class IncomingLines(ReceivedMessages):
     """Received messages; an invalid one is delivered as an exception with the reason.
 
     Args:
@@ -133,8 +122,8 @@ class IncomingLines(_Stream):
         self._whole, self._at = b"", 0
         self._partial = bytearray()
         self._most_bytes = MOST_LINE_BYTES if most_bytes is None else most_bytes
-        # A line that is left out, as it comes in, and then what is told of it.
-        self._long: _LongLine | None = None
+        # How long the line is that is left out, if one is; and then the error of it.
+        self._left_out = 0
         self._too_long: Unreadable | None = None
         self._came = asyncio.Event()
         self._ended = False
@@ -144,9 +133,6 @@ class IncomingLines(_Stream):
         self._noted = NowAndThen()
         self._share = LoopShare()
         self._turn_began = time.monotonic()
-
-    def __aiter__(self) -> Self:
-        return self
 
     async def __anext__(self) -> SessionMessage | Unreadable:
         while True:
@@ -221,7 +207,7 @@ class IncomingLines(_Stream):
 
     def _message(self, line: bytes) -> SessionMessage | Unreadable:
         if len(line) > self._most_bytes:
-            return _LongLine(line).problem(self._most_bytes)
+            return too_long(line[:HEAD_BYTES], line[-TAIL_BYTES:], self._most_bytes)
         try:
             return SessionMessage(read_message(line))
         except Unreadable as error:
@@ -239,17 +225,6 @@ class IncomingLines(_Stream):
         self._listen()
         await self._came.wait()
         self._turn_began = time.monotonic()
-
-    async def receive(self) -> SessionMessage | Unreadable:
-        """Return the next message.
-
-        Raises:
-            anyio.EndOfStream: There are no more.
-        """
-        try:
-            return await self.__anext__()
-        except StopAsyncIteration:
-            raise anyio.EndOfStream from None
 
     async def aclose(self) -> None:
         """Receive no more, and end the iteration of waiting receivers."""
@@ -291,8 +266,8 @@ class IncomingLines(_Stream):
             self._silence()
             return
         data = self._read()
-        if data and self._long is not None:
-            data = self._left_out(self._long, data)
+        if data and self._left_out:
+            data = self._without_long_line(data)
         if data is None:
             return
         end = data.rfind(b"\n") + 1
@@ -302,34 +277,40 @@ class IncomingLines(_Stream):
         elif data:
             self._partial += data
         else:
-            self._whole = bytes(self._partial + b"\n")
+            # Half of a line that was left out might be read as another one.
+            self._whole = b"\n" if self._left_out else bytes(self._partial + b"\n")
             self._partial.clear()
             self._end()
-        self._leave_out_if_too_long()
+        if len(self._partial) > self._most_bytes:
+            self._leave_out(len(self._partial))
         if self._whole or self._always_ready:
             self._came.set()
 
-    def _leave_out_if_too_long(self) -> None:
-        """Leave out a line that is longer than any that is read, or end the connection for it."""
-        if len(self._partial) > self._most_bytes:
-            self._long = _LongLine(self._partial)
-            self._partial.clear()
-        if self._long is not None and self._long.size > MOST_LINE_BYTES:
-            log.warning("connection closed: line too long", extra={"bytes": self._long.size})
-            self._long = None
+    def _leave_out(self, size: int) -> None:
+        """Leave out a line that is longer than any that is read, or end the connection for it.
+
+        Its beginning and end are kept for the request id. Its client receives an error by that id and the
+        connection goes on: to end it would end what a server holds in memory.
+        """
+        self._left_out += size
+        self._partial[HEAD_BYTES:-TAIL_BYTES] = b""
+        if self._left_out > MOST_LINE_BYTES:
+            log.warning("connection closed: line too long", extra={"bytes": self._left_out})
+            self._left_out = 0
             self.give_up(f"it said a line of more than {MOST_LINE_BYTES:,} bytes")
 
-    def _left_out(self, long: _LongLine, data: bytes) -> bytes | None:
+    def _without_long_line(self, data: bytes) -> bytes | None:
         """Return the bytes after a skipped line; None if there are none yet."""
-        end = data.find(b"\n")
-        if end < 0:
-            long.add(data)
-            self._leave_out_if_too_long()
+        rest, newline, after = data.partition(b"\n")
+        self._partial += rest
+        if not newline:
+            self._leave_out(len(rest))
             return None
-        long.add(data[:end])
-        self._long, self._too_long = None, long.problem(self._most_bytes)
+        line, self._left_out = bytes(self._partial), 0
+        self._too_long = too_long(line[:HEAD_BYTES], line[HEAD_BYTES:][-TAIL_BYTES:], self._most_bytes)
+        self._partial.clear()
         self._came.set()
-        return data[end + 1 :] or None
+        return after or None
 
     def _read(self) -> bytes | None:
         try:

@@ -9,14 +9,14 @@ import mcp_types
 from fastmcp.server.auth import AccessToken
 from fastmcp.server.dependencies import get_access_token
 from mcp.server.context import ServerRequestContext
-from mcp.shared.exceptions import MCPError, NoBackChannelError
+from mcp.shared.exceptions import MCPError
 from starlette.requests import Request as HttpRequest
 
 from runner.http.identify import browser_session
-from runner.protocol.direct import DirectCall
 from runner.protocol.eras import has_sessions
 from runner.protocol.internals.connection import connection_of, notify_client, request_client, session_of
 from runner.protocol.internals.facts import connection_facts, direct_facts, facts_of
+from runner.protocol.tool_calls import ToolCall
 from runner.settings.parts import ServerSettings
 from runner.steps.listener import ClientRefusal
 from runner.users.capability_tokens import Tokens
@@ -24,7 +24,6 @@ from runner.users.identity import IdentityError, User, resolve
 from runner.worker.wire import RequestFacts
 
 __all__ = [
-    "DirectClient",
     "McpClient",
     "Sender",
     "Transport",
@@ -59,30 +58,6 @@ class McpClient:
         """
         try:
             return await request_client(self._ctx, method, params)
-        except MCPError as error:
-            raise ClientRefusal(error.error.code, error.error.message) from error
-
-
-class DirectClient:
-    """The client of one call that came directly. A `runner.steps.listener.Client`."""
-
-    def __init__(self, call: DirectCall) -> None:
-        self._call = call
-
-    async def notify(self, method: str, params: Mapping[str, Any]) -> None:
-        """Send a notification ahead of the answer."""
-        await self._call.notify(method, params)
-
-    async def request(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Send the client a request ahead of the answer, if its protocol version allows that.
-
-        Raises:
-            ClientRefusal: The client refused, or cannot be asked.
-        """
-        try:
-            if self._call.ask is None:
-                raise NoBackChannelError(method)
-            return await self._call.ask(method, params)
         except MCPError as error:
             raise ClientRefusal(error.error.code, error.error.message) from error
 
@@ -134,7 +109,7 @@ def request_facts(ctx: ServerRequestContext[Any, Any]) -> RequestFacts:
     return facts_of(ctx, get_access_token())
 
 
-def direct_sender(settings: ServerSettings, tokens: Tokens, call: DirectCall) -> Sender:
+def direct_sender(settings: ServerSettings, tokens: Tokens, call: ToolCall) -> Sender:
     """Return the sender of a direct call, and its facts for a tool.
 
     Raises:
@@ -148,7 +123,7 @@ def direct_sender(settings: ServerSettings, tokens: Tokens, call: DirectCall) ->
     if call.connection is None:
         facts = direct_facts(scope, call.id, call.params, token)
     else:
-        facts = connection_facts(call.connection, scope, call.id, token, can_ask=call.can_ask)
+        facts = connection_facts(call.connection, scope, call.id, token, can_ask=True)
         session = session or facts.session_id
     return (user if session is None else User(user.name, session)), facts
 

@@ -16,12 +16,11 @@ import anyio
 from fastmcp import FastMCP
 
 from runner.errors import StartError
-from runner.protocol.direct import Answerer
-from runner.protocol.direct_stdio import DirectLines
 from runner.protocol.internals.host import serve_streams
 from runner.protocol.internals.types import SessionMessage
 from runner.protocol.lines import IncomingLines, OutgoingLines
 from runner.protocol.messages import Unreadable
+from runner.protocol.tool_calls import Answerer, CallsOverLines
 from runner.protocol.unanswered import Unanswered
 
 __all__ = ["serve_stdio"]
@@ -57,7 +56,7 @@ async def serve_stdio(
     with _claimed(0, null) as incoming, _claimed(1, os.dup(2)) as outgoing:
         answers = _Answers(outgoing, unanswered)
         lines = _Requests(incoming, answers, unanswered, _Patience(outgoing, drain_s))
-        await serve_streams(app, lines if direct is None else DirectLines(lines, answers, direct), answers)
+        await serve_streams(app, lines if direct is None else CallsOverLines(lines, answers, direct), answers)
 
 
 class _Requests(IncomingLines):

@@ -140,7 +140,13 @@ class UpstreamCall(Call):
                 if WIDGET_CALL_META in (request.params.get("_meta") or {}):
                     widgets = None if self.spec is None else self.spec.widgets
                     authorize_widget(request.tool, widgets, request.params)
-                return await self._placed()
+                way = upstreams.ways[self.server]
+                destroys = self.spec is None or upstreams.approvals.is_destructive(
+                    self.server, self.tool, now=self.spec.widgets.may_destroy
+                )
+                return await self.when_approved(
+                    self._placed, place=f"{way.name}\n{way.place}", server=self.server, may_destroy=destroys
+                )
         except RemoteError as error:
             raise _failure(error) from error
 

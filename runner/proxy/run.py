@@ -23,7 +23,7 @@ from runner.proxy.stderr import log_budget
 from runner.proxy.targets import Target, expanded
 from runner.proxy.upstreams import Reach, Upstreams, UpstreamSpec
 from runner.server.ahead import transport_of
-from runner.server.serve import serve_application
+from runner.server.serve import serve_application, with_code
 from runner.settings.live import with_live
 from runner.settings.settings import Settings
 from runner.system.worker_environment import framework_environment
@@ -68,7 +68,11 @@ def _way(settings: Settings, target: Target) -> UpstreamSpec:
         bound = AnswerBound.of(settings, target.name)
         is_near = is_loopback(urlsplit(target.url).hostname or "")
         return UpstreamSpec(
-            name=target.name, transport=partial(_over_http, target, bound), contract=contract, is_near=is_near
+            name=target.name,
+            transport=partial(_over_http, target, bound),
+            contract=contract,
+            is_near=is_near,
+            place=target.url,
         )
     program = check_command(target, settings)
     lent = lent_to(target, program, settings)
@@ -92,6 +96,7 @@ def _way(settings: Settings, target: Target) -> UpstreamSpec:
         note_failure=unlent.note,
         # The first start depends on the speed of the package registry.
         least_connect_s=_FETCHING_S if fetches(target, settings) else 0.0,
+        place="\n".join((str(target.folder), *target.command)),
     )
 
 
@@ -133,7 +138,7 @@ async def serve_proxy(settings: Settings, targets: Sequence[Target], reread: Cal
         UsageError: A command cannot be run, or the address cannot be listened on.
     """
     transport = transport_of(settings)
-    opened = Upstreams.open(settings, ways_to(settings, targets))
+    opened = with_code(settings, Upstreams.open(settings, ways_to(settings, targets)))
 
     def make(upstreams: Upstreams, download_url: DownloadUrl | None) -> FastMCP:
         return make_proxy(upstreams, transport=transport, download_url=download_url)

@@ -42,7 +42,7 @@ from runner.proxy.questions import answered
 from runner.proxy.upstream import ServerUnreachable, Upstream
 from runner.proxy.upstreams import ServerInfo, Upstreams
 from runner.server.files_block import takes_files, with_descriptions, with_instructions
-from runner.server.host import EXTRAS
+from runner.server.host import EXTRAS, front_of
 from runner.steps.authorization import callable_tools
 from runner.steps.client_message import MESSAGE_MAX_BYTES
 from runner.steps.inputs import check_json
@@ -89,7 +89,8 @@ def make_proxy(
     )
     upstreams.levels = connection_levels
     relay = _Proxy(upstreams, transport, download_url)
-    relay_innermost(app, relay, around=answer_failures(upstreams.own_paths))
+    front = front_of(app, relay, upstreams, transport, download_url, upstreams.own_paths)
+    relay_innermost(app, front, around=answer_failures(upstreams.own_paths))
     lists_files = upstreams.may_take_files and upstreams.settings.files_block == "descriptions"
     offer_subscriptions(app, upstreams.events, relay.user_of, relay, lists_files=lists_files)
     # The remote servers know their schemas; nothing is checked against them on the way.

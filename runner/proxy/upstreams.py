@@ -114,6 +114,7 @@ class UpstreamSpec:
         files: The files that it is started from, as far as they are known.
         hint: Returns the option that would have helped, from the server's error output.
         least_connect_s: How long it has to start at least, whatever the settings have.
+        place: Its address or command, which no client is told.
         note_failure: Logs an option that may have helped, where `hint` returns none.
     """
 
@@ -127,6 +128,7 @@ class UpstreamSpec:
     hint: Callable[[str], str | None] = _no_hint
     note_failure: Callable[[str], None] = _no_hint
     least_connect_s: float = 0.0
+    place: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -466,6 +468,7 @@ class Upstreams(CallServices):
     def _learned(self, way: UpstreamSpec, whose: str, tools: Iterable[ToolSpec]) -> None:
         """Record the needs of a user's server from the tools that it lists."""
         for tool in tools:
+            self.approvals.is_destructive(way.name, tool.name, now=tool.widgets.may_destroy)
             if contract_of(way.contract, tool, {}, identity=tool.identity) == "guard":
                 continue
             self.contracted.add(way.name)

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from runner.artifacts.named_file import collect
 from runner.errors import CallError
-from sandbox.selftest.attempt import Act, ActEvidence, AttemptKind, AttemptNeed, Rows, Surroundings, rows
+from sandbox.selftest.attempt import Act, ActEvidence, AttemptKind, Rows, Surroundings, rows
 from sandbox.selftest.calls import AT_CWD, call, libc, raised
 from sandbox.selftest.life import pulse, wait_until_ready
 from sandbox.selftest.world import LIMITS, World
@@ -147,7 +147,7 @@ def _swapped(place: Surroundings, path: str) -> None:
     wait_until_ready(place)
 
 
-_ALONE: Rows = {
+_FILES: Rows = {
     "absolute: an absolute path outside the home": lambda p: p.file,
     "dots: a path with ..": lambda p: f"{p.home}/../{Path(p.other).name}/file.txt",
     "link: a symbolic link to a file": _linked(lambda p: p.file),
@@ -171,22 +171,12 @@ _ALONE: Rows = {
         _made(lambda _, path: call("mknodat", AT_CWD, path, stat.S_IFIFO | 0o600, 0)),
     ),
     "swapped: a file exchanged after the call": (_leaked_later, _made(_swapped)),
-}
-
-_VICTIM: Rows = {
     "environ: a link to /proc/PID/environ": _linked(lambda p: f"/proc/{p.victim}/environ"),
     "cwd: a link through /proc/PID/cwd": _linked(lambda p: f"/proc/{p.victim}/cwd/file.txt"),
     "nameless: a link to a file without a name, /proc/PID/fd": _linked(
         lambda p: f"/proc/{p.victim}/fd/{p.descriptor}"
     ),
-}
-
-_IPC: Rows = {
     "shared: a link to POSIX shared memory": _linked(lambda p: p.shared),
 }
 
-ARTIFACTS = (
-    *rows(AttemptKind.ARTIFACT, _leaked, _ALONE),
-    *rows(AttemptKind.ARTIFACT, _leaked, _VICTIM, needs=AttemptNeed.VICTIM),
-    *rows(AttemptKind.ARTIFACT, _leaked, _IPC, needs=AttemptNeed.IPC),
-)
+ARTIFACTS = rows(AttemptKind.ARTIFACT, _leaked, _FILES)

@@ -18,7 +18,7 @@ from watchfiles import PythonFilter, awatch
 from runner.contract.own_paths import OwnPaths
 from runner.server.ahead import first_user
 from runner.server.host import DownloadUrl, make_host
-from runner.server.serve import serve_application
+from runner.server.serve import serve_application, with_code
 from runner.settings.settings import Settings
 from runner.toolset.toolset import Toolset
 from runner.worker.targets import entry_of
@@ -64,7 +64,7 @@ async def develop(
     settings = ended_at_once(settings)
     if "tool_output" not in settings.model_fields_set:
         settings = settings.model_copy(update={"tool_output": "client"})
-    opened = _reloading(settings, targets, launched)
+    opened = with_code(settings, _reloading(settings, targets, launched))
     return await serve_application(settings, "http", opened, make, reread)
 
 

@@ -6,7 +6,7 @@ handed on. Tool results pass through the contract on their way: `runner.call`, `
 """
 
 import logging
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from typing import Any, cast
@@ -30,7 +30,6 @@ from runner.http.context import Site
 from runner.output_guard.guard import GuardedCall, OutputGuard
 from runner.protocol.artifact_resources import read_artifact
 from runner.protocol.artifact_tools import READING, offered, reading_result
-from runner.protocol.direct import DirectCall
 from runner.protocol.eras import in_era_of
 from runner.protocol.failed_requests import answer_failures, failed_result, redacted_error, redacted_result
 from runner.protocol.internals.answer import is_refusal, sealed_question
@@ -42,10 +41,11 @@ from runner.protocol.internals.host import (
 )
 from runner.protocol.internals.results import mend_results
 from runner.protocol.result_messages import DownloadUrl, ResultMessages, inline_limit_of
-from runner.protocol.sender import DirectClient, McpClient, Transport, direct_sender, newcomer, sender
-from runner.protocol.sessions import LiveSession, LiveSessions
+from runner.protocol.sender import McpClient, Transport, direct_sender, newcomer, sender
 from runner.protocol.subscriptions import announced, offer_subscriptions
+from runner.protocol.tool_calls import LiveSession, LiveSessions, ToolCall
 from runner.protocol.visible_offers import visible_introduction, visible_list
+from runner.server.code_mode import CodeMode, Front, ToolsOfCode
 from runner.server.extras import Extras, ExtraTemplate
 from runner.server.files_block import with_descriptions, with_instructions
 from runner.server.mcp_tasks import EXTENSION, McpTasks
@@ -59,16 +59,18 @@ from runner.steps.authorization import (
     challenged,
     with_schemes,
 )
+from runner.steps.listener import ToolRequests
 from runner.steps.remote_executor import RemoteExecutor
 from runner.steps.timing import REPORT, wants_report
 from runner.steps.told_denials import denial_facts
+from runner.toolset.call_services import CallServices
 from runner.toolset.hidden_identity import without_identity
 from runner.toolset.toolset import Toolset
 from runner.users.identity import User, auth_provider, unused_auth
 from runner.users.resource import metadata_url
 from runner.worker.wire import WireError
 
-__all__ = ["DownloadUrl", "make_host"]
+__all__ = ["DownloadUrl", "front_of", "make_host"]
 
 log = logging.getLogger(__name__)
 
@@ -162,7 +164,9 @@ def make_host(
     own_paths = OwnPaths.of(toolset.settings, toolset.named_files)
     app._toolset, app._remote = toolset, remote
     app.direct = relay = _Relay(app, toolset, transport, download_url, own_paths, remote)
-    relay_innermost(app, relay, around=answer_failures(own_paths))
+    front = front_of(app, relay, toolset, transport, download_url, own_paths)
+    relay.shadowed = front.names if isinstance(front, CodeMode) else frozenset()
+    relay_innermost(app, front, around=answer_failures(own_paths))
     offer_subscriptions(
         app,
         toolset.events,
@@ -176,8 +180,43 @@ def make_host(
     return app
 
 
+def front_of(
+    app: FastMCP,
+    front: Front,
+    services: CallServices,
+    transport: Transport,
+    download_url: DownloadUrl | None,
+    own_paths: OwnPaths,
+) -> Front:
+    """Return the front that answers a server's clients: behind that of code mode, if it stands beside it.
+
+    Args:
+        app: The application.
+        front: Answers as the server.
+        services: The services of the server.
+        transport: What it is served over.
+        download_url: Makes download addresses, over HTTP.
+        own_paths: What no client is told.
+    """
+    code = services.code
+    if not isinstance(code, Toolset):
+        return front
+    relay = _Relay(app, code, transport, download_url, own_paths, None)
+    relay.tools_of = partial(ToolsOfCode, front)
+    return CodeMode(front, relay, frozenset(code.catalog.tools))
+
+
 class _Relay:
-    """Answers what author code has to answer, inside the SDK's own middleware."""
+    """Answers what author code has to answer, inside the SDK's own middleware.
+
+    Attributes:
+        tasks: Calls whose clients do not wait for them.
+        shadowed: Names of tools that another front answers.
+        tools_of: Returns the tools that code of a request may call, if it may call any.
+    """
+
+    shadowed: frozenset[str] = frozenset()
+    tools_of: Callable[[ServerRequestContext[Any, Any]], ToolRequests] | None = None
 
     def __init__(
         self,
@@ -200,6 +239,7 @@ class _Relay:
         )
         self._resources = OwnResources(toolset, self._guard)
         self._sessions = LiveSessions()
+        self.connected: Callable[[str | None], LiveSession | None] = self._sessions.of
         self.tasks = McpTasks(
             self._call_tool,
             polls=lambda tool: toolset.catalog.tasks.get(tool),
@@ -335,15 +375,11 @@ class _Relay:
         return {**discovered, "capabilities": {**capabilities, "extensions": extensions}}
 
     def takes(self, tool: str) -> bool:
-        """Return whether calls of a tool may come directly. A `runner.protocol.direct.Answerer`."""
+        """Return whether calls of a tool may come directly. A `runner.protocol.tool_calls.Answerer`."""
         spec = self._toolset.catalog.tools.get(tool)
-        return spec is not None and not spec.mirrors_arguments
+        return spec is not None and not spec.mirrors_arguments and tool not in self.shadowed
 
-    def connected(self, session: str | None) -> LiveSession | None:
-        """Return a session, or, for None, the one over stdio."""
-        return self._sessions.of(session)
-
-    async def answer(self, call: DirectCall) -> dict[str, Any]:
+    async def answer(self, call: ToolCall) -> dict[str, Any]:
         """Return the result of a call that came directly.
 
         Raises:
@@ -356,7 +392,7 @@ class _Relay:
             method="tools/call",
             params=call.params,
             facts=facts,
-            client=DirectClient(call),
+            client=call,
             levels=frozenset() if connection is None else connection_levels(connection),
             inline_max_bytes=inline_limit_of(self._toolset.settings, call.params, facts),
         )
@@ -391,18 +427,15 @@ class _Relay:
         if failure is not None:
             described = metadata_url(self._toolset.settings) if self._transport == "http" else None
             message = challenged(message, failure, resource_metadata=described)
-        message["_meta"] = {**message.get("_meta", {}), ISOLATION_META: self._isolation(request)}
+        steps = request.steps
+        worker = "fresh" if steps.is_fresh else "kept"
+        isolation = isolation_meta(self._toolset.tier, worker=worker, goes_on=steps.goes_on)
+        message["_meta"] = {**message.get("_meta", {}), ISOLATION_META: isolation}
         if wants_report(request.params):
             message["_meta"][REPORT] = self._report(request)
         if request.facts.protocol not in HANDSHAKE_PROTOCOL_VERSIONS:
             message.setdefault("resultType", "complete")
         return message
-
-    def _isolation(self, request: Request) -> dict[str, str]:
-        """Return the isolation of a call, for its `_meta`."""
-        steps = request.steps
-        worker = "fresh" if steps.is_fresh else "kept"
-        return isolation_meta(self._toolset.tier, worker=worker, goes_on=steps.goes_on)
 
     def _report(self, request: Request) -> dict[str, Any]:
         """Return how a call went, for the caller."""
@@ -475,6 +508,7 @@ class _Relay:
             client=McpClient(ctx),
             levels=message_levels(ctx),
             inline_max_bytes=inline_limit_of(self._toolset.settings, params, facts),
+            tools=None if self.tools_of is None else self.tools_of(ctx),
         )
 
     def _with_capabilities(self, result: HandlerResult) -> HandlerResult:

@@ -234,7 +234,7 @@ class McpTasks:
 
     def wants(self, request: Request) -> bool:
         """Return whether a call becomes a task: its tool and client allow it, and there is room."""
-        if self._polls(_tool(request)) is None or request.facts.protocol in HANDSHAKE_PROTOCOL_VERSIONS:
+        if self._polls(request.tool) is None or request.facts.protocol in HANDSHAKE_PROTOCOL_VERSIONS:
             return False
         self._forget_old()
         mine = sum(task.request.user.segment == request.user.segment for task in self._tasks.values())
@@ -242,7 +242,7 @@ class McpTasks:
 
     async def begin(self, request: Request) -> dict[str, Any]:
         """Begin a call in the background; return what its client gets at once."""
-        tool = _tool(request)
+        tool = request.tool
         meta = {"progressToken": "task", **dict(request.params.get("_meta") or {})}
         own = replace(request, params={**request.params, "_meta": meta}, is_awaited=False, levels=frozenset())
         ttl_s = self._total_s(tool) + _KEPT_S
@@ -397,10 +397,6 @@ class McpTasks:
         for task in old:
             self._cancel(task)
             del self._tasks[task.id]
-
-
-def _tool(request: Request) -> str:
-    return str(request.params.get("name"))
 
 
 def _knows(params: Mapping[str, Any]) -> bool:

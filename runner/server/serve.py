@@ -14,44 +14,42 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol, TypeVar, cast
+from typing import Protocol, TypeVar
 
 import uvicorn
 from fastmcp import FastMCP
 from starlette.applications import Starlette
-from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
 from runner.artifacts.accept import ArtifactFile
+from runner.errors import UsageError
 from runner.files.download_links import DownloadLinks
 from runner.files.my_files import Library, MyFiles
 from runner.http.context import Site
-from runner.http.gateway import Peers, TlsConnection
+from runner.http.gateway import TlsConnection
 from runner.http.open_streams import OpenStreams
 from runner.http.readiness import Readiness
-from runner.http.under_way import UnderWay
 from runner.observation.metrics import Gauges
 from runner.observation.metrics_server import metrics_served
 from runner.observation.observers import Observers
 from runner.playground.config import Playground
 from runner.playground.playground import About, open_playground
 from runner.playground.routes import playground_address
-from runner.playground.routes import routes as playground_routes
-from runner.playground.start_key import Passes, admit
-from runner.protocol.direct import Answerer
 from runner.protocol.sender import Transport
 from runner.protocol.stdio import serve_stdio
+from runner.protocol.tool_calls import Answerer
 from runner.protocol.unanswered import Unanswered
+from runner.server.code_mode import CODE_FILE, narrowed
 from runner.server.host import DownloadUrl, Host, make_host
 from runner.server.reloading import Reloads, Take
 from runner.server.renewed_tokens import prepare_tokens
-from runner.server.web import make_web
+from runner.server.web import build_app
 from runner.settings.settings import Settings
 from runner.steps.remote_executor import RemoteExecutor
 from runner.system.listening import QuietServer, listen_on
 from runner.system.running_servers import RunningServer
 from runner.system.socket_activation import inherited_listener
 from runner.system.stop_signals import StopSignals
-from runner.toolset.call_services import CallCounts
+from runner.toolset.call_services import CallCounts, CallServices
 from runner.toolset.drain import Drain
 from runner.toolset.toolset import Toolset
 from runner.users.events import Events
@@ -64,10 +62,10 @@ from sandbox.probe.machine import Tier
 __all__ = [
     "KEY_S",
     "ServedApplication",
-    "make_application",
     "serve",
     "serve_application",
     "site_of",
+    "with_code",
 ]
 
 log = logging.getLogger(__name__)
@@ -106,6 +104,7 @@ class ServedApplication(Protocol):
     events: Events
     observers: Observers
     problems: dict[str, str]
+    code: CallServices | None
 
     @property
     def kind(self) -> str:
@@ -143,6 +142,7 @@ class ServedApplication(Protocol):
 
 
 S = TypeVar("S", bound=ServedApplication)
+C = TypeVar("C", bound=CallServices)
 
 
 async def serve(
@@ -173,8 +173,26 @@ async def serve(
         (remote,) = fleets or (None,)
         return make_host(toolset, transport=transport, download_url=download_url, remote=remote)
 
-    both = opened if engine is None else _with_engine(opened, engine, fleets)
+    both = with_code(settings, opened if engine is None else _with_engine(opened, engine, fleets))
     return await serve_application(settings, transport, both, make, reread)
+
+
+@asynccontextmanager
+async def with_code(settings: Settings, opened: AbstractAsyncContextManager[C]) -> AsyncIterator[C]:
+    """Open services, and beside them the tools of code mode if the settings have it.
+
+    Raises:
+        UsageError: Calls are executed on other machines.
+    """
+    if settings.code_mode and settings.engine != "local":
+        raise UsageError(f"code_mode does not work with engine {settings.engine}; leave one of them out")
+    async with opened as services:
+        if not settings.code_mode:
+            yield services
+            return
+        async with Toolset.open(narrowed(settings), [str(CODE_FILE)], beside=services) as code:
+            services.code = code
+            yield services
 
 
 @asynccontextmanager
@@ -284,6 +302,9 @@ async def _metrics(settings: Settings, served: ServedApplication) -> AsyncIterat
 @asynccontextmanager
 async def _reloading(reloads: Reloads, served: ServedApplication) -> AsyncIterator[None]:
     reloads.prepare.append(served.prepare)
+    if isinstance(served.code, Toolset):
+        code = served.code
+        reloads.prepare.append(lambda settings: code.prepare(narrowed(settings)))
     with RunningServer.open(
         reloads.settings.state_dir, what=", ".join(map(str, served.named_files))
     ) as server:
@@ -350,11 +371,14 @@ async def _serve_http(
     await asyncio.to_thread(site.tokens.rotate_after, KEY_S, now=time.time())
     about = About(name=app.name, kind=served.kind, servers=served.servers, problems=lambda: served.problems)
     async with open_playground(site, about, port=port) as playground:
-        web = make_application(app, site, playground, served.end_session, ready)
+        streams = OpenStreams()
+        web = build_app(
+            app, site, playground=playground, ready=ready, streams=streams, session_ended=served.end_session
+        )
         print(f"serving {app.name} at {own}/mcp", file=sys.stderr, flush=True)  # noqa: T201
         if playground is not None:
             _tell_address(settings.public_url or own, playground)
-        await _serve_web(web, served, settings, listener, tls, signals)
+        await _serve_web(web, streams, served, settings, listener, tls, signals)
 
 
 def _direct(app: FastMCP) -> Answerer | None:
@@ -388,48 +412,9 @@ def site_of(served: ServedApplication, settings: Settings) -> Site:
     )
 
 
-def make_application(
-    app: FastMCP,
-    site: Site,
-    playground: Playground | None,
-    ended: Callable[[str], Awaitable[None]],
-    ready: Readiness | None = None,
-) -> Starlette:
-    """Return the whole web application, with the routes that the files add.
-
-    Args:
-        app: The MCP server.
-        site: What the routes beside it work with.
-        playground: The Playground that stands beside it, if one does.
-        ended: Is told of each session that a client has ended.
-        ready: Says whether a call would work now; None: what asks `site` and the provider of `app`.
-    """
-    auth, is_named = app.auth, site.settings.auth.kind == "gateway"
-    passes = Passes() if playground is None else playground.passes
-    under_way = UnderWay()
-    if is_named or playground is not None:
-        admit(app, passes, site.settings.identity_claim)
-    web = make_web(
-        app,
-        site,
-        # The page logs in as the server's clients do, without passes.
-        () if playground is None else playground_routes(site, playground, auth),
-        ready=ready,
-        direct=_direct(app),
-        under_way=under_way,
-        passes=passes,
-        has_page=playground is not None,
-        session_ended=ended,
-    )
-    if isinstance(app, Host):
-        for path in app.hidden_routes(web.router.routes):
-            log.warning("file route shadowed", extra={"path": path})
-        web.router.routes.append(app.author_routes(site))
-    return web
-
-
 async def _serve_web(
     web: Starlette,
+    streams: OpenStreams,
     served: ServedApplication,
     settings: Settings,
     listener: socket.socket,
@@ -438,14 +423,9 @@ async def _serve_web(
 ) -> None:
     if tls is not None:
         tls.tell()
-    streams = OpenStreams(web)
-    # As uvicorn would put it there itself, yet behind what notes who is connected.
-    believing: Any = ProxyHeadersMiddleware(
-        cast("Any", streams), trusted_hosts=os.environ.get("FORWARDED_ALLOW_IPS", "127.0.0.1")
-    )
     config = uvicorn.Config(
-        # Only what a gateway says is taken by who is connected.
-        Peers(believing) if settings.auth.kind == "gateway" else believing,
+        web,
+        # `build_app` has it, behind what records who is connected.
         proxy_headers=False,
         http="httptools" if tls is None else TlsConnection,
         limit_concurrency=max(16, descriptors.limit() // 2),

@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, create_model, model_validator
 
+from runner.settings.approvals import ApprovalSettings
 from runner.settings.named_limits import LimitSettings
 from runner.settings.parts import (
     PARTS,
@@ -101,6 +102,9 @@ class ExecutionSettings(LibrarySettings, RightsSettings, CallSettings, Observati
     call_limits: Mapping[str, LimitSettings] = Field(
         default_factory=dict, description="Limits of calls of your own. In runner.toml only."
     )
+    approvals: Mapping[str, ApprovalSettings] = Field(
+        default_factory=dict, description="Rules that hold calls for an approval. In runner.toml only."
+    )
     secrets: Mapping[SecretName, SecretSettings] = Field(
         default_factory=dict, description="Values in the environment of single tools. In runner.toml only."
     )
@@ -120,6 +124,15 @@ class ExecutionSettings(LibrarySettings, RightsSettings, CallSettings, Observati
                     f"allow_net opens {opened[0]}, and port {port} is that of {what}, which no tool may "
                     f"reach; leave it out, or give {what} another port"
                 )
+        return self
+
+    @model_validator(mode="after")
+    def _has_one_keeper_of_approvals(self) -> Self:
+        if self.approvals and self.engine != "local":
+            raise ValueError(
+                "approvals are kept by one host, and calls of a fleet reach several: one could be used once "
+                "on each; take engine local, or leave [approvals.NAME] out"
+            )
         return self
 
     @model_validator(mode="after")

@@ -27,7 +27,7 @@ def with_live(now: SettingsT, then: SettingsT) -> SettingsT:
         now: The settings in force.
         then: The new configuration.
     """
-    update = {name: getattr(then, name) for name in (*_LIVE, "call_limits")}
+    update = {name: getattr(then, name) for name in (*_LIVE, "approvals", "call_limits")}
     return now.model_copy(update={**update, "tools": _tools(now, then), "secrets": _secrets(now, then)})
 
 

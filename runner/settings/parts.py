@@ -476,6 +476,11 @@ class ResultSettings(StoreSettings):
         "`SERVER.resources_templates_list`. With them it reads the resources of the tool file or of [a "
         "server behind the proxy](proxy.md#reading-stored-content).",
     )
+    code_mode: Annotated[bool, Flag()] = Field(
+        default=False,
+        description="Whether clients get `search`, `get_schema` and `execute` in place of the tools, which "
+        "Python code then calls in a confined worker ([serving.md](serving.md#code-mode)).",
+    )
     extras: Annotated[bool, NARROWS] = Field(
         default=True,
         description="Whether the runner adds its own resources (`runner://…`) and prompts to those of the "

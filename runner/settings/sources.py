@@ -18,6 +18,7 @@ from pydantic_settings import EnvSettingsSource, SettingsError
 
 from runner.errors import UsageError
 from runner.formats.nearest import nearest
+from runner.settings.approvals import ApprovalSettings
 from runner.settings.auth import Auth
 from runner.settings.execution import ToolSettings
 from runner.settings.named_limits import LimitSettings
@@ -82,6 +83,7 @@ _OF_GUARD = "; it stands under [output_guard]"
 _BY_NAME: Mapping[str, type[BaseModel]] = {
     "tools": ToolSettings,
     "call_limits": LimitSettings,
+    "approvals": ApprovalSettings,
     _SECRETS: SecretSettings,
 }
 # Only the file has these.

@@ -10,7 +10,7 @@ import asyncio
 import logging
 import time
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -26,6 +26,7 @@ from runner.errors import CallError, Code
 from runner.files.download_links import without_tokens
 from runner.files.my_files import Deferral
 from runner.observation.call_record import MOST_NAME_CHARS, CallRecord, FileFacts, operation
+from runner.steps.approval import hold_of
 from runner.steps.call_events import announce_files, is_watched
 from runner.steps.inputs import prepare_inputs, read_arguments
 from runner.steps.listener import CallListener
@@ -102,6 +103,28 @@ class Call(ABC):
         announce_files(self.service, self.request, completed, self.listener.publish)
         return completed
 
+    async def when_approved(
+        self, act: Callable[[], Awaitable[Completed]], *, place: str, server: str, may_destroy: bool
+    ) -> Completed:
+        """Execute the call if no rule of the operator holds it, or once a person has approved it.
+
+        Args:
+            act: Executes it, without waiting for anything that a held call must not hold.
+            place: What the server serves, in full: an approval is for that server.
+            server: The same, for people.
+            may_destroy: Whether its tool counts as destructive.
+
+        Raises:
+            CallError: It is not approved, or `act` raises it.
+        """
+        hold = await hold_of(self.service, self.request, place=place, server=server, may_destroy=may_destroy)
+        if hold is None:
+            return await act()
+        self.request, question = await hold.pass_on(self.request, self.listener)
+        if question is not None:
+            return Completed.for_now(question, self.spec)
+        return hold.followed(self.request, await act())
+
     @asynccontextmanager
     async def staged(self, spec: ToolSpec, place: CallFiles) -> AsyncIterator[Inputs]:
         """Yield the arguments of the call as its tool gets them, with their files in place.
@@ -145,7 +168,8 @@ class Call(ABC):
         if left or any(map(normalised.value.get, FILE_LISTS)):
             # Outputs are read now, and no process of the call may go on to change them.
             steps.done("normalise")
-            await executed.quiesce()
+            if executed.quiesce is not None:
+                await executed.quiesce()
             steps.done("end")
 
         async def keep(
@@ -240,7 +264,7 @@ def _record_end(
         began=time.time() - took_s,
         elapsed_s=took_s,
         # A later one is not a step of the call, but of its answer.
-        steps=steps.since_begin(),
+        steps=tuple(steps.laps),
         inputs=[FileFacts(sha256=file.sha256, size=file.size) for file in steps.inputs],
         outputs=[FileFacts(sha256=file.sha256, size=file.size) for file in (*files, *deferred)],
         returned=len(files),
@@ -251,5 +275,6 @@ def _record_end(
             (operation(denial.operation), denial.layer)
             for denial in (() if worker_end is None else worker_end.denials)
         ],
+        approval=steps.approval,
     )
     service.observers.call_ended(record, steps.span, steps.begin)

@@ -42,6 +42,7 @@ def listener_of(service: Service, request: Request, tool: str | None, deadlines:
         publish=_publisher(service, request, tool),
         change=partial(_changed, service, request),
         show=partial(_show, service, request),
+        tools=request.tools,
     )
 
 

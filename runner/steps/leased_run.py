@@ -49,7 +49,8 @@ async def run_in_lease(
 
     The lease is to be released once nothing of the call is read any more.
     """
-    effective = toolset.effective(None if spec is None else spec.name)
+    tool = None if spec is None else spec.name
+    effective = toolset.effective(tool)
     limits = effective.limits
     secrets = CallSecrets() if spec is None else toolset.secrets.of(spec.name, request.user.name)
     listener.masked = secrets.masked
@@ -85,7 +86,8 @@ async def run_in_lease(
     live = LiveOutput(lease, listener) if toolset.settings.tool_output == "client" and not secrets else None
     following = None if live is None else asyncio.create_task(live.follow())
     try:
-        await request.begins()
+        if request.begins is not None:
+            await request.begins()
         try:
             outcome = await _run_and_discard(toolset, request, user_pool, lease, frame, listener, leftovers)
         finally:
@@ -97,31 +99,30 @@ async def run_in_lease(
         await report_output(
             outcome,
             listener,
-            tool=None if spec is None else spec.name,
+            tool=tool,
             to=toolset.settings.tool_output,
             live=live,
         )
-        await _tell_of_the_end(outcome, listener, tool=None if spec is None else spec.name)
+        was_silent = outcome.ending in (Ending.IDLE_TIMEOUT, Ending.TOTAL_TIMEOUT)
+        if outcome.untold or was_silent:
+            await _tell_of_the_end(outcome, listener, tool=tool, was_silent=was_silent)
     except BaseException:
         # Also when the caller is cancelled: nobody would give the worker back.
         await lease.abandon()
         raise
-    await _note_what_became_of(lease, outcome, toolset, request, user_pool)
-    return lease, outcome
-
-
-async def _note_what_became_of(
-    lease: Lease, outcome: Outcome, toolset: Toolset, request: Request, user_pool: UserPool
-) -> None:
-    """End a worker that is broken; see to it that one with lists of its own is asked first; log denials."""
-    if _is_broken(request.method, outcome):
+    answer = outcome.answer or {}
+    error = answer.get("error") if request.method.endswith("/list") else None
+    if isinstance(error, Mapping) and error.get("code") == INTERNAL_ERROR:
+        # It fails outside of tools: a call has broken its server there.
         log.warning("worker ended: listing failed", extra={"method": request.method})
         await lease.retire("broken")
-    if lease.keeps and (outcome.answer or {}).get("own_lists") is True:
+    if lease.keeps and answer.get("own_lists") is True:
+        # It is asked first from now on.
         lease.set_apart()
         toolset.set_apart(request.user, user_pool)
     for denial in outcome.denials:
         log.warning("denied", extra={"user": request.user.name, **denial_facts(denial, toolset)})
+    return lease, outcome
 
 
 async def _run_and_discard(
@@ -159,12 +160,6 @@ async def _run_and_discard(
     return outcome
 
 
-def _is_broken(method: str, outcome: Outcome) -> bool:
-    """Return whether a worker fails outside of tools: a call has broken its server there."""
-    error = (outcome.answer or {}).get("error")
-    return method.endswith("/list") and isinstance(error, Mapping) and error.get("code") == INTERNAL_ERROR
-
-
 def _masked(outcome: Outcome, secrets: CallSecrets, output_bytes: int) -> Outcome:
     """Return how a call ended without the values of its secrets.
 
@@ -185,11 +180,10 @@ def _masked(outcome: Outcome, secrets: CallSecrets, output_bytes: int) -> Outcom
     )
 
 
-async def _tell_of_the_end(outcome: Outcome, listener: CallListener, *, tool: str | None) -> None:
+async def _tell_of_the_end(
+    outcome: Outcome, listener: CallListener, *, tool: str | None, was_silent: bool
+) -> None:
     """Notify the client of dropped messages and of the end of its call, if it accepts that."""
-    was_silent = outcome.ending in (Ending.IDLE_TIMEOUT, Ending.TOTAL_TIMEOUT)
-    if not (outcome.untold or was_silent):
-        return
     # A client that takes nothing must not keep the place of a call that is over.
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(_LAST_NOTICE_S):

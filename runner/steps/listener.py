@@ -30,6 +30,7 @@ __all__ = [
     "Client",
     "ClientRefusal",
     "Nobody",
+    "ToolRequests",
     "log_message",
     "too_deep",
     "widened",
@@ -52,6 +53,10 @@ _STATE_REQUESTS = ("state/delete", "state/get", "state/put")
 _LEVEL_KEY = "io.modelcontextprotocol/logLevel"
 _MAX_NUMBER = 1e300
 Keep = Callable[[Mapping[str, Any]], Awaitable[Mapping[str, Any]]]
+
+ToolRequests = Callable[[str, Mapping[str, Any]], Awaitable[Mapping[str, Any]]]
+"""Answers a `tools/list` or `tools/call` of code. Raises `ClientRefusal`."""
+_TOOL_REQUESTS = ("tools/call", "tools/list")
 
 _OWN_TOKEN = "toolcell"  # noqa: S105 - a progress token, no secret
 
@@ -152,6 +157,7 @@ class CallListener:
         masked: Takes the values of secrets out of what the tool says; may change it in place.
         capabilities: The capabilities that the client has declared; None where that is not known.
         keep: Keeps a file that the tool puts while it runs, where it may.
+        tools: Answers requests for the tools of this server, which code alone may send.
         show: Keeps for a while what the user's interface is shown, where one listens.
         last_progress: The last thing the tool reported, in words.
         notices: The notices given so far.
@@ -168,6 +174,7 @@ class CallListener:
     masked: Callable[[Mapping[str, object]], Mapping[str, object]] = lambda value: value
     capabilities: Mapping[str, Any] | None = None
     keep: Keep | None = None
+    tools: ToolRequests | None = None
     show: Show | None = None
     last_progress: str | None = None
     notices: list[str] = field(default_factory=list)
@@ -203,16 +210,27 @@ class CallListener:
         params = dict(params) if isinstance(params, Mapping) else {}
         try:
             if method in CLIENT_REQUESTS:
-                return {"result": dict(await self._ask(method, params))}
+                return {"result": dict(await self.ask(method, params))}
             if method == PUT and self.keep is not None:
                 return {"result": dict(await self.keep(params))}
+            if method in _TOOL_REQUESTS and self.tools is not None:
+                return {"result": dict(await self.tools(method, params))}
             return {"result": self._state_request(method, params)}
         except ClientRefusal as error:
             return {"error": {"code": error.code, "message": str(error)}}
         except (StateRefused, KeyError, TypeError, RecursionError) as error:
             return {"error": {"code": INVALID_PARAMS, "message": str(error)}}
 
-    async def _ask(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
+    def may_ask(self, method: str, params: Mapping[str, Any]) -> bool:
+        """Return whether the client has declared that it answers a request."""
+        return self.capabilities is not None and _undeclared(method, params, self.capabilities) is None
+
+    async def ask(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Send the client a request and return its result.
+
+        Raises:
+            ClientRefusal: The client refused, or cannot be asked.
+        """
         if nests_deeper(params):
             raise ClientRefusal(INVALID_PARAMS, too_deep(method))
         if self.capabilities is not None:
@@ -224,8 +242,8 @@ class CallListener:
         return await self.client.request(method, params)
 
     def waits_for_client(self, value: Mapping[str, object]) -> bool:
-        """Return whether a request waits for a client or for the store, so that silence does not count."""
-        return value.get("method") in (*CLIENT_REQUESTS, PUT)
+        """Return whether a request waits for a client, the store or a tool: silence does not count then."""
+        return value.get("method") in (*CLIENT_REQUESTS, PUT, *_TOOL_REQUESTS)
 
     async def rung(self, rung: Rung) -> None:
         """Notify the client that silence has lasted."""

@@ -16,9 +16,10 @@ from runner.observation.observers import Observers
 from runner.settings.execution import ServiceSettings
 from runner.settings.named_limits import Counted
 from runner.steps.inputs import Link
-from runner.steps.listener import Client
+from runner.steps.listener import Client, ToolRequests
 from runner.steps.rewriting import FileDelivery
 from runner.steps.timing import Steps
+from runner.toolset.approvals import Approvals
 from runner.toolset.catalog import ToolSpec
 from runner.toolset.session_state import SessionState
 from runner.users.events import Events
@@ -44,10 +45,6 @@ SHORT_BYTES = 64 * 1024
 _QUESTION = ("resultType", "inputRequests", "requestState")
 
 
-async def _at_once() -> None:
-    """Wait for nothing."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
     """One MCP request as it reached the host.
@@ -65,6 +62,7 @@ class Request:
         begins: Is awaited just before code of the tool runs; what it raises keeps it from running.
         steps: How long each step took.
         counted: The limits by name that it counts for, once they have been looked up.
+        tools: Answers the requests for tools of this server that its code sends, where it may.
         tool: Name of the tool that is called, as its client knows it.
     """
 
@@ -77,9 +75,10 @@ class Request:
     levels: frozenset[str] = frozenset()
     is_awaited: bool = True
     id: str = field(default_factory=lambda: os.urandom(6).hex())
-    begins: Callable[[], Awaitable[None]] = _at_once
+    begins: Callable[[], Awaitable[None]] | None = None
     steps: Steps = field(default_factory=Steps)
     counted: Sequence[Counted] = ()
+    tools: ToolRequests | None = None
     tool: str = field(init=False)
 
     def __post_init__(self) -> None:
@@ -124,6 +123,10 @@ class Service(Protocol):
     @property
     def state(self) -> SessionState:
         """Return the session state of tools."""
+
+    @property
+    def approvals(self) -> Approvals:
+        """Return the approvals of calls."""
 
     @property
     def observers(self) -> Observers:
@@ -180,14 +183,14 @@ class Executed:
     Attributes:
         wire: Its result as on the wire.
         is_long: Whether it is so long that it is read in a thread.
-        quiesce: Waits until no process of the call can change its outputs any more.
+        quiesce: Waits until no process of the call can change its outputs any more, if any could.
         facts: Entries for `meta_data`.
         unreturned: The files that it changed and does not return, if there may be any.
     """
 
     wire: Mapping[str, Any]
     is_long: bool = False
-    quiesce: Callable[[], Awaitable[None]] = _at_once
+    quiesce: Callable[[], Awaitable[None]] | None = None
     facts: Mapping[str, Any] = field(default_factory=dict)
     unreturned: UnreturnedFiles | None = None
 

@@ -35,6 +35,8 @@ class Steps:
         trace: The call's span, as a `traceparent`, where spans are made.
         span: The call's span for OpenTelemetry, where spans are made.
         begin: Its first line in the audit log, if there is one.
+        laps: When each step was done, in seconds since the first began; one that came twice, twice.
+        approval: The approval that it needed, in words of the audit log.
     """
 
     outcome: Outcome | None = None
@@ -45,20 +47,17 @@ class Steps:
     trace: str | None = None
     span: "CallSpan | None" = None
     begin: BeginLine | None = None
+    laps: list[tuple[str, float]] = field(default_factory=list)
+    approval: str | None = None
     _began: float = field(default_factory=time.perf_counter)
-    _done: list[tuple[str, float]] = field(default_factory=list)
 
     def done(self, step: str) -> None:
         """Record the duration since the previous step."""
-        self._done.append((step, time.perf_counter() - self._began))
+        self.laps.append((step, time.perf_counter() - self._began))
 
     def elapsed_s(self) -> float:
         """Return the seconds since the first step began."""
         return time.perf_counter() - self._began
-
-    def since_begin(self) -> Sequence[tuple[str, float]]:
-        """Return when each step was done, in seconds since the first began; one that came twice, twice."""
-        return tuple(self._done)
 
     @property
     def elapsed_ms(self) -> float:
@@ -69,7 +68,7 @@ class Steps:
         """Return the time of each step in milliseconds, in the order in which they came."""
         laps: dict[str, float] = {}
         before = 0.0
-        for step, done in self._done:
+        for step, done in self.laps:
             laps[step] = laps.get(step, 0.0) + done - before
             before = done
         return {step: round(took * 1000, 3) for step, took in laps.items()}
@@ -79,7 +78,7 @@ class Steps:
         if self.trace is None:
             return {}
         below, before = [], 0.0
-        for step, done in self._done:
+        for step, done in self.laps:
             below.append(
                 {
                     "name": step,

@@ -28,8 +28,8 @@ def left_of(
     toolset: Toolset,
     request: Request,
     spec: ToolSpec,
-    home: HomeLease | None,
-    changes: Changes | None,
+    home: HomeLease,
+    changes: Changes,
     puts: RunningPuts,
     lease: Lease,
     *,
@@ -41,14 +41,12 @@ def left_of(
         toolset: The tools.
         request: The call.
         spec: Its tool.
-        home: The home, if the tool may write into one.
+        home: The home, which the tool may write.
         changes: What has changed there.
         puts: What the tool has put into My Files itself.
         lease: The worker.
         is_last: Whether no other call is in flight there; else the files are left to the last.
     """
-    if home is None or changes is None:
-        return None
     mode = spec.generated or toolset.settings.generated
     secrets = toolset.secrets.of(spec.name, request.user.name)
     found = [] if mode == "ignore" else _nameable(changes.found, secrets)

@@ -5,18 +5,32 @@ waited.
 """
 
 import asyncio
-from collections.abc import Iterable, Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Self
 
 from runner.contract.error_messages import busy
-from runner.errors import CallError
+from runner.errors import CallError, Code
 from runner.settings.named_limits import Counted
 from runner.settings.parts import CallSettings
 from runner.toolset.fair_queue import FairQueue, Full, PlaceDemand
 
-__all__ = ["Admission"]
+__all__ = ["Admission", "inside_place"]
+
+_inside: ContextVar[bool] = ContextVar("inside_place", default=False)
+
+
+@contextmanager
+def inside_place() -> Iterator[None]:
+    """Let calls that begin in this context use the place of the call that waits for them."""
+    token = _inside.set(True)
+    try:
+        yield
+    finally:
+        _inside.reset(token)
+
 
 _RETRY_AFTER_S = 5
 # Each waiting call holds its request in memory; a queue of this length takes a minute at full load.
@@ -73,7 +87,8 @@ class Admission:
             CallError: `E_BUSY`; the queue is full, and the error says which.
         """
         # Most servers have no limits by name.
-        return _Held(self, user, _places(mine) if mine else ())
+        places = _places(mine) if mine else ()
+        return self._held_inside(places) if _inside.get() else _Held(self, user, places)
 
     async def enter(self, user: str, places: Sequence[PlaceDemand] = ()) -> None:
         """Take a place; `leave` gives it back."""
@@ -84,6 +99,28 @@ class Admission:
     def counts(self) -> tuple[int, int]:
         """Return the numbers of running and waiting calls."""
         return self._queue.counts
+
+    @asynccontextmanager
+    async def _held_inside(self, places: Sequence[PlaceDemand]) -> AsyncIterator[None]:
+        """Hold the further kinds of places of a call whose caller holds a place and waits for it.
+
+        It never waits itself: two that held a place and waited for the other's would wait for ever.
+
+        Raises:
+            CallError: `E_BUSY`; a limit by name is reached.
+        """
+        if not self._queue.starts_inside(places):
+            names = ", ".join(place.kind[0] for place in places)
+            raise CallError(
+                Code.E_BUSY,
+                f"As many calls run as the limit {names} permits; code does not wait for it: try again in "
+                f"{_RETRY_AFTER_S} seconds",
+                details={"retry_after_seconds": _RETRY_AFTER_S, "limit": names},
+            )
+        try:
+            yield
+        finally:
+            self._begin(self._queue.leave_inside(places))
 
     def running(self, user: str) -> int:
         """Return the number of running calls of `user`."""

@@ -21,6 +21,7 @@ from runner.observation.observers import Observers
 from runner.settings.live import with_live
 from runner.settings.settings import Settings
 from runner.toolset.admission import Admission
+from runner.toolset.approvals import ApprovalFiles, Approvals
 from runner.toolset.drain import Drain
 from runner.toolset.rates import Rates
 from runner.toolset.session_state import SessionState
@@ -70,6 +71,8 @@ class CallServices(ABC):
         library: My Files of every user.
         counts: What calls count against.
         ends_sessions: Whether files of sessions end here; else another host ends them.
+        beside: Services of this process whose files, sessions and recorders these share, if there are any.
+        code: Tools of code mode, which stand beside this one, if there are any.
         events: What happens, for the users' interfaces.
         state: Session state of the tools.
         problems: Why servers behind this one cannot be reached.
@@ -80,12 +83,15 @@ class CallServices(ABC):
         rates: What has been used of limits by name and of tools.
         drain: Ends calls when the server is to end.
         observers: Who hears of each call that has ended.
+        approvals: Calls that wait for a person.
     """
 
     settings: Settings
     library: Library
     counts: CallCounts
     ends_sessions: bool = True
+    beside: "CallServices | None" = None
+    code: "CallServices | None" = None
     events: Events = field(default_factory=Events)
     state: SessionState = field(default_factory=SessionState)
     problems: dict[str, str] = field(default_factory=dict)
@@ -96,17 +102,23 @@ class CallServices(ABC):
     rates: Rates = field(init=False)
     drain: Drain = field(init=False)
     observers: Observers = field(init=False)
+    approvals: Approvals = field(init=False)
 
     def __post_init__(self) -> None:
         settings, counts = self.settings, self.counts
         check_pictures(settings)
+        if self.beside is not None:
+            self.events = self.beside.events
         self.library = replace(self.library, changed=partial(tell, self.events))
         self.upkeep = Upkeep(library=self.library, idle_s=settings.session_idle_s, ends=self.ends_sessions)
+        if self.beside is not None:
+            self.upkeep = self.beside.upkeep
         tokens = Tokens(settings.state_dir / "tokens.json")
         self.links = DownloadLinks(tokens=tokens, base=settings.public_url or "")
         self.call_locks = CallLocks(settings.state_dir)
         self.admission, self.rates = counts.admission, counts.rates
         self.drain, self.observers = counts.drain, counts.observers
+        self.approvals = Approvals(files=ApprovalFiles(settings.state_dir))
 
     def rebound(self, settings: Settings) -> None:
         """Go by other settings from the next call on, as far as they can be taken over."""
@@ -142,6 +154,11 @@ class CallServices(ABC):
             lasting: Whether sessions end with this process; else they go on in a later one.
         """
         async with contextlib.AsyncExitStack() as stack:
+            if self.beside is not None:
+                stack.push_async_callback(self._end_processes)
+                stack.callback(asyncio.create_task(self._sweep()).cancel)
+                yield
+                return
             # In turn backwards: what ends a call is still observed.
             stack.push_async_callback(asyncio.to_thread, self.observers.close)
             stack.callback(asyncio.create_task(self.observers.run()).cancel)
@@ -159,7 +176,8 @@ class CallServices(ABC):
         while True:
             await asyncio.sleep(min(_SWEEP_S, self.settings.session_idle_s / 2))
             await self._end_idle()
-            await self.upkeep.end_idle()
+            if self.beside is None:
+                await self.upkeep.end_idle()
 
     @abstractmethod
     async def _end_idle(self) -> None:

@@ -25,20 +25,26 @@ _LATER_S = 5
 
 @dataclass(slots=True, eq=False)
 class Drain:
-    """Counts the calls of one server, and ends them when it is to end."""
+    """Counts the calls of one server, and ends them when it is to end.
 
-    _running: "dict[asyncio.Timeout, Tell]" = field(init=False, default_factory=dict)
+    Attributes:
+        running: Timeouts of the calls in flight, with the notice of each.
+        ends_at: The end of all calls, by the clock of the loop, once the server stops.
+        empty: Set when no call is in flight.
+    """
+
+    running: "dict[asyncio.Timeout, Tell]" = field(init=False, default_factory=dict)
+    ends_at: float | None = field(init=False, default=None)
+    empty: asyncio.Event = field(init=False, default_factory=asyncio.Event)
     _telling: "set[asyncio.Task[None]]" = field(init=False, default_factory=set)
-    _ends_at: float | None = field(init=False, default=None)
     _is_leaving: bool = field(init=False, default=False)
-    _empty: asyncio.Event = field(init=False, default_factory=asyncio.Event)
 
     @property
     def fault(self) -> str | None:
         """Return the reason for clients to use another server, or None while this one does not stop."""
-        if self._ends_at is None and not self._is_leaving:
+        if self.ends_at is None and not self._is_leaving:
             return None
-        takes = "takes no" if self._ends_at is not None else "soon takes no"
+        takes = "takes no" if self.ends_at is not None else "soon takes no"
         return f"the server is being stopped and {takes} new calls"
 
     def leave(self) -> None:
@@ -58,27 +64,13 @@ class Drain:
         """
         return _Running(self, tell, of_tool)
 
-    def taken(self, tell: Tell, *, of_tool: bool) -> asyncio.Timeout:
-        """Count a call that begins; return what ends it, which `gone` takes back."""
-        if self._ends_at is not None and of_tool:
-            raise stopping(_LATER_S)
-        limit = asyncio.timeout_at(self._ends_at)
-        self._running[limit] = tell
-        return limit
-
-    def gone(self, limit: asyncio.Timeout) -> None:
-        """Count a call no more, which has ended."""
-        del self._running[limit]
-        if not self._running:
-            self._empty.set()
-
     def begin(self, left_s: float) -> None:
         """Take no further call, and end those that run in so many seconds; again: sooner."""
         now = asyncio.get_running_loop().time()
-        first, self._ends_at = self._ends_at is None, min(now + left_s, self._ends_at or math.inf)
-        log.info("server is being stopped", extra={"calls": len(self._running), "drain_s": left_s})
-        for limit, tell in self._running.items():
-            limit.reschedule(self._ends_at)
+        first, self.ends_at = self.ends_at is None, min(now + left_s, self.ends_at or math.inf)
+        log.info("server is being stopped", extra={"calls": len(self.running), "drain_s": left_s})
+        for limit, tell in self.running.items():
+            limit.reschedule(self.ends_at)
             if first and left_s > 0:
                 task = asyncio.create_task(_notify(tell, left_s))
                 self._telling.add(task)
@@ -86,9 +78,9 @@ class Drain:
 
     async def done(self) -> None:
         """Wait until no call runs."""
-        while self._running:
-            self._empty.clear()
-            await self._empty.wait()
+        while self.running:
+            self.empty.clear()
+            await self.empty.wait()
 
 
 class _Running(AbstractAsyncContextManager[None]):
@@ -102,11 +94,17 @@ class _Running(AbstractAsyncContextManager[None]):
         self._of_tool = of_tool
 
     async def __aenter__(self) -> None:
-        self._limit = self._drain.taken(self._tell, of_tool=self._of_tool)
+        ends_at = self._drain.ends_at
+        if ends_at is not None and self._of_tool:
+            raise stopping(_LATER_S)
+        self._limit = asyncio.timeout_at(ends_at)
+        self._drain.running[self._limit] = self._tell
         await self._limit.__aenter__()
 
     async def __aexit__(self, *raised: Any) -> None:
-        self._drain.gone(self._limit)
+        del self._drain.running[self._limit]
+        if not self._drain.running:
+            self._drain.empty.set()
         try:
             await self._limit.__aexit__(*raised)
         except TimeoutError as error:

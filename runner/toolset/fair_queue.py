@@ -88,6 +88,18 @@ class FairQueue(Generic[T]):
         self._start(mine, places, cost)
         return True
 
+    def starts_inside(self, places: Sequence[PlaceDemand]) -> bool:
+        """Return whether a call may start in the place of another that waits for it, and count its kinds."""
+        if not self._has_room(places):
+            return False
+        self._count(places)
+        return True
+
+    def leave_inside(self, places: Sequence[PlaceDemand]) -> Sequence[T]:
+        """Take note that such a call has ended; return those that start now, which are counted."""
+        self._discount(places)
+        return self.next_ones() if places and self._waiting else ()
+
     def wait(self, user: str, call: T, places: Sequence[PlaceDemand] = ()) -> T | None:
         """Let a call wait; return one that has to go for it, if one has.
 
@@ -118,10 +130,7 @@ class FairQueue(Generic[T]):
         """Take note that a running call has ended; return those that start now, which are counted."""
         self._users[user].running -= 1
         self._running -= 1
-        for place in places:
-            self._places[place.kind] -= 1
-            if not self._places[place.kind]:
-                del self._places[place.kind]
+        self._discount(places)
         return self.next_ones() if self._waiting else ()
 
     def next_ones(self) -> Sequence[T]:
@@ -150,9 +159,18 @@ class FairQueue(Generic[T]):
     def _may_run(self, user: _User[T]) -> bool:
         return self._running < self.max_calls and user.running < self.max_calls_per_user
 
-    def _start(self, user: _User[T], places: Sequence[PlaceDemand], cost: float) -> None:
+    def _count(self, places: Sequence[PlaceDemand]) -> None:
         for place in places:
             self._places[place.kind] = self._places.get(place.kind, 0) + 1
+
+    def _discount(self, places: Sequence[PlaceDemand]) -> None:
+        for place in places:
+            self._places[place.kind] -= 1
+            if not self._places[place.kind]:
+                del self._places[place.kind]
+
+    def _start(self, user: _User[T], places: Sequence[PlaceDemand], cost: float) -> None:
+        self._count(places)
         self._clock = max(self._clock, user.turn)
         user.turn += cost
         user.running += 1

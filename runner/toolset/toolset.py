@@ -147,6 +147,7 @@ class Toolset(CallServices):
         store: ArtifactStore | None = None,
         secrets: Secrets | None = None,
         of_fleet: bool = False,
+        beside: CallServices | None = None,
     ) -> "AsyncIterator[Toolset]":
         """Load the tool files and be ready for calls until the block ends.
 
@@ -160,6 +161,7 @@ class Toolset(CallServices):
             store: Where My Files are, if not where the settings say.
             secrets: What calls get, if not what the settings say.
             of_fleet: Whether calls come from other hosts: they end sessions, and hear of calls.
+            beside: Services in this process whose files, quotas and recorders these tools share.
 
         Raises:
             UsageError: A secret cannot be had, a program that may be run is not there, or a tool file lies
@@ -189,9 +191,14 @@ class Toolset(CallServices):
                 settings=settings,
                 targets=tuple(targets),
                 homes=_homes(settings, tier),
-                library=open_library(settings, store),
+                library=open_library(settings, store) if beside is None else beside.library,
                 # The host that a call came to tells of it.
-                counts=CallCounts.of(settings, Observers() if of_fleet else Observers.of(settings)),
+                counts=CallCounts.of(settings, Observers() if of_fleet else Observers.of(settings))
+                if beside is None
+                else beside.counts,
+                # Files that nobody named are listed by the call that ends last in the home.
+                changes=beside.changes if isinstance(beside, Toolset) else HomeChanges(),
+                beside=beside,
                 forkserver=forkserver,
                 environment=environment,
                 tier=tier,
@@ -205,7 +212,7 @@ class Toolset(CallServices):
         async with toolset.running(lasting=keep_s == 0):
             await toolset._load(user)
             await asyncio.to_thread(toolset._sweep_after_crash)
-            if keep_s == 0:
+            if keep_s == 0 and beside is None:
                 warn_of_memory(settings, toolset.memory_guard.memory)
             try:
                 yield toolset

@@ -150,8 +150,12 @@ class ToolProgram:
 
             def done(_: object) -> None:
                 line.close()
-                failed = serving.cancelled() or serving.exception() is not None
-                one.finish({} if failed else serving.result())
+                failure = None if serving.cancelled() else serving.exception()
+                if failure is not None and not let_go.done():
+                    # The author's exceptions are in the answer, so this one is of a process that is damaged.
+                    let_go.set_exception(failure)
+                elif failure is None:
+                    one.finish({} if serving.cancelled() else serving.result())
 
             line.listen(cancel)
             serving.add_done_callback(done)

@@ -1,16 +1,15 @@
 """An unnamed semaphore for forked processes, in place of the one of `_multiprocessing`.
 
-The C library keeps named semaphores in /dev/shm, which a worker may not write, since all users share it. So
-the tokens are in an eventfd, which children inherit and the kernel counts. The count is also kept beside it,
-since an eventfd cannot be queried; it is used only to refuse a surplus release, and by `get_value`.
+The C library keeps named semaphores in /dev/shm, which a worker may not write, since all users share it. An
+unnamed one of the C library is in memory that children share.
 
-Source: eventfd(2), sem_overview(7); CPython, Modules/_multiprocessing/semaphore.c.
+Source: sem_init(3), sem_overview(7); CPython, Modules/_multiprocessing/semaphore.c.
 """
 
+import ctypes
 import errno
 import mmap
 import os
-import select
 import struct
 import threading
 import time
@@ -19,37 +18,18 @@ from types import TracebackType
 __all__ = ["SemLock"]
 
 _RECURSIVE = 0
-_NOTE = struct.Struct("q")
-# Who is killed while writing a note leaves it locked; a note that is wrong is better than a wait for ever.
-_NOTE_S = 1.0
 _FORK_ONLY = (
     'spawned processes cannot share locks here, only forked ones can: use multiprocessing.get_context("fork")'
 )
+_libc = ctypes.CDLL(None, use_errno=True)
 
 
-class _Tokens:
-    """Tokens to take and to put back, by all processes that inherited them."""
-
-    def __init__(self, count: int) -> None:
-        self.fd = os.eventfd(count, os.EFD_SEMAPHORE | os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-
-    def take(self, timeout_s: float | None) -> bool:
-        deadline = None if timeout_s is None else time.monotonic() + timeout_s
-        poll = select.poll()
-        poll.register(self.fd, select.POLLIN)
-        while True:
-            try:
-                os.eventfd_read(self.fd)
-            except BlockingIOError:
-                left_s = None if deadline is None else deadline - time.monotonic()
-                if left_s is not None and left_s <= 0:
-                    return False
-                poll.poll(None if left_s is None else max(1, round(left_s * 1000)))
-            else:
-                return True
-
-    def put(self) -> None:
-        os.eventfd_write(self.fd, 1)
+def _succeeded(answer: int) -> bool:
+    """Return whether a call took a token; False if there was none in time."""
+    number = ctypes.get_errno()
+    if answer and number not in (errno.EAGAIN, errno.ETIMEDOUT):
+        raise OSError(number, os.strerror(number))
+    return not answer
 
 
 class SemLock:
@@ -63,29 +43,40 @@ class SemLock:
         self.kind = kind
         self.maxvalue = maxvalue
         self.name = None
-        self._tokens = _Tokens(value)
-        self._noting = _Tokens(1)
-        self._note = mmap.mmap(-1, _NOTE.size)
-        _NOTE.pack_into(self._note, 0, value)
+        self._semaphore = (ctypes.c_char * mmap.PAGESIZE).from_buffer(mmap.mmap(-1, mmap.PAGESIZE))
+        _succeeded(_libc.sem_init(self._semaphore, 1, value))
         self._held = 0
         self._holder = 0
 
     @property
     def handle(self) -> int:
-        """Return the descriptor of the tokens."""
-        return self._tokens.fd
+        """Return the address of the semaphore."""
+        return ctypes.addressof(self._semaphore)
 
     def acquire(self, block: bool = True, timeout: float | None = None) -> bool:  # noqa: FBT001, FBT002 - as the original
         """Take a token; return whether there was one in time."""
         if self.kind == _RECURSIVE and self._is_mine():
             self._held += 1
             return True
-        if not self._tokens.take((None if timeout is None else max(0.0, timeout)) if block else 0.0):
+        if not self._take(None if timeout is None else max(0.0, timeout), block=block):
             return False
-        self._add(-1)
         self._held += 1
         self._holder = threading.get_ident()
         return True
+
+    def _take(self, timeout_s: float | None, *, block: bool) -> bool:
+        seconds, rest = divmod(time.time() + (timeout_s or 0), 1)
+        deadline = struct.pack("@2l", int(seconds), int(rest * 1_000_000_000))
+        while True:
+            try:
+                if not block:
+                    return _succeeded(_libc.sem_trywait(self._semaphore))
+                if timeout_s is None:
+                    return _succeeded(_libc.sem_wait(self._semaphore))
+                return _succeeded(_libc.sem_timedwait(self._semaphore, deadline))
+            except InterruptedError:
+                # A signal whose handler has not raised.
+                continue
 
     def release(self) -> None:
         """Put a token back.
@@ -103,8 +94,7 @@ class SemLock:
         elif self._get_value() >= self.maxvalue:
             raise ValueError("semaphore or lock released too many times")
         self._held -= 1
-        self._add(1)
-        self._tokens.put()
+        _succeeded(_libc.sem_post(self._semaphore))
 
     def __enter__(self) -> bool:
         return self.acquire()
@@ -114,17 +104,12 @@ class SemLock:
     ) -> None:
         self.release()
 
-    def _add(self, difference: int) -> None:
-        locked = self._noting.take(_NOTE_S)
-        _NOTE.pack_into(self._note, 0, self._get_value() + difference)
-        if locked:
-            self._noting.put()
-
     # What follows is private by name only: `multiprocessing.synchronize` calls it.
 
     def _get_value(self) -> int:
-        value: int = _NOTE.unpack_from(self._note)[0]
-        return max(0, value)
+        value = ctypes.c_int()
+        _succeeded(_libc.sem_getvalue(self._semaphore, ctypes.byref(value)))
+        return value.value
 
     def _count(self) -> int:
         return self._held

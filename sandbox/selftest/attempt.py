@@ -21,7 +21,6 @@ __all__ = [
     "ActEvidence",
     "Attempt",
     "AttemptKind",
-    "AttemptNeed",
     "Blind",
     "Judge",
     "Look",
@@ -52,16 +51,6 @@ class AttemptKind(enum.Enum):
     ARTIFACT = "artifact"
 
 
-class AttemptNeed(enum.Enum):
-    """Things to plant for an attempt, beside the files."""
-
-    VICTIM = "a process of the same user"
-    SOCKETS = "sockets that listen"
-    IPC = "System V objects and a message queue"
-    KEY = "a key in the user's keyring"
-    TERMINAL = "a terminal"
-
-
 class Residue(enum.Enum):
     """Headings of SECURITY.md for what a tier leaves open and an attempt can show."""
 
@@ -79,23 +68,23 @@ class Surroundings:
     homes: str  # The folder of all homes.
     state: str  # The folder of the runner's keys.
     readable: str  # A file outside the home that may be read and not changed.
-    victim: int = 0  # Process id of a stranger of the same operating-system user, or 0.
-    address: int = 0  # Start of the planted word in the stranger's memory.
-    descriptor: int = -1  # Number of a descriptor of the stranger, of a file without a name.
-    port: int = 0  # TCP port that listens on loopback.
-    datagram_port: int = 0  # UDP port on loopback.
-    free_port: int = 0  # TCP port on which nobody listens.
-    stream: str = ""  # Named UNIX stream socket that listens.
-    datagram: str = ""  # Named UNIX datagram socket.
-    abstract: str = ""  # Abstract UNIX socket that listens.
-    terminal: str = ""  # A terminal of the host.
-    segment: int = -1  # System V shared memory with the planted word.
-    messages: int = -1  # System V message queue with the planted word.
-    semaphores: int = -1  # System V semaphore.
-    queue: str = ""  # POSIX message queue with the planted word.
-    shared: str = ""  # POSIX shared memory with the planted word.
-    key: int = -1  # Key of the kernel's with the planted word.
-    fresh: int = 0  # A name and number that is free.
+    victim: int  # Process id of a stranger of the same operating-system user.
+    address: int  # Start of the planted word in the stranger's memory.
+    descriptor: int  # Number of a descriptor of the stranger, of a file without a name.
+    port: int  # TCP port that listens on loopback.
+    datagram_port: int  # UDP port on loopback.
+    free_port: int  # TCP port on which nobody listens.
+    stream: str  # Named UNIX stream socket that listens.
+    datagram: str  # Named UNIX datagram socket.
+    abstract: str  # Abstract UNIX socket that listens.
+    terminal: str  # A terminal of the host.
+    segment: int  # System V shared memory with the planted word.
+    messages: int  # System V message queue with the planted word.
+    semaphore: int  # System V semaphore.
+    queue: str  # POSIX message queue with the planted word.
+    shared: str  # POSIX shared memory with the planted word.
+    key: int  # Key of the kernel with the planted word; -1 where an engine refuses keys.
+    fresh: int  # A name and number that is free.
     report: Callable[[], None] = field(default=lambda: None)  # Sends the host a progress notification.
 
     @property
@@ -171,7 +160,6 @@ class Attempt:
         escaped: Runs in the host after the call; returns whether the act got out.
         during: The host's look at the process once the act has returned, while what it returned is kept. A
             function that the act returned is called afterwards, and makes the answer.
-        needs: Thing to plant.
         residue: Heading of SECURITY.md under which this is left open, in the tiers that leave it open.
         limit_s: Seconds that the call may take.
     """
@@ -182,7 +170,6 @@ class Attempt:
     act: Act
     escaped: Oracle
     during: Look | None = None
-    needs: AttemptNeed | None = None
     residue: Residue | None = None
     limit_s: float = 20.0
 
@@ -192,7 +179,6 @@ def rows(
     judge: Judge,
     acts: Rows,
     *,
-    needs: AttemptNeed | None = None,
     residue: Residue | None = None,
     limit_s: float = 20.0,
 ) -> tuple[Attempt, ...]:
@@ -210,7 +196,6 @@ def rows(
                 act=act,
                 escaped=escaped,
                 during=during,
-                needs=needs,
                 residue=residue,
                 limit_s=limit_s,
             )

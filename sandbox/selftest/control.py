@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 from sandbox.errors import FrameError, SandboxError
-from sandbox.frames import CONTROL_BYTES, Decoder, FrameKind, decode, encode, receive, send
+from sandbox.frames import CONTROL_BYTES, FrameKind, receive, send
 from sandbox.fsuid import as_owner_of
 from sandbox.policy import MIB
 from sandbox.selftest.attempt import ActEvidence, Attempt, Blind
@@ -23,7 +23,6 @@ from sandbox.selftest.world import Ground, World, world
 __all__ = ["Controls", "claimed", "controls", "looked"]
 
 _TAKES_ANYTHING = 1024 * MIB
-_CHUNK_BYTES = 1 << 16
 _GONE_S = 5.0
 
 
@@ -43,7 +42,7 @@ class Controls:
         """
         output = self.ground.homes.parent / f"output-{attempt.id}"
         with (
-            world(self.ground, attempt.needs) as theirs,
+            world(self.ground) as theirs,
             output.open("wb") as file,
             self._started(attempt, theirs, file.fileno()) as (child, connection),
         ):
@@ -98,21 +97,18 @@ class _Child:
         self, attempt: Attempt, made: World, connection: socket.socket
     ) -> tuple[object, Mapping[str, object] | None]:
         """Listen until the answer, the end or the limit; return what was found meanwhile, and the answer."""
-        decoder, during = Decoder(_TAKES_ANYTHING), None
+        during = None
         deadline = time.monotonic() + attempt.limit_s
         with contextlib.suppress(TimeoutError, ConnectionError, FrameError):
-            while True:
+            connection.settimeout(attempt.limit_s)
+            while (frame := receive(connection, _TAKES_ANYTHING)) is not None:
+                kind, value, _ = frame
+                if kind is FrameKind.ANSWER and isinstance(value, Mapping):
+                    return during, value
+                if kind is FrameKind.REQUEST:
+                    during = looked(attempt, made, self.pid)
+                    send(connection, FrameKind.REPLY, {"id": 1})
                 connection.settimeout(max(0.001, deadline - time.monotonic()))
-                data = connection.recv(_CHUNK_BYTES)
-                if not data:
-                    break
-                for kind, body in decoder.feed(data):
-                    value = decode(body)
-                    if kind is FrameKind.ANSWER and isinstance(value, Mapping):
-                        return during, value
-                    if kind is FrameKind.REQUEST:
-                        during = looked(attempt, made, self.pid)
-                        connection.sendall(encode(FrameKind.REPLY, {"id": 1}))
         return during, None
 
     def kill(self) -> None:

@@ -8,49 +8,28 @@ usage: python -m sandbox.selftest.looking PROCESS USER_ID NUMBER
 Source: ipc_namespaces(7), setns(2), user_namespaces(7), keyrings(7).
 """
 
-import enum
 import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
 
 from sandbox.errors import SandboxError
 from sandbox.layers import identity
 from sandbox.selftest.calls import libc, raised
-from sandbox.selftest.planted import key_named, message_queue_of
+from sandbox.selftest.planted import KernelObject
 
-__all__ = ["Leftover", "left_at", "left_here", "main"]
+__all__ = ["left_at", "left_here", "main"]
 
-_NAMESPACES = ("user", "ipc")
+_NAMESPACES = ("user", "ipc", "mnt")
 _LOOK_S = 20
 
 
-class Leftover(enum.Enum):
-    """Kind of an object that the kernel keeps when a process has ended."""
-
-    SEGMENT = "segment"
-    MESSAGES = "messages"
-    SEMAPHORE = "semaphore"
-    QUEUE = "queue"
-    KEY = "key"
+def left_here(number: int) -> frozenset[KernelObject]:
+    """Return what there is under a free number, where this process stands."""
+    return frozenset(kind for kind in KernelObject if kind.is_there(number))
 
 
-_THERE: Mapping[Leftover, Callable[[int], bool]] = {
-    Leftover.SEGMENT: lambda number: bool(libc.shmget(number, 0, 0) >= 0),
-    Leftover.MESSAGES: lambda number: bool(libc.msgget(number, 0) >= 0),
-    Leftover.SEMAPHORE: lambda number: bool(libc.semget(number, 0, 0) >= 0),
-    Leftover.QUEUE: lambda number: bool(message_queue_of(f"toolcell-{number}")),
-    Leftover.KEY: lambda number: key_named(f"toolcell-{number}") is not None,
-}
-
-
-def left_here(number: int) -> frozenset[Leftover]:
-    """Return what there is under a free number, and the name made of it, where this process stands."""
-    return frozenset(kind for kind, is_there in _THERE.items() if is_there(number))
-
-
-def left_at(process: int, uid: int, number: int) -> frozenset[Leftover]:
+def left_at(process: int, uid: int, number: int) -> frozenset[KernelObject]:
     """Return what `left_here` finds where another process stands, or this one if it is 0, seen as a user.
 
     Raises:
@@ -60,7 +39,7 @@ def left_at(process: int, uid: int, number: int) -> frozenset[Leftover]:
     done = subprocess.run(command, capture_output=True, text=True, timeout=_LOOK_S, check=False)
     if done.returncode != 0:
         raise SandboxError(f"what an act has left in the kernel cannot be seen: {done.stderr.strip()}")
-    return frozenset(Leftover(kind) for kind in json.loads(done.stdout))
+    return frozenset(KernelObject(kind) for kind in json.loads(done.stdout))
 
 
 def main() -> None:

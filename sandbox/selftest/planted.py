@@ -1,12 +1,13 @@
-"""Things planted for an attempt beside files: a stranger's process, sockets, queues, a key, a terminal.
+"""Things planted for an attempt beside files: a stranger's process, sockets, kernel objects, a terminal.
 
-Each is a context manager that takes away what it planted, and whatever an attempt left of the kind.
+Each is taken away again, and whatever an attempt left of the kind.
 
 Source: credentials(7), sysvipc(7), mq_overview(7), keyrings(7), pty(7).
 """
 
 import contextlib
 import ctypes
+import enum
 import errno
 import os
 import shutil
@@ -16,37 +17,32 @@ import struct
 import subprocess
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from sandbox.errors import SandboxError
 from sandbox.host.process_stat import ProcessStat
-from sandbox.selftest.calls import call, filled, libc, raised
+from sandbox.selftest.calls import attached, call, libc, opened, put
 
 __all__ = [
-    "KEY_READ",
-    "USER_KEYRING",
-    "Ears",
+    "KernelObject",
     "Victim",
-    "ipc",
-    "key",
-    "key_named",
-    "leftovers",
-    "message_queue_of",
+    "kernel_objects",
     "number_of",
-    "semaphore_value",
+    "removed",
     "sockets",
     "terminal",
     "victim",
 ]
 
-IPC_PRIVATE, IPC_CREAT, IPC_RMID, GETVAL, SETVAL = 0, 0o1000, 0, 12, 16
-USER_KEYRING = -4
-_KEY_FOR_ALL_OF_THE_USER = 0x3F3F_0000
-_UNLINK, _SEARCH, _SET_PERMISSIONS, KEY_READ = 9, 10, 5, 11
-_MOST_BYTES = 8192
+_NEW_IPC, _NEW_FILE = 0o3600, os.O_CREAT | os.O_EXCL | os.O_RDWR
+_IPC_RMID, _SETVAL = 0, 16
+# Two messages of 64 bytes: a user may have a few queues of the usual size only.
+_SMALL_QUEUE = struct.pack("@8l", 0, 2, 64, *(0,) * 5)
+_USER_KEYRING, _KEY_FOR_ALL_OF_THE_USER = -4, 0x3F3F_0000
+_SET_PERMISSIONS, _UNLINK, _SEARCH = 5, 9, 10
 _TCP_FASTOPEN = 23
 _START_S = 10.0
 
@@ -136,60 +132,35 @@ def _wait_for_memory(pid: int) -> None:
         time.sleep(0.001)
 
 
-@dataclass(slots=True)
-class Ears:
-    """Sockets that listen, and a pipe with a name."""
-
-    listening: list[socket.socket] = field(default_factory=list)
-    datagrams: list[socket.socket] = field(default_factory=list)
-    pipe: int = -1
-
-    def reached(self) -> bool:
-        """Return whether anything came in."""
-        for each in self.listening:
-            with contextlib.suppress(OSError):
-                each.accept()[0].close()
-                return True
-        for each in self.datagrams:
-            with contextlib.suppress(OSError):
-                each.recv(100)
-                return True
-        with contextlib.suppress(BlockingIOError):
-            return bool(os.read(self.pipe, 100))
-        return False
-
-
 @contextmanager
-def sockets(folder: Path, word: str) -> Iterator[tuple[Ears, dict[str, object]]]:
-    """Listen at every kind of address; yield the ears, and where they are."""
-    ears = Ears()
+def sockets(folder: Path, word: str) -> Iterator[tuple[list[int], dict[str, object]]]:
+    """Listen at an address of each kind; yield what can be read once one is reached, and the addresses."""
     with contextlib.ExitStack() as stack:
-        tcp = stack.enter_context(socket.socket())
+        tcp, stream, abstract, hidden, udp, datagram = (
+            stack.enter_context(socket.socket(family, kind))
+            for family, kind in (
+                (socket.AF_INET, socket.SOCK_STREAM),
+                *[(socket.AF_UNIX, socket.SOCK_STREAM)] * 3,
+                (socket.AF_INET, socket.SOCK_DGRAM),
+                (socket.AF_UNIX, socket.SOCK_DGRAM),
+            )
+        )
         tcp.bind(("127.0.0.1", 0))
         with contextlib.suppress(OSError):
             tcp.setsockopt(socket.IPPROTO_TCP, _TCP_FASTOPEN, 5)
-        udp = stack.enter_context(socket.socket(type=socket.SOCK_DGRAM))
         udp.bind(("127.0.0.1", 0))
-        stream = stack.enter_context(socket.socket(socket.AF_UNIX))
         stream.bind(str(folder / "stream"))
-        datagram = stack.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM))
         datagram.bind(str(folder / "datagram"))
-        # Its name is a word to be found in lists of sockets; nobody is told of it.
-        hidden = stack.enter_context(socket.socket(socket.AF_UNIX))
+        # Its name is a word to be found in lists of sockets; no act is given it.
         hidden.bind(f"\0hidden-{word}")
-        abstract = stack.enter_context(socket.socket(socket.AF_UNIX))
         abstract.bind(f"\0toolcell-{os.getpid()}-{threading.get_ident()}-{tcp.getsockname()[1]}")
         for each in (tcp, stream, abstract):
             each.listen()
-            ears.listening.append(each)
-        ears.datagrams += [udp, datagram]
-        for each in (*ears.listening, *ears.datagrams):
-            each.settimeout(0)
         os.mkfifo(folder / "pipe", 0o600)
-        ears.pipe = os.open(folder / "pipe", os.O_RDONLY | os.O_NONBLOCK)
-        stack.callback(os.close, ears.pipe)
+        pipe = os.open(folder / "pipe", os.O_RDONLY | os.O_NONBLOCK)
+        stack.callback(os.close, pipe)
         yield (
-            ears,
+            [pipe, *(each.fileno() for each in (tcp, stream, abstract, udp, datagram))],
             {
                 "port": tcp.getsockname()[1],
                 "datagram_port": udp.getsockname()[1],
@@ -201,91 +172,141 @@ def sockets(folder: Path, word: str) -> Iterator[tuple[Ears, dict[str, object]]]
         )
 
 
+class KernelObject(enum.Enum):
+    """Kind of an object that the kernel keeps when a process has ended."""
+
+    SEGMENT = "segment"
+    MESSAGES = "messages"
+    SEMAPHORE = "semaphore"
+    QUEUE = "queue"
+    SHARED = "shared"
+    KEY = "key"
+
+    def make(self, number: int, word: str) -> int | str:
+        """Make one that holds digits, under a free number; return where it is."""
+        return _MADE[self](number, word)
+
+    def is_there(self, number: int) -> bool:
+        """Return whether there is one under a number, where this process stands."""
+        try:
+            _FOUND[self](number)
+        except OSError:
+            return False
+        return True
+
+    def remove(self, number: int) -> None:
+        """Remove the one under a number, if there is one that this process may remove."""
+        with contextlib.suppress(OSError):
+            _REMOVED[self](number)
+
+
+def _name(number: int) -> str:
+    return f"toolcell-{number}"
+
+
+def _path(number: int) -> str:
+    return f"/dev/shm/{_name(number)}"  # noqa: S108 - what shm_open(3) does
+
+
+def _segment(number: int, word: str) -> int:
+    segment = call("shmget", number, 4096, _NEW_IPC)
+    at = attached(segment, 0)
+    ctypes.memmove(at, word.encode(), len(word))
+    libc.shmdt(ctypes.c_void_p(at))
+    return segment
+
+
+def _messages(number: int, word: str) -> int:
+    messages = call("msgget", number, _NEW_IPC)
+    call("msgsnd", messages, struct.pack("@l", 1) + word.encode(), len(word), 0)
+    return messages
+
+
+def _semaphore(number: int, word: str) -> int:
+    semaphore = call("semget", number, 1, _NEW_IPC)
+    # Its value is a secret of its own: the first digits of the word.
+    call("semctl", semaphore, 0, _SETVAL, number_of(word))
+    return semaphore
+
+
+def _queue(number: int, word: str) -> str:
+    queue = call("mq_open", _name(number), _NEW_FILE, 0o600, _SMALL_QUEUE)
+    call("mq_timedsend", queue, word.encode(), len(word), 0, None)
+    os.close(queue)
+    return _name(number)
+
+
+def _shared(number: int, word: str) -> str:
+    put(opened(_path(number), _NEW_FILE, 0o600), word.encode())
+    return _path(number)
+
+
+def _key(number: int, word: str) -> int:
+    key = call("add_key", b"user", _name(number), word.encode(), len(word), _USER_KEYRING)
+    call("keyctl", _SET_PERMISSIONS, key, _KEY_FOR_ALL_OF_THE_USER)
+    return key
+
+
+def _key_of(number: int) -> int:
+    return call("keyctl", _SEARCH, _USER_KEYRING, b"user", _name(number), 0)
+
+
+_MADE: Mapping[KernelObject, Callable[[int, str], int | str]] = {
+    KernelObject.SEGMENT: _segment,
+    KernelObject.MESSAGES: _messages,
+    KernelObject.SEMAPHORE: _semaphore,
+    KernelObject.QUEUE: _queue,
+    KernelObject.SHARED: _shared,
+    KernelObject.KEY: _key,
+}
+_FOUND: Mapping[KernelObject, Callable[[int], object]] = {
+    KernelObject.SEGMENT: lambda number: call("shmget", number, 0, 0),
+    KernelObject.MESSAGES: lambda number: call("msgget", number, 0),
+    KernelObject.SEMAPHORE: lambda number: call("semget", number, 0, 0),
+    KernelObject.QUEUE: lambda number: os.close(call("mq_open", _name(number), os.O_RDONLY, 0, None)),
+    KernelObject.SHARED: lambda number: os.stat(_path(number)),
+    KernelObject.KEY: _key_of,
+}
+_REMOVED: Mapping[KernelObject, Callable[[int], object]] = {
+    KernelObject.SEGMENT: lambda number: call("shmctl", call("shmget", number, 0, 0), _IPC_RMID, None),
+    KernelObject.MESSAGES: lambda number: call("msgctl", call("msgget", number, 0), _IPC_RMID, None),
+    KernelObject.SEMAPHORE: lambda number: call("semctl", call("semget", number, 0, 0), 0, _IPC_RMID),
+    KernelObject.QUEUE: lambda number: call("mq_unlink", _name(number)),
+    KernelObject.SHARED: lambda number: os.unlink(_path(number)),
+    KernelObject.KEY: lambda number: call("keyctl", _UNLINK, _key_of(number), _USER_KEYRING),
+}
+
+
+def kernel_objects(number: int, word: str) -> dict[str, object]:
+    """Make one object of each kind that holds the word; return where they are, by kind.
+
+    An engine may refuse a kind to everybody: -1, and what needs it is not provable there.
+    """
+    places: dict[str, object] = {}
+    for kind in KernelObject:
+        try:
+            places[kind.value] = kind.make(number, word)
+        except OSError as error:
+            if error.errno not in (errno.EPERM, errno.ENOSYS):
+                raise
+            places[kind.value] = -1
+    return places
+
+
 @contextmanager
-def ipc(word: str) -> Iterator[dict[str, object]]:
-    """Make shared memory and message queues that hold the word, and a semaphore; yield where they are."""
-    name = f"toolcell-{word[-12:]}"
-    shared = Path("/dev/shm", name)  # noqa: S108 - the place of POSIX shared memory
-    with contextlib.ExitStack() as stack:
-        segment = raised("shmget", libc.shmget(IPC_PRIVATE, 4096, IPC_CREAT | 0o600))
-        stack.callback(libc.shmctl, segment, IPC_RMID, None)
-        at = libc.shmat(segment, None, 0)
-        ctypes.memmove(at, word.encode(), len(word))
-        libc.shmdt(ctypes.c_void_p(at))
-        messages = raised("msgget", libc.msgget(IPC_PRIVATE, IPC_CREAT | 0o600))
-        stack.callback(libc.msgctl, messages, IPC_RMID, None)
-        raised("msgsnd", libc.msgsnd(messages, struct.pack("@l", 1) + word.encode(), len(word), 0))
-        semaphores = raised("semget", libc.semget(IPC_PRIVATE, 1, IPC_CREAT | 0o600))
-        stack.callback(libc.semctl, semaphores, 0, IPC_RMID)
-        # Its value is a secret of its own: the first digits of the word.
-        raised("semctl", libc.semctl(semaphores, 0, SETVAL, number_of(word)))
-        queue = call("mq_open", name, os.O_CREAT | os.O_RDWR | os.O_NONBLOCK, 0o600, None)
-        stack.callback(call, "mq_unlink", name)
-        stack.callback(os.close, queue)
-        call("mq_timedsend", queue, word.encode(), len(word), 0, None)
-        shared.write_text(word)
-        stack.callback(shared.unlink, missing_ok=True)
-        yield {
-            "segment": segment,
-            "messages": messages,
-            "semaphores": semaphores,
-            "queue": name,
-            "shared": str(shared),
-        }
+def removed(*numbers: int) -> Iterator[None]:
+    """Remove all objects under numbers that were free, at the end."""
+    try:
+        yield
+    finally:
+        for number in numbers:
+            for kind in KernelObject:
+                kind.remove(number)
 
 
 def number_of(word: str) -> int:
     """Return the small number that a semaphore keeps for a word."""
     return 10_000 + int(word[:4])
-
-
-def semaphore_value(semaphores: int) -> int:
-    """Return the value of a semaphore."""
-    return int(libc.semctl(semaphores, 0, GETVAL))
-
-
-def message_queue_of(name: str) -> list[bytes]:
-    """Return the messages of a queue; none where there is no such queue. They are gone afterwards."""
-    found: list[bytes] = []
-    try:
-        queue = call("mq_open", name, os.O_RDONLY | os.O_NONBLOCK, 0, None)
-    except OSError:
-        return found
-    with contextlib.suppress(BlockingIOError):
-        while True:
-            found.append(filled("mq_timedreceive", queue, ..., _MOST_BYTES, None, None))
-    os.close(queue)
-    return found
-
-
-@contextmanager
-def key(word: str) -> Iterator[int]:
-    """Put a key into the keyring that all processes of the user share; yield its number.
-
-    Where a container's engine refuses keys to everybody there is none, -1: nothing can be shown of them.
-    """
-    name = f"toolcell-{word[-12:]}"
-    try:
-        number = call("add_key", b"user", name, word.encode(), len(word), USER_KEYRING)
-    except OSError as error:
-        if error.errno not in (errno.EPERM, errno.ENOSYS):
-            raise
-        yield -1
-        return
-    try:
-        call("keyctl", _SET_PERMISSIONS, number, _KEY_FOR_ALL_OF_THE_USER)
-        yield number
-    finally:
-        call("keyctl", _UNLINK, number, USER_KEYRING)
-
-
-def key_named(name: str) -> bytes | None:
-    """Return what the user's keyring has by a name, or None."""
-    try:
-        number = call("keyctl", _SEARCH, USER_KEYRING, b"user", name, 0)
-    except OSError:
-        return None
-    return filled("keyctl", KEY_READ, number, ..., _MOST_BYTES)
 
 
 @contextmanager
@@ -299,30 +320,6 @@ def terminal() -> Iterator[tuple[int, str]]:
     finally:
         os.close(far)
         os.close(near)
-
-
-@contextmanager
-def leftovers(fresh: int) -> Iterator[None]:
-    """Take away what an attempt has left under the free name and number it was given."""
-    try:
-        yield
-    finally:
-        name = f"toolcell-{fresh}"
-        for get, control, arguments in (
-            (libc.shmget, libc.shmctl, (0, 0)),
-            (libc.msgget, libc.msgctl, (0,)),
-            (libc.semget, libc.semctl, (0, 0)),
-        ):
-            found = get(fresh, *arguments)
-            if found >= 0:
-                control(found, 0 if get is libc.semget else IPC_RMID, IPC_RMID)
-        with contextlib.suppress(OSError):
-            call("mq_unlink", name)
-        with contextlib.suppress(OSError):
-            Path("/dev/shm", name).unlink()  # noqa: S108 - the place of POSIX shared memory
-        with contextlib.suppress(OSError):
-            found = call("keyctl", _SEARCH, USER_KEYRING, b"user", name, 0)
-            call("keyctl", _UNLINK, found, USER_KEYRING)
 
 
 def _free_port() -> int:

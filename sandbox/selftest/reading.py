@@ -19,7 +19,6 @@ from sandbox.selftest.attempt import (
     WORD_DIGITS,
     ActEvidence,
     AttemptKind,
-    AttemptNeed,
     Oracle,
     Residue,
     Rows,
@@ -45,12 +44,13 @@ from sandbox.selftest.calls import (
     transferred,
 )
 from sandbox.selftest.measuring import found_by
-from sandbox.selftest.planted import KEY_READ, USER_KEYRING, number_of
+from sandbox.selftest.planted import number_of
 from sandbox.selftest.world import World
 
 __all__ = ["READING"]
 
 _SHM_RDONLY, _IPC_NOWAIT, _GETVAL = 0o10000, 0o4000, 12
+_KEY_READ, _USER_KEYRING = 11, -4
 _PTRACE_PEEK = 2
 _IN_CREATE, _FAN_CREATE = 0x100, 0x100
 _FAN_REPORT_NAMES, _FAN_MARK_ADD_FOLDER = 0x0C00, 0x01 | 0x08
@@ -162,7 +162,7 @@ def _queued_message(place: Surroundings) -> str:
 
 def _listed_keys(_place: Surroundings) -> list[str]:
     """Learn which keys there are, by the numbers that the keyring holds."""
-    numbers = filled("keyctl", KEY_READ, USER_KEYRING, ..., _BYTES)
+    numbers = filled("keyctl", _KEY_READ, _USER_KEYRING, ..., _BYTES)
     return [str(number) for number in struct.unpack(f"={len(numbers) // 4}i", numbers)]
 
 
@@ -223,7 +223,7 @@ def _locking(lock: Callable[[int], object]) -> Callable[[Surroundings], object]:
     return act
 
 
-_ALONE: Rows = {
+_CONTENTS: Rows = {
     "open: open() of Python, to read": lambda p: Path(f"{p.state}/key").read_text(),
     "openat: openat(2) to read, past Python": lambda p: raw(p.file),
     "openat2: openat2(2) to read": lambda p: taken(opened_by_how(p.file, os.O_RDONLY)),
@@ -252,9 +252,6 @@ _ALONE: Rows = {
         found_by(_leased),
         _locking(lambda fd: fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_RDLCK)),
     ),
-}
-
-_VICTIM: Rows = {
     "environ: /proc/PID/environ": lambda p: raw(f"/proc/{p.victim}/environ"),
     "cmdline: /proc/PID/cmdline": lambda p: raw(f"/proc/{p.victim}/cmdline"),
     "mem: /proc/PID/mem, read": lambda p: os.pread(
@@ -274,9 +271,6 @@ _VICTIM: Rows = {
         _listed(lambda world: world.stranger.pid),
         lambda _: os.listdir("/proc"),
     ),
-}
-
-_IPC: Rows = {
     "shmat: shmat(2) of another's segment": lambda p: ctypes.string_at(
         attached(p.segment, _SHM_RDONLY), WORD_DIGITS
     ).decode(),
@@ -287,23 +281,19 @@ _IPC: Rows = {
     "shm-open: shm_open(3), read": lambda p: raw(p.shared),
     "semctl: semctl(2), GETVAL": (
         lambda world, seen: seen.claim == number_of(world.canary),
-        lambda p: raised("semctl", libc.semctl(p.semaphores, 0, _GETVAL)),
+        lambda p: call("semctl", p.semaphore, 0, _GETVAL),
     ),
     "shm-list: the list of all POSIX shared memory": (
         _listed(lambda world: Path(world.place.shared).name),
         lambda p: os.listdir(Path(p.shared).parent),
     ),
-}
-
-_KEY: Rows = {
-    "key: keyctl(2), KEYCTL_READ of a key": lambda p: filled("keyctl", KEY_READ, p.key, ..., _BYTES).decode(),
+    "key: keyctl(2), KEYCTL_READ of a key": lambda p: filled(
+        "keyctl", _KEY_READ, p.key, ..., _BYTES
+    ).decode(),
     "keyring: keyctl(2), the keys of the user's keyring": (
         _listed(lambda world: world.place.key),
         _listed_keys,
     ),
-}
-
-_SOCKETS: Rows = {
     "unix-names: /proc/net/unix": lambda _: _every("/proc/net/unix"),
     "sock-diag: netlink(7), NETLINK_SOCK_DIAG": _query_kernel,
 }
@@ -333,11 +323,7 @@ _LOCKS: Rows = {
 }
 
 READING = (
-    *rows(AttemptKind.OTHER_USER, shows_word, _ALONE),
-    *rows(AttemptKind.OTHER_USER, shows_word, _VICTIM, needs=AttemptNeed.VICTIM),
-    *rows(AttemptKind.OTHER_USER, shows_word, _IPC, needs=AttemptNeed.IPC),
-    *rows(AttemptKind.OTHER_USER, shows_word, _KEY, needs=AttemptNeed.KEY),
-    *rows(AttemptKind.OTHER_USER, shows_word, _SOCKETS, needs=AttemptNeed.SOCKETS),
+    *rows(AttemptKind.OTHER_USER, shows_word, _CONTENTS),
     *rows(
         AttemptKind.OTHER_USER, _shows_metadata(lambda world: world.place.file), _HOMES, residue=Residue.HOMES
     ),

@@ -12,28 +12,20 @@ import sys
 import time
 from collections.abc import Callable
 
-from sandbox.selftest.attempt import Act, ActEvidence, AttemptKind, Judge, Rows, Surroundings, rows
-from sandbox.selftest.calls import call, libc, opened, raised
+from sandbox.selftest.attempt import Act, AttemptKind, Judge, Rows, Surroundings, rows
+from sandbox.selftest.calls import call, libc, raised
 from sandbox.selftest.life import live, pulse, ready, stay, wait_until_ready
-from sandbox.selftest.looking import Leftover
-from sandbox.selftest.planted import USER_KEYRING
-from sandbox.selftest.world import World
+from sandbox.selftest.planted import KernelObject
 
 __all__ = ["SURVIVING"]
 
 _PR_SET_CHILD_SUBREAPER, _PR_SET_PDEATHSIG = 36, 1
 _CLONE_PARENT = 0x8000
-_IPC_CREAT = 0o1000
 _CHAIN_S = 8.0
-_NEW = os.O_CREAT | os.O_RDWR
 
 
-def _left_in_kernel(kind: Leftover, act: Act) -> tuple[Judge, Act]:
-    return lambda world, _seen: kind in world.leftovers(), act
-
-
-def _has_shared(world: World, _seen: ActEvidence) -> bool:
-    return (world.root / "dev/shm" / world.place.fresh_name).exists()
+def _left_in_kernel(kind: KernelObject) -> tuple[Judge, Act]:
+    return lambda world, _seen: kind in world.leftovers(), lambda place: kind.make(place.fresh, "0" * 20)
 
 
 def _left(life: Act, fork: Callable[[], int] = os.fork) -> Callable[[Surroundings], int]:
@@ -134,12 +126,7 @@ def _started(place: Surroundings) -> None:
     wait_until_ready(place)
 
 
-def _queued(place: Surroundings) -> None:
-    queue = call("mq_open", place.fresh_name, os.O_CREAT | os.O_RDWR | os.O_NONBLOCK, 0o600, None)
-    call("mq_timedsend", queue, b"left", 4, 0, None)
-
-
-_ALIVE: Rows = {
+_ROWS: Rows = {
     "fork: fork(2), and stay": _left(stay),
     "orphan: fork(2) twice, and become an orphan": _left(_left(stay)),
     "setsid: setsid(2), a session of one's own": _left(_new_session),
@@ -154,26 +141,12 @@ _ALIVE: Rows = {
     "clone3: clone3(2)": _left(stay, _clone3),
     "spawn: posix_spawn(3) with POSIX_SPAWN_SETSID": _spawned,
     "program: vfork(2) and execve(2) of another program": _started,
+    "segment: shmget(2)": _left_in_kernel(KernelObject.SEGMENT),
+    "messages: msgget(2)": _left_in_kernel(KernelObject.MESSAGES),
+    "semaphore: semget(2)": _left_in_kernel(KernelObject.SEMAPHORE),
+    "queue: mq_open(2)": _left_in_kernel(KernelObject.QUEUE),
+    "key: add_key(2)": _left_in_kernel(KernelObject.KEY),
+    "shared: shm_open(3)": _left_in_kernel(KernelObject.SHARED),
 }
 
-_IN_KERNEL: Rows = {
-    "segment: shmget(2)": _left_in_kernel(
-        Leftover.SEGMENT, lambda p: call("shmget", p.fresh, 4096, _IPC_CREAT | 0o600)
-    ),
-    "messages: msgget(2)": _left_in_kernel(
-        Leftover.MESSAGES, lambda p: call("msgget", p.fresh, _IPC_CREAT | 0o600)
-    ),
-    "semaphore: semget(2)": _left_in_kernel(
-        Leftover.SEMAPHORE, lambda p: call("semget", p.fresh, 1, _IPC_CREAT | 0o600)
-    ),
-    "queue: mq_open(2)": _left_in_kernel(Leftover.QUEUE, _queued),
-    "key: add_key(2)": _left_in_kernel(
-        Leftover.KEY, lambda p: call("add_key", b"user", p.fresh_name, b"left", 4, USER_KEYRING)
-    ),
-    "shared: shm_open(3)": lambda p: opened(f"/dev/shm/{p.fresh_name}", _NEW, 0o600),  # noqa: S108
-}
-
-SURVIVING = (
-    *rows(AttemptKind.SURVIVE, lambda world, _seen: world.outlived(), _ALIVE),
-    *rows(AttemptKind.SURVIVE, _has_shared, _IN_KERNEL),
-)
+SURVIVING = rows(AttemptKind.SURVIVE, lambda world, _seen: world.outlived(), _ROWS)

@@ -6,6 +6,7 @@ netlink(7), packet(7), raw(7), socketpair(2), fifo(7), namespaces(7), unshare(2)
 chroot(2), personality(2), bpf(2), perf_event_open(2), userfaultfd(2).
 """
 
+import contextlib
 import ctypes
 import fcntl
 import os
@@ -21,7 +22,6 @@ from sandbox.selftest.attempt import (
     Act,
     ActEvidence,
     AttemptKind,
-    AttemptNeed,
     Judge,
     Oracle,
     Rows,
@@ -30,7 +30,7 @@ from sandbox.selftest.attempt import (
 )
 from sandbox.selftest.calls import attached, call, filled, libc, opened, put, raised, seize, transferred
 from sandbox.selftest.measuring import family, found_by, has, limit, links
-from sandbox.selftest.planted import key_named, message_queue_of, number_of, semaphore_value
+from sandbox.selftest.planted import number_of
 from sandbox.selftest.world import World
 
 __all__ = ["TAMPERING"]
@@ -40,7 +40,8 @@ _FIOSETOWN, _SIOCSPGRP, _FIOASYNC, _TIOCSTI = 0x8901, 0x8902, 0x5452, 0x5412
 _SI_QUEUE = -1
 _PTRACE_POKE, _PTRACE_DETACH = 4, 17
 _SCHED_BATCH, _IOPRIO_IDLE = 3, 3 << 13
-_KEYCTL_UPDATE, _SETVAL, _IPC_NOWAIT, _SHM_RDONLY = 2, 16, 0o4000, 0o10000
+_KEYCTL_UPDATE, _KEYCTL_READ, _GETVAL, _SETVAL, _IPC_NOWAIT, _SHM_RDONLY = 2, 11, 12, 16, 0o4000, 0o10000
+_BYTES = 100
 _CHANGED_WORD = b"0" * 8
 _ECHO_S = 0.3
 _MSG_FASTOPEN = 0x2000_0000
@@ -71,19 +72,38 @@ def _typed(world: World, _seen: ActEvidence) -> bool:
     return b"typed" in text
 
 
-def _message_sent(world: World, _seen: ActEvidence) -> bool:
-    filled("msgrcv", world.place.messages, ..., 90, 0, _IPC_NOWAIT, skip=8)
-    try:
-        return filled("msgrcv", world.place.messages, ..., 90, 0, _IPC_NOWAIT, skip=8) == b"forged"
-    except OSError:
+def _reached(world: World, _seen: ActEvidence) -> bool:
+    return bool(select.select(world.listening, [], [], 0)[0])
+
+
+def _holds(wanted: object, read: Callable[[Surroundings], object]) -> Oracle:
+    """Return an oracle: one of four readings of a kernel object has this. An engine may refuse the object."""
+
+    def holds(world: World, _seen: ActEvidence) -> bool:
+        with contextlib.suppress(OSError):
+            return any(read(world.place) == wanted for _ in range(4))
         return False
 
+    return holds
 
-def _segment_changed(world: World, _seen: ActEvidence) -> bool:
-    at = attached(world.place.segment, _SHM_RDONLY)
-    present = ctypes.string_at(at, len(world.canary))
+
+def _segment_word(place: Surroundings) -> bytes:
+    at = attached(place.segment, _SHM_RDONLY)
+    present = ctypes.string_at(at, len(_CHANGED_WORD))
     libc.shmdt(ctypes.c_void_p(at))
-    return present != world.canary.encode()
+    return present
+
+
+def _queued(place: Surroundings) -> bytes:
+    queue = call("mq_open", place.queue, os.O_RDONLY | os.O_NONBLOCK, 0, None)
+    try:
+        return filled("mq_timedreceive", queue, ..., _BYTES, None, None)
+    finally:
+        os.close(queue)
+
+
+def _semaphore_changed(world: World, _seen: ActEvidence) -> bool:
+    return libc.semctl(world.place.semaphore, 0, _GETVAL) not in (-1, number_of(world.canary))
 
 
 def _listens(world: World, _pid: int) -> bool:
@@ -160,7 +180,7 @@ def _terminal_input(place: Surroundings) -> None:
         fcntl.ioctl(terminal, _TIOCSTI, bytes([letter]))
 
 
-def _queue(place: Surroundings) -> None:
+def _send(place: Surroundings) -> None:
     queue = call("mq_open", place.queue, os.O_WRONLY | os.O_NONBLOCK, 0, None)
     call("mq_timedsend", queue, b"forged", 6, 0, None)
 
@@ -269,7 +289,7 @@ def _perf(place: Surroundings) -> None:
 
 _SLOWED = _stranger(lambda pid: os.getpriority(os.PRIO_PROCESS, pid), 7)
 
-_VICTIM: Rows = {
+_SIGNALS: Rows = {
     "kill: kill(2)": lambda p: os.kill(p.victim, signal.SIGUSR1),
     "killpg: kill(2) of a group": lambda p: os.killpg(p.victim, signal.SIGUSR1),
     "tkill: tkill(2)": lambda p: call("tkill", p.victim, signal.SIGUSR1),
@@ -334,37 +354,36 @@ _VICTIM: Rows = {
         lambda p: call("ioprio_set", 1, p.victim, _IOPRIO_IDLE),
     ),
     "perf: perf_event_open(2)": (found_by(has("perf_event")), _perf),
-}
-
-_TERMINAL: Rows = {
-    "terminal: write(2) to a terminal of the host": lambda p: put(
-        opened(p.terminal, os.O_RDWR | os.O_NOCTTY), b"typed"
+    "terminal: write(2) to a terminal of the host": (
+        _typed,
+        lambda p: put(opened(p.terminal, os.O_RDWR | os.O_NOCTTY), b"typed"),
     ),
-    "tiocsti: ioctl(2) TIOCSTI": _terminal_input,
-}
-
-_IPC: Rows = {
+    "tiocsti: ioctl(2) TIOCSTI": (_typed, _terminal_input),
     "msgsnd: msgsnd(2)": (
-        _message_sent,
+        _holds(b"forged", lambda p: filled("msgrcv", p.messages, ..., _BYTES, 0, _IPC_NOWAIT, skip=8)),
         lambda p: call("msgsnd", p.messages, struct.pack("=q", 1) + b"forged", 6, _IPC_NOWAIT),
     ),
-    "mq-send: mq_timedsend(2)": (
-        lambda world, _seen: b"forged" in message_queue_of(world.place.queue),
-        _queue,
-    ),
+    "mq-send: mq_timedsend(2)": (_holds(b"forged", _queued), _send),
     "shmat: shmat(2), written": (
-        _segment_changed,
+        _holds(_CHANGED_WORD, _segment_word),
         lambda p: ctypes.memmove(attached(p.segment, 0), _CHANGED_WORD, len(_CHANGED_WORD)),
     ),
-    "semop: semop(2)": lambda p: call("semop", p.semaphores, struct.pack("=Hhh", 0, 1, 0), 1),
-    "semtimedop: semtimedop(2)": lambda p: call(
-        "semtimedop", p.semaphores, struct.pack("=Hhh", 0, 1, 0), 1, None
+    "semop: semop(2)": (
+        _semaphore_changed,
+        lambda p: call("semop", p.semaphore, struct.pack("=Hhh", 0, 1, 0), 1),
     ),
-    "semctl: semctl(2), SETVAL": lambda p: call("semctl", p.semaphores, 0, _SETVAL, 7),
-}
-
-_KEY: Rows = {
-    "keyctl: keyctl(2), KEYCTL_UPDATE": lambda p: call("keyctl", _KEYCTL_UPDATE, p.key, b"forged", 6),
+    "semtimedop: semtimedop(2)": (
+        _semaphore_changed,
+        lambda p: call("semtimedop", p.semaphore, struct.pack("=Hhh", 0, 1, 0), 1, None),
+    ),
+    "semctl: semctl(2), SETVAL": (
+        _semaphore_changed,
+        lambda p: call("semctl", p.semaphore, 0, _SETVAL, 7),
+    ),
+    "keyctl: keyctl(2), KEYCTL_UPDATE": (
+        _holds(b"forged", lambda p: filled("keyctl", _KEYCTL_READ, p.key, ..., _BYTES)),
+        lambda p: call("keyctl", _KEYCTL_UPDATE, p.key, b"forged", 6),
+    ),
 }
 
 _SOCKETS: Rows = {
@@ -395,7 +414,7 @@ _SOCKETS: Rows = {
     "listen: listen(2) over TCP": (found_by(_listens), _listen),
 }
 
-_ALONE: Rows = {
+_RIGHTS: Rows = {
     "linger: setsockopt(2) of SO_LINGER": (found_by(_lingers), _linger),
     "netlink: socket(2) of AF_NETLINK": _holding(_AF_NETLINK, socket.SOCK_RAW),
     "xfrm: socket(2) of AF_NETLINK with NETLINK_XFRM": _holding(_AF_NETLINK, socket.SOCK_RAW, _NETLINK_XFRM),
@@ -435,22 +454,7 @@ _ALONE: Rows = {
 }
 
 TAMPERING = (
-    *rows(
-        AttemptKind.TAMPER, lambda world, _seen: world.stranger.signalled, _VICTIM, needs=AttemptNeed.VICTIM
-    ),
-    *rows(AttemptKind.TAMPER, _typed, _TERMINAL, needs=AttemptNeed.TERMINAL),
-    *rows(
-        AttemptKind.TAMPER,
-        lambda world, _seen: semaphore_value(world.place.semaphores) != number_of(world.canary),
-        _IPC,
-        needs=AttemptNeed.IPC,
-    ),
-    *rows(
-        AttemptKind.TAMPER,
-        lambda world, _seen: key_named(f"toolcell-{world.canary[-12:]}") == b"forged",
-        _KEY,
-        needs=AttemptNeed.KEY,
-    ),
-    *rows(AttemptKind.TAMPER, lambda world, _seen: world.reached(), _SOCKETS, needs=AttemptNeed.SOCKETS),
-    *rows(AttemptKind.TAMPER, found_by(_differs("ns/user")), _ALONE),
+    *rows(AttemptKind.TAMPER, lambda world, _seen: world.stranger.signalled, _SIGNALS),
+    *rows(AttemptKind.TAMPER, _reached, _SOCKETS),
+    *rows(AttemptKind.TAMPER, found_by(_differs("ns/user")), _RIGHTS),
 )

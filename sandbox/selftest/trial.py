@@ -141,15 +141,16 @@ class Bench:
             SandboxError: No worker could be had; nothing is known then.
         """
         provable, control = await asyncio.to_thread(self.controls.run, attempt)
-        common = {"attempt": attempt, "provable": provable, "control": control}
         left_open = attempt.residue in self.setup.leaves_open()
-        return [
-            Trial(**common, **await self._confined(attempt, mode), left_open=left_open, mode=mode)  # type: ignore[arg-type]
-            for mode in self.setup.modes
-        ]
+        trial = partial(Trial, attempt=attempt, provable=provable, control=control, left_open=left_open)
+        tried = []
+        for mode in self.setup.modes:
+            escaped, seen = await self._confined(attempt, mode)
+            tried.append(trial(escaped=escaped, seen=seen, mode=mode))
+        return tried
 
-    async def _confined(self, attempt: Attempt, mode: Mode) -> dict[str, object]:
-        async with _in_thread(world(self.ground, attempt.needs)) as bare, self._pool(bare, mode) as pool:
+    async def _confined(self, attempt: Attempt, mode: Mode) -> tuple[bool, ActEvidence]:
+        async with _in_thread(world(self.ground)) as bare, self._pool(bare, mode) as pool:
             elsewhere = self.setup.tier is Tier.NAMESPACE
             made = replace(bare, zygote=pool.zygote.pid if elsewhere else 0)
             lease = await _leased(pool, mode)
@@ -161,7 +162,7 @@ class Bench:
             seen = replace(_seen(outcome), during=listener.found, naive=self.setup.naive)
             escaped = await asyncio.to_thread(attempt.escaped, made, seen)
             lease.release()
-            return {"escaped": escaped, "seen": seen}
+            return escaped, seen
 
     @asynccontextmanager
     async def _pool(self, made: World, mode: Mode) -> AsyncIterator[Pool]:

@@ -11,19 +11,20 @@ import random
 import secrets
 import shutil
 import signal
+import stat
 import string
 import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from sandbox.policy import MIB, Limits
 from sandbox.selftest import planted
-from sandbox.selftest.attempt import WORD_DIGITS, AttemptNeed, Surroundings
+from sandbox.selftest.attempt import WORD_DIGITS, Surroundings
 from sandbox.selftest.calls import call
-from sandbox.selftest.looking import Leftover, left_at, left_here
+from sandbox.selftest.looking import left_at, left_here
 
 __all__ = ["LIMITS", "Ground", "World", "ground", "world"]
 
@@ -45,7 +46,7 @@ LIMITS = Limits(
 _MNT_DETACH = 2
 _END_S = 5.0
 
-Facts = tuple[int, int, int, int, int, int, int, bytes, tuple[tuple[str, bytes], ...]]
+Facts = tuple[object, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,9 +91,9 @@ class World:
         fd: Descriptor of it, taken before the act.
         other: The home of another user.
         before: What lay outside the home before the act.
-        victim: A stranger's process, where one was planted.
-        ears: What listens, where something does.
-        terminal: Descriptor of the far end of a terminal, where one was planted.
+        stranger: A process of a stranger.
+        listening: Descriptors that can be read once something is reached.
+        terminal: Descriptor of the far end of a terminal.
         uid: User id that may write the home.
         zygote: Process whose namespaces the act is in, where they are not the host's; else 0.
     """
@@ -104,37 +105,21 @@ class World:
     fd: int
     other: Path
     before: dict[str, Facts]
-    victim: planted.Victim | None = None
-    ears: planted.Ears | None = None
-    terminal: int = -1
-    uid: int = field(default_factory=os.geteuid)
+    stranger: planted.Victim
+    listening: list[int]
+    terminal: int
+    uid: int
     zygote: int = 0
 
-    @property
-    def root(self) -> Path:
-        """Return the top of the file system as the act saw it."""
-        return Path(f"/proc/{self.zygote}/root" if self.zygote else "/")
-
-    def leftovers(self) -> frozenset[Leftover]:
+    def leftovers(self) -> frozenset[planted.KernelObject]:
         """Return what is in the kernel under the free number, seen from where the act stood."""
         if not self.zygote and self.uid == os.geteuid():
             return left_here(self.place.fresh)
         return left_at(self.zygote, self.uid, self.place.fresh)
 
-    @property
-    def stranger(self) -> planted.Victim:
-        """The stranger's process. Raises `ValueError` where this attempt has not asked for one."""
-        if self.victim is None:
-            raise ValueError("this attempt did not ask for a victim")
-        return self.victim
-
     def changed(self) -> bool:
         """Return whether anything outside the home is not as it was."""
         return _outside(self.other, Path(self.place.state), Path(self.place.readable)) != self.before
-
-    def reached(self) -> bool:
-        """Return whether anything that listens was reached."""
-        return self.ears is not None and self.ears.reached()
 
     def outlived(self) -> bool:
         """Return whether a process that took the lock of the home is alive."""
@@ -181,7 +166,7 @@ def ground(ids: range | None = None) -> Iterator[Ground]:
 
 
 @contextmanager
-def world(ground: Ground, *needs: AttemptNeed | None) -> Iterator[World]:
+def world(ground: Ground) -> Iterator[World]:
     """Make the world of one attempt, and take all of it away again."""
     canary, number = _word(), secrets.token_hex(6)
     home, other = ground.homes / f"mine-{number}", ground.homes / f"other-{number}"
@@ -203,51 +188,40 @@ def world(ground: Ground, *needs: AttemptNeed | None) -> Iterator[World]:
             shared.chmod(0o755)
         uid, _ = ground.give(home), ground.give(other)
         # Positive, and none that another program would think of.
-        fresh = random.SystemRandom().randrange(0x7000_0000, 0x7FFF_FFFF)
-        stack.enter_context(planted.leftovers(fresh))
+        fresh, planted_number = random.SystemRandom().sample(range(0x7000_0000, 0x7FFF_FFFF), 2)
+        stack.enter_context(planted.removed(fresh, planted_number))
+        stranger = stack.enter_context(planted.victim(canary, other))
+        listening, addresses = stack.enter_context(planted.sockets(other, canary))
+        far_end, terminal = stack.enter_context(planted.terminal())
         place = Surroundings(
             home=str(home),
             other=str(other),
             homes=str(ground.homes),
             state=str(state),
             readable=str(shared / "readable.txt"),
+            victim=stranger.pid,
+            address=stranger.address,
+            descriptor=stranger.descriptor,
+            terminal=terminal,
             fresh=fresh,
+            **addresses,  # type: ignore[arg-type]
+            **planted.kernel_objects(planted_number, canary),  # type: ignore[arg-type]
         )
-        bare = World(
+        made = World(
             place=place,
             canary=canary,
             ground=ground,
             path=home,
             fd=fd,
             other=other,
-            before={},
+            before=_outside(other, state, shared / "readable.txt"),
+            stranger=stranger,
+            listening=listening,
+            terminal=far_end,
             uid=os.geteuid() if uid is None else uid,
         )
-        made = _plant(stack, bare, *needs)
         stack.callback(made.end_survivors)
-        yield replace(made, before=_outside(other, state, shared / "readable.txt"))
-
-
-def _plant(stack: contextlib.ExitStack, bare: World, *needs: AttemptNeed | None) -> World:
-    """Plant what an attempt needs beside files."""
-    made, facts = bare, dict[str, object]()
-    for need in needs:
-        match need:
-            case AttemptNeed.VICTIM:
-                victim = stack.enter_context(planted.victim(bare.canary, bare.other))
-                made = replace(made, victim=victim)
-                facts |= {"victim": victim.pid, "address": victim.address, "descriptor": victim.descriptor}
-            case AttemptNeed.SOCKETS:
-                ears, addresses = stack.enter_context(planted.sockets(bare.other, bare.canary))
-                made, facts = replace(made, ears=ears), facts | addresses
-            case AttemptNeed.TERMINAL:
-                far, name = stack.enter_context(planted.terminal())
-                made, facts = replace(made, terminal=far), facts | {"terminal": name}
-            case AttemptNeed.KEY:
-                facts["key"] = stack.enter_context(planted.key(bare.canary))
-            case AttemptNeed.IPC:
-                facts |= stack.enter_context(planted.ipc(bare.canary))
-    return replace(made, place=replace(bare.place, **facts))  # type: ignore[arg-type]
+        yield made
 
 
 def _furnish(folder: Path, word: str) -> None:
@@ -277,16 +251,16 @@ def _outside(*tops: Path) -> dict[str, Facts]:
 
 def _facts(path: Path) -> Facts:
     facts = path.lstat()
-    content = b""
-    attributes: tuple[tuple[str, bytes], ...] = ()
-    if path.is_file() and not path.is_symlink():
-        content = path.read_bytes()
-        names = os.listxattr(path)
-        attributes = tuple((name, os.getxattr(path, name)) for name in sorted(names))
+    content: list[object] = []
+    if stat.S_ISREG(facts.st_mode):
+        content = [
+            path.read_bytes(),
+            *((name, os.getxattr(path, name)) for name in sorted(os.listxattr(path))),
+        ]
     # The time of change shows all that the rest does not, such as an owner or a flag.
     times = (facts.st_mtime_ns, facts.st_ctime_ns)
     identity = (facts.st_dev, facts.st_mode, facts.st_uid, facts.st_gid, facts.st_nlink)
-    return *identity, *times, content, attributes
+    return *identity, *times, content
 
 
 def _holders(path: Path) -> Iterator[int]:

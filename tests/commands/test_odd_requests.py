@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from direct_cases import INITIALIZED, initialize, plain
+from mcp_requests import INITIALIZED, initialize, plain
 from support import ROOT, TOOLS, stop, until
 
 pytestmark = [pytest.mark.kernel, pytest.mark.release]

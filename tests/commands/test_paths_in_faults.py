@@ -15,8 +15,8 @@ from typing import Any
 
 import httpx2
 import pytest
-from direct_cases import META, VERSION
 from disks import fill, small_disk
+from mcp_requests import META, VERSION
 from support import ROOT, environment_in, stop, until
 
 pytestmark = [pytest.mark.kernel, pytest.mark.needs_root, pytest.mark.release]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import httpx2
 import pytest
-from direct_cases import INITIALIZED, initialize, plain
+from mcp_requests import INITIALIZED, initialize, plain
 from support import TOOLS
 
 from runner.protocol.http_sessions import MOST_SESSIONS

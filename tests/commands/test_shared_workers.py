@@ -97,6 +97,15 @@ async def test_crash_reported_to_each_call_as_retryable(toolset: Toolset) -> Non
         assert all("Call again" in details(each)["suggestion"] for each in ended)
 
 
+async def test_damaged_process_replaced_for_next_call(toolset: Toolset) -> None:
+    with somebody() as user:
+        damaged = await call(toolset, user, "damage")
+
+        assert error_code(damaged) == "E_CRASHED"
+        assert "NameError" in str(damaged.processed.value)
+        assert (await value(toolset, user, "inside"))["inside"] == []
+
+
 async def test_denial_belongs_to_call_that_caused_it(toolset: Toolset) -> None:
     with somebody() as user:
         denied, allowed = await asyncio.gather(

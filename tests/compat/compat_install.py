@@ -5,6 +5,7 @@ end the survey.
 """
 
 import hashlib
+import importlib.metadata
 import json
 import os
 import shutil
@@ -152,7 +153,15 @@ def _environment(name: str, more: Sequence[str], using: Sequence[Entry], folder:
 
 
 def _filled(name: str, base: list[str], wanted: Mapping[str, Sequence[str]], folder: Path) -> dict[str, Any]:
-    constraints = ["-c", str(_LOCK)] if name == "tools" else []
+    constraints: list[str] = []
+    if name == "tools":
+        # fastmcp-tasks 4.1.4 refuses these two versions in its metadata, and works with them.
+        overrides = folder.with_suffix(".overrides")
+        names = {"fastmcp-slim": "[client,server]", "redis": "[hiredis]"}
+        overrides.write_text(
+            "".join(f"{name}{extras}=={importlib.metadata.version(name)}\n" for name, extras in names.items())
+        )
+        constraints = ["-c", str(_LOCK), "--override", str(overrides)]
     uv = _uv(folder.parents[1])
     failures: dict[str, str] = {}
     try:

@@ -25,7 +25,7 @@ from runner.files.my_files import MyFiles, open_library
 from runner.http.context import Site
 from runner.http.identify import BROWSER, COOKIE
 from runner.http.logins import Login
-from runner.server.web import make_web
+from runner.server.web import build_app
 from runner.settings.auth import Auth
 from runner.settings.settings import Settings
 from runner.store.protocol import Origin
@@ -72,7 +72,7 @@ class _Case:
             tokens=Tokens(settings.state_dir / "tokens.json"),
         )
         mcp: FastMCP[None] = FastMCP("conformance", auth=auth_provider(settings))
-        self.web = make_web(mcp, self.site)
+        self.web = build_app(mcp, self.site)
 
     async def observe(self) -> dict[str, Any]:
         path = await self._stored(self.request["path"])

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from direct_cases import META
 from fastmcp import Client, FastMCP
 from fastmcp.client.transports import StdioTransport
 from mcp.shared.exceptions import MCPError
+from mcp_requests import META
 from mcp_types import CallToolResult, TextContent
 from somebody import somebody
 from starlette.testclient import TestClient
@@ -22,9 +22,9 @@ from support import environment_in, settings_in
 
 from runner.files.my_files import MyFiles, open_library
 from runner.http.context import Site
-from runner.protocol.direct import DirectCall
+from runner.protocol.tool_calls import ToolCall
 from runner.server.host import make_host
-from runner.server.web import make_web
+from runner.server.web import build_app
 from runner.store.memory import MemoryStore
 from runner.toolset.toolset import Toolset
 from runner.users.capability_tokens import Tokens
@@ -93,12 +93,12 @@ async def test_internal_error_in_call_returns_contract_error(
 async def test_direct_call_internal_error_answered_alike(
     toolset: Toolset, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def hears(method: str, params: Any) -> None:
+    async def write(message: Any) -> None:
         return None
 
     host = make_host(toolset, transport="stdio", download_url=None)
     params = {"name": "reads", "arguments": {"filename": "data.csv"}, "_meta": META}
-    answer = await host.direct.answer(DirectCall(id=7, params=params, notify=hears))
+    answer = await host.direct.answer(ToolCall(id=7, params=params, write=write))
 
     assert json.loads(answer["content"][0]["text"])["meta_data"]["error_code"] == "E_INTERNAL"
     assert is_harmless(json.dumps(answer), caplog.text)
@@ -132,7 +132,7 @@ async def test_page_internal_error_answered_in_json(
     library = replace(open_library(settings), store=Failing())
     tokens = Tokens(settings.state_dir / "tokens.json")
     site = Site(settings=settings, library=library, events=Events(), tokens=tokens)
-    web = make_web(FastMCP("test"), site)
+    web = build_app(FastMCP("test"), site)
     answer = TestClient(web, base_url="http://127.0.0.1:8000", raise_server_exceptions=False).get(path)
 
     if path == "/api/files":

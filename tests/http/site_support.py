@@ -14,7 +14,7 @@ from starlette.testclient import TestClient
 from runner.files.file_events import tell
 from runner.files.my_files import Library, MyFiles, open_library
 from runner.http.context import Site
-from runner.server.web import make_web
+from runner.server.web import build_app
 from runner.settings.auth import Auth
 from runner.settings.settings import Settings
 from runner.store.protocol import Origin, Record
@@ -77,7 +77,7 @@ class Served:
             clock=lambda: now[0],
         )
         mcp: FastMCP[None] = FastMCP("test", auth=auth_provider(settings))
-        return cls(site=site, web=make_web(mcp, site), now=now)
+        return cls(site=site, web=build_app(mcp, site), now=now)
 
     def visitor(self, user: str | None = None, *, session: str | None = None, **headers: str) -> TestClient:
         """Return somebody with the token of a user, or without one, perhaps in a session."""

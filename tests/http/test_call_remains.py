@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 from circles import circles
-from direct_cases import message, usual
-from direct_support import post
+from mcp_requests import modern, usual
 from starlette.applications import Starlette
 from support import becomes, settings_in
+from two_servers import post
 
 from runner.http.context import Site
 from runner.server.host import make_host
-from runner.server.web import make_web
+from runner.server.web import build_app
 from runner.toolset.toolset import Toolset
 
 pytestmark = [pytest.mark.release, pytest.mark.anyio, pytest.mark.kernel]
@@ -55,7 +55,7 @@ async def webs(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[dict[s
         opened = {}
         for way in ("directly", "by the SDK"):
             host = make_host(toolset, transport="http", download_url=None)
-            web = make_web(host, site, direct=host.direct if way == "directly" else None)
+            web = build_app(host, site, directly=way == "directly")
             await stack.enter_async_context(web.router.lifespan_context(web))
             opened[way] = web
         yield opened
@@ -63,7 +63,7 @@ async def webs(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[dict[s
 
 async def called(web: Starlette, tool: str, arguments: dict[str, object]) -> bytes:
     """Call a tool, and return the body of the answer."""
-    sent = await post(web, json.dumps(message(tool, arguments)).encode(), usual(tool))
+    sent = await post(web, json.dumps(modern(tool, arguments)).encode(), usual(tool))
     return b"".join(message.get("body", b"") for message in sent)
 
 

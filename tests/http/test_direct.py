@@ -1,4 +1,4 @@
-"""Calls that are answered directly: the same bytes as through the SDK, whatever is sent."""
+"""Self-contained calls over HTTP: refusals, progress, questions, clients that disconnect."""
 
 import asyncio
 import json
@@ -6,13 +6,12 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from direct_cases import CASES, META, Headers, message, usual
-from direct_support import HOME, Webs, opened_in, post, scope_of, shown
+from mcp_requests import META, Headers, modern, usual
 from opentelemetry import trace
 from starlette.types import Message
+from two_servers import HOME, Webs, opened_in, post, scope_of, whole
 
-from runner.protocol import direct as what_is_direct
-from runner.protocol import http_exchange as exchange
+from runner.protocol import tool_calls
 from sandbox.host.pool import Pool
 
 pytestmark = pytest.mark.anyio
@@ -30,18 +29,8 @@ async def both(webs: Webs, body: bytes, headers: Headers) -> tuple[list[Any], bo
     directly = await post(webs.direct, body, headers)
     was_taken = bool(webs.taken)
     plainly = await post(webs.plain, body, headers)
-    if not any(b"requestState" in entry.get("body", b"") for entry in plainly):
-        assert shown(directly) == shown(plainly)
+    assert whole(directly) == whole(plainly)
     return directly, was_taken
-
-
-@pytest.mark.parametrize("name", [name for name, case in CASES.items() if case.by_http is True])
-async def test_usual_call_direct_response_equals_sdk_bytes(webs: Webs, name: str) -> None:
-    case = CASES[name]
-
-    _, directly = await both(webs, json.dumps(case.message).encode(), case.headers)
-
-    assert directly
 
 
 async def no_worker(*_args: object) -> None:
@@ -52,7 +41,7 @@ async def no_worker(*_args: object) -> None:
 async def test_non_json_number_refused_without_worker(
     webs: Webs, number: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    body = json.dumps(message("echo", {"value": {"a": "here"}})).encode()
+    body = json.dumps(modern("echo", {"value": {"a": "here"}})).encode()
     fine, _ = await both(webs, body, usual("echo"))
     monkeypatch.setattr(Pool, "lease", no_worker)
 
@@ -69,7 +58,7 @@ async def test_non_json_number_refused_without_worker(
 
 
 async def test_non_json_value_beside_arguments_refused(webs: Webs, monkeypatch: pytest.MonkeyPatch) -> None:
-    body = message("echo", {"value": 1}, params={"_meta": {**META, "own": float("nan")}})
+    body = modern("echo", {"value": 1}, params={"_meta": {**META, "own": float("nan")}})
     listed = {**body, "method": "prompts/get"}
     monkeypatch.setattr(Pool, "lease", no_worker)
 
@@ -80,29 +69,10 @@ async def test_non_json_value_beside_arguments_refused(webs: Webs, monkeypatch: 
     assert b"_meta.own is NaN" in answers[1]["body"]
 
 
-@pytest.mark.parametrize("name", [name for name, case in CASES.items() if case.by_http is False])
-async def test_unusual_request_goes_to_sdk(webs: Webs, name: str) -> None:
-    case = CASES[name]
-
-    _, directly = await both(webs, json.dumps(case.message).encode(), case.headers)
-
-    assert not directly
-
-
-@pytest.mark.parametrize(
-    "body", [b"", b"{", b"[]", b"null", b"\xff", b"[" * 60_000, b'{"id":' + b"9" * 5000 + b"}"]
-)
-async def test_non_request_body_goes_to_sdk(webs: Webs, body: bytes) -> None:
-    answered, directly = await both(webs, body, usual("echo"))
-
-    assert not directly
-    assert answered[0]["status"] == 400
-
-
 async def test_steps_reported_before_answer(webs: Webs) -> None:
-    case = CASES["steps"]
+    steps = modern("steps", {"count": 3}, params={"_meta": {**META, "progressToken": "p"}})
 
-    answered, _ = await both(webs, json.dumps(case.message).encode(), case.headers)
+    answered, _ = await both(webs, json.dumps(steps).encode(), usual("steps"))
 
     events = b"".join(entry.get("body", b"") for entry in answered).split(b"\r\n\r\n")
     kinds = [json.loads(event.split(b"data: ")[1]).get("method", "answer") for event in events if event]
@@ -111,11 +81,11 @@ async def test_steps_reported_before_answer(webs: Webs) -> None:
 
 
 async def test_elicitation_state_sealed_and_verified(webs: Webs) -> None:
-    answered, directly = await both(webs, json.dumps(message("asks")).encode(), usual("asks"))
+    answered, directly = await both(webs, json.dumps(modern("asks")).encode(), usual("asks"))
     result = json.loads(answered[1]["body"])["result"]
     state = result["requestState"]
-    back = message("asks", params={"requestState": state, "inputResponses": {}})
-    forged = message("asks", params={"requestState": f"{state[:-4]}AAAA", "inputResponses": {}})
+    back = modern("asks", params={"requestState": state, "inputResponses": {}})
+    forged = modern("asks", params={"requestState": f"{state[:-4]}AAAA", "inputResponses": {}})
     taken_back = json.loads((await post(webs.direct, json.dumps(back).encode(), usual("asks")))[1]["body"])
     refused = json.loads((await post(webs.direct, json.dumps(forged).encode(), usual("asks")))[1]["body"])
 
@@ -128,7 +98,7 @@ async def test_elicitation_state_sealed_and_verified(webs: Webs) -> None:
 
 async def test_disconnecting_client_ends_its_call(webs: Webs) -> None:
     left = asyncio.Event()
-    body = json.dumps(message("told", {"mark": "begun"})).encode()
+    body = json.dumps(modern("told", {"mark": "begun"})).encode()
     mark = HOME / "begun"
 
     asking = asyncio.create_task(post(webs.direct, body, usual("told"), leaves=left))
@@ -139,16 +109,16 @@ async def test_disconnecting_client_ends_its_call(webs: Webs) -> None:
         sent = await asking
 
     assert sent == []
-    answered, _ = await both(webs, json.dumps(message("echo", {"value": "after"})).encode(), usual("echo"))
+    answered, _ = await both(webs, json.dumps(modern("echo", {"value": "after"})).encode(), usual("echo"))
     assert b"after" in answered[1]["body"]
 
 
 async def test_silent_call_keeps_connection_alive(webs: Webs, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(exchange, "_PING_S", 0.05)
-    monkeypatch.setattr(exchange, "_PATIENCE_S", 0.0)
+    monkeypatch.setattr(tool_calls, "_PING_S", 0.05)
+    monkeypatch.setattr(tool_calls, "_PATIENCE_S", 0.0)
     left = asyncio.Event()
     pinged: list[Message] = []
-    body = json.dumps(message("told", {"mark": "pinged"})).encode()
+    body = json.dumps(modern("told", {"mark": "pinged"})).encode()
 
     class Listening(list[Message]):
         def append(self, entry: Message) -> None:
@@ -166,9 +136,9 @@ async def test_tracing_server_sees_every_call(webs: Webs, monkeypatch: pytest.Mo
     class Traced(trace.NoOpTracerProvider):
         pass
 
-    monkeypatch.setattr(what_is_direct, "get_tracer_provider", Traced)
+    monkeypatch.setattr(tool_calls, "get_tracer_provider", Traced)
 
-    _, directly = await both(webs, json.dumps(message("echo")).encode(), usual("echo"))
+    _, directly = await both(webs, json.dumps(modern("echo")).encode(), usual("echo"))
 
     assert not directly
 

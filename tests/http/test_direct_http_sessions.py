@@ -1,102 +1,34 @@
-"""Calls in sessions that are answered directly: the same bytes as through the SDK, whatever is sent."""
+"""Calls in sessions over HTTP: cancelled, ended, continued, questioned; as the SDK treats them."""
 
 import asyncio
 import contextlib
 import json
 import uuid
-from collections.abc import AsyncIterator, Mapping
-from dataclasses import dataclass
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-import fastmcp
 import pytest
-from direct_cases import IN_SESSIONS, INITIALIZED, initialize, plain
-from direct_support import HOME, Webs, alike, opened_in, post
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+from mcp_requests import plain
 from starlette.applications import Starlette
 from starlette.types import Message
 from support import becomes
+from two_servers import HOME, Client, Webs, messages, opened_in, whole
 
 from runner.http.internals.endpoint import endpoint_of
-from runner.protocol import http_exchange as exchange
+from runner.protocol import tool_calls
 from runner.settings.auth import Auth
 
 pytestmark = [pytest.mark.anyio, pytest.mark.release]
 
-_SESSION = b"mcp-session-id"
-VERSIONS = ("2025-03-26", "2025-06-18", "2025-11-25")
+VERSION = "2025-11-25"
 
 
 @pytest.fixture(scope="module")
 async def webs(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Webs]:
     async with opened_in(tmp_path_factory.mktemp("sessions")) as opened:
         yield opened
-
-
-@dataclass
-class Client:
-    """A client in a session of its own."""
-
-    web: Starlette
-    version: str
-    session: str
-    more: tuple[tuple[str, str], ...] = ()
-
-    @classmethod
-    async def of(
-        cls, web: Starlette, version: str = VERSIONS[1], *more: tuple[str, str], **able: Any
-    ) -> "Client":
-        """Shake hands, with more headers and capabilities."""
-        client = cls(web, version, "", more)
-        began = await client.post(initialize(version, **able))
-        client.session = dict(began[0]["headers"])[_SESSION].decode()
-        await client.post(INITIALIZED)
-        return client
-
-    def headers(self, changed: Mapping[str, str | None]) -> list[tuple[str, str]]:
-        named = {
-            "content-type": "application/json",
-            "accept": "application/json, text/event-stream",
-            "mcp-protocol-version": self.version if self.version != "2025-03-26" else None,
-            "mcp-session-id": self.session or None,
-            **dict(self.more),
-            **changed,
-        }
-        return [(name, value) for name, value in named.items() if value is not None]
-
-    async def post(self, body: Any, changed: Mapping[str, str | None] = {}, **more: Any) -> list[Message]:
-        return await post(self.web, json.dumps(body).encode(), self.headers(changed), **more)
-
-
-def whole(sent: list[Message], session: str) -> tuple[int, list[tuple[bytes, bytes]], bytes]:
-    """Return status, headers and body of a response, with what differs from call to call made equal."""
-    assert not sent[-1].get("more_body"), "the response has no end"
-    body = alike(b"".join(entry.get("body", b"") for entry in sent[1:]))
-    # A request without a session opens one.
-    headers = [(name, value if name != _SESSION else b"...") for name, value in sent[0]["headers"]]
-    return sent[0]["status"], sorted(headers), body.replace(session.encode(), b"...")
-
-
-def messages(sent: list[Message]) -> list[Any]:
-    """Return the messages in a stream of events."""
-    events = b"".join(entry.get("body", b"") for entry in sent).split(b"\r\n\r\n")
-    return [json.loads(event.split(b"data: ")[1]) for event in events if event.startswith(b"event")]
-
-
-@pytest.mark.parametrize("version", VERSIONS)
-@pytest.mark.parametrize("name", IN_SESSIONS)
-async def test_session_request_response_equals_sdk_bytes(webs: Webs, name: str, version: str) -> None:
-    case = IN_SESSIONS[name]
-    one, other = await Client.of(webs.direct, version), await Client.of(webs.plain, version)
-    webs.taken.clear()
-
-    directly = await one.post(case.message, case.headers)
-    was_taken = bool(webs.taken)
-    plainly = await other.post(case.message, case.headers)
-
-    assert whole(directly, one.session) == whole(plainly, other.session)
-    assert was_taken == case.by_http
 
 
 BOTH = pytest.mark.parametrize("directly", [True, False], ids=["directly", "by the SDK"])
@@ -271,7 +203,7 @@ async def test_session_calls_run_concurrently_same_id_both_answered(
 @BOTH
 async def test_request_before_handshake_refused(webs: Webs, *, directly: bool) -> None:
     web = web_of(webs, directly=directly)
-    client = Client(web, VERSIONS[1], "")
+    client = Client(web, VERSION, "")
     webs.taken.clear()
 
     refused = await client.post(plain("echo"))
@@ -294,8 +226,8 @@ async def test_unsendable_response_fails_alone(webs: Webs) -> None:
 
 
 async def test_silent_call_keeps_connection_alive(webs: Webs, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(exchange, "_PING_S", 0.05)
-    monkeypatch.setattr(exchange, "_PATIENCE_S", 0.0)
+    monkeypatch.setattr(tool_calls, "_PING_S", 0.05)
+    monkeypatch.setattr(tool_calls, "_PATIENCE_S", 0.0)
     client, sent = await Client.of(webs.direct), list[Message]()
 
     async with running(webs, client, sent=sent):
@@ -304,43 +236,6 @@ async def test_silent_call_keeps_connection_alive(webs: Webs, monkeypatch: pytes
     assert sent[0]["status"] == 200
     assert sent[1]["body"].startswith(b": ping - ")
     assert sent[1]["body"].endswith(b"\r\n\r\n")
-
-
-@pytest.fixture(scope="module")
-async def jsons(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Webs]:
-    """Both applications, of a server whose every answer is one body of JSON."""
-    async with contextlib.AsyncExitStack() as stack:
-        with pytest.MonkeyPatch.context() as changed:
-            changed.setattr(fastmcp.settings, "json_response", True)
-            # Read as they are made: those of other tests, made later, are as usual.
-            opened = await stack.enter_async_context(opened_in(tmp_path_factory.mktemp("jsons")))
-        yield opened
-
-
-@pytest.mark.parametrize("name", ["a call", "values of every kind", "steps", "a tool that fails"])
-async def test_json_answer_equals_sdk(jsons: Webs, name: str) -> None:
-    one, other = await Client.of(jsons.direct), await Client.of(jsons.plain)
-    jsons.taken.clear()
-
-    directly = await one.post(IN_SESSIONS[name].message)
-    plainly = await other.post(IN_SESSIONS[name].message)
-
-    assert jsons.taken
-    assert dict(directly[0]["headers"])[b"content-type"] == b"application/json"
-    assert whole(directly, one.session) == whole(plainly, other.session)
-
-
-@BOTH
-async def test_json_answer_reports_ended_session(jsons: Webs, *, directly: bool) -> None:
-    client = await Client.of(web_of(jsons, directly=directly))
-
-    async with running(jsons, client) as asking:
-        await client.post(None, method="DELETE")
-        sent = await asyncio.wait_for(asking, 20)
-
-    assert bool(jsons.taken) == directly
-    assert sent[0]["status"] == 500
-    assert "Session terminated" in json.loads(sent[1]["body"])["error"]["message"]
 
 
 TOKENS = {user: f"{user}-{uuid.uuid4().hex}" for user in ("ann", "bob")}
@@ -365,14 +260,14 @@ def login(user: str) -> tuple[str, str]:
 @BOTH
 async def test_session_belongs_to_its_owner_alone(guarded: Webs, *, directly: bool) -> None:
     web = web_of(guarded, directly=directly)
-    anns = await Client.of(web, VERSIONS[1], login("ann"))
-    as_bob = Client(web, VERSIONS[1], anns.session, (login("bob"),))
-    as_nobody = Client(web, VERSIONS[1], anns.session)
+    anns = await Client.of(web, VERSION, login("ann"))
+    as_bob = Client(web, VERSION, anns.session, (login("bob"),))
+    as_nobody = Client(web, VERSION, anns.session)
     guarded.taken.clear()
 
     by_bob = await as_bob.post(plain("echo", {"value": "taken"}))
     by_nobody = await as_nobody.post(plain("echo", {"value": "taken"}))
-    unknown = await Client(web, VERSIONS[1], "0" * 32, (login("bob"),)).post(plain("echo"))
+    unknown = await Client(web, VERSION, "0" * 32, (login("bob"),)).post(plain("echo"))
     before = list(guarded.taken)
     own = await anns.post(plain("echo", {"value": "own"}))
 
@@ -386,7 +281,7 @@ async def test_session_belongs_to_its_owner_alone(guarded: Webs, *, directly: bo
 @BOTH
 async def test_tokenless_session_rejects_request_with_token(guarded: Webs, *, directly: bool) -> None:
     web = web_of(guarded, directly=directly)
-    anns = await Client.of(web, VERSIONS[1], login("ann"))
+    anns = await Client.of(web, VERSION, login("ann"))
     await anns.post(None, method="DELETE")
     guarded.taken.clear()
 

@@ -1,4 +1,4 @@
-"""A session that its client ends over HTTP is told of once, and only when the server granted it."""
+"""A session that its client ends over HTTP is reported once, and only when the server granted it."""
 
 import pytest
 from starlette.applications import Starlette
@@ -7,27 +7,25 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.testclient import TestClient
 
-from runner.http.session_ends import SessionEnds
+from runner.protocol.http_sessions import BoundedSessions
 
 ENDS = {"mcp-session-id": "s1"}
 
 
 @pytest.mark.parametrize(
-    ("method", "path", "status", "headers", "expected"),
+    ("method", "status", "headers", "expected"),
     [
-        ("DELETE", "/mcp", 200, ENDS, ["s1"]),
-        ("DELETE", "/mcp", 204, ENDS, ["s1"]),
-        ("DELETE", "/mcp", 404, ENDS, []),
-        ("DELETE", "/mcp", 401, ENDS, []),
-        ("DELETE", "/mcp", 200, {}, []),
-        ("DELETE", "/api/files/art_0", 204, ENDS, []),
-        ("DELETE", "/api/session", 204, ENDS, []),
-        ("POST", "/mcp", 200, ENDS, []),
-        ("GET", "/mcp", 200, ENDS, []),
+        ("DELETE", 200, ENDS, ["s1"]),
+        ("DELETE", 204, ENDS, ["s1"]),
+        ("DELETE", 404, ENDS, []),
+        ("DELETE", 401, ENDS, []),
+        ("DELETE", 200, {}, []),
+        ("POST", 200, ENDS, []),
+        ("GET", 200, ENDS, []),
     ],
 )
 def test_only_a_granted_delete_of_a_session_ends_it(
-    method: str, path: str, status: int, headers: dict[str, str], expected: list[str]
+    method: str, status: int, headers: dict[str, str], expected: list[str]
 ) -> None:
     ended: list[str] = []
 
@@ -37,9 +35,11 @@ def test_only_a_granted_delete_of_a_session_ends_it(
     async def answer(request: Request) -> Response:
         return Response(status_code=status)
 
-    app = Starlette(routes=[Route(path, answer, methods=["GET", "POST", "DELETE"])])
-    app.add_middleware(SessionEnds, ended=note)
+    endpoint = Starlette(routes=[Route("/mcp", answer, methods=["GET", "POST", "DELETE"])])
+    app = BoundedSessions(
+        endpoint, idle_s=None, user=lambda: "ann", connected=lambda _session: None, session_ended=note
+    )
     with TestClient(app) as client:
-        answered = client.request(method, path, headers=headers)
+        answered = client.request(method, "/mcp", headers=headers)
 
     assert (answered.status_code, ended) == (status, expected)

@@ -18,7 +18,7 @@ from support import becomes, settings_in
 from runner.files.my_files import open_library
 from runner.http.context import Site
 from runner.http.requests_per_user import MOST_REQUESTS
-from runner.server.web import make_web
+from runner.server.web import build_app
 from runner.users.capability_tokens import Tokens
 from runner.users.events import Events
 from runner.users.identity import auth_provider
@@ -56,7 +56,7 @@ async def served(tmp_path: Path) -> AsyncIterator[tuple[httpx2.AsyncClient, Held
     )
     held = Held()
     app: FastMCP = FastMCP("shares", auth=auth_provider(settings))
-    web = make_web(app, site, [Route("/held", held.answer)])
+    web = build_app(app, site, more=[Route("/held", held.answer)])
     transport = httpx2.ASGITransport(web)
     async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1:8000") as client:
         yield client, held

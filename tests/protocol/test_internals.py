@@ -1,8 +1,7 @@
 """Meaning of the private names of FastMCP and the SDK that we use: a test fails if one changes.
 
 A name that is gone fails at once, anywhere. Here is what would go wrong without a sound, one thing at a time
-and in this process. What tells calls from each other by both transports is in `test_direct.py` and
-`test_direct_lines.py`.
+and in this process. `test_same_answers.py` compares the answers to calls.
 """
 
 import contextlib
@@ -12,7 +11,6 @@ from typing import Any
 import anyio
 import httpx2
 import pytest
-from direct_cases import META, VERSION, message, usual
 from fastmcp import Context, FastMCP
 from fastmcp.server.dependencies import get_access_token, get_http_headers
 from fastmcp.server.extensions import ServerExtension
@@ -22,6 +20,7 @@ from mcp import ClientSession
 from mcp.server.request_state import RequestStateBoundary
 from mcp.shared.dispatcher import CallOptions
 from mcp.shared.memory import create_client_server_memory_streams
+from mcp_requests import META, VERSION, modern, usual
 from mcp_types import ClientCapabilities, RootsCapability, ServerCapabilities
 
 from runner.protocol.internals.connection import (
@@ -381,7 +380,7 @@ async def test_http_call_requests_one_schema_not_all_tools() -> None:
         web.router.lifespan_context(web),
         httpx2.AsyncClient(transport=httpx2.ASGITransport(web), base_url="http://127.0.0.1:8000") as client,
     ):
-        answer = await client.post("/mcp", json=message("own"), headers=usual("own", mcp_param_x="1"))
+        answer = await client.post("/mcp", json=modern("own"), headers=usual("own", mcp_param_x="1"))
 
     assert answer.json()["result"]["structuredContent"] == {"result": "own"}
     assert (requests, methods) == (["own"], ["tools/call"])

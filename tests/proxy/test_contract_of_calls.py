@@ -17,7 +17,6 @@ import mcp_types
 import pytest
 from contracting import MARKS, VERSIONS, Front, client_of, front_of, value_of
 from eras import NEWEST, SESSION
-from mcp.shared.exceptions import MCPError
 from proxying import messages_of_call
 from support import ROOT, until
 
@@ -186,26 +185,6 @@ def test_call_report_on_request_has_step_times(bounded: Front, tool: str, argume
     assert "toolcell/report" not in silent.get("_meta", {})
     assert {"admit", "run"} <= report["steps_ms"].keys()
     assert report["deadlines"]["total_s"] > 0
-
-
-async def test_other_requests_take_places_and_get_busy_error(bounded: Front) -> None:
-    """While a session's client is asked, its call is under way."""
-    meanwhile: list[MCPError] = []
-
-    async def answer(_message: str, _kind: Any, _params: Any, _context: Any) -> Any:
-        async with client_of(bounded, NEWEST) as other:
-            for ask in (other.list_tools(), other.read_resource("note://short")):
-                with pytest.raises(MCPError) as refused:
-                    await ask
-                meanwhile.append(refused.value)
-        return mcp_types.ElicitResult(action="accept", content={"value": "green"})
-
-    async with client_of(bounded, SESSION, elicitation_handler=answer) as client:
-        await value_of(client, "ask", filename="none")
-        afterwards = (await client.read_resource("note://short"))[0].text
-
-    assert [refused.error.data["error_code"] for refused in meanwhile] == ["E_BUSY", "E_BUSY"]
-    assert afterwards == "a note"
 
 
 def test_stdio_session_files_end_with_proxy(address: str, tmp_path: Path) -> None:

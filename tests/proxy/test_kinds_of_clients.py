@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import httpx2
 import pytest
 from contracting import Front, front_of
-from direct_cases import META, message, usual
+from mcp_requests import META, modern, usual
 from proxying import BARE
 
 pytestmark = [pytest.mark.release, pytest.mark.kernel, pytest.mark.timeout(400)]
@@ -27,7 +27,7 @@ def front() -> Iterator[Front]:
 def remember(front: Front, token: str, value: int, client: str) -> list[int]:
     """Return the values in the memory of the user's server."""
     envelope = {**META, "io.modelcontextprotocol/clientInfo": {"name": client, "version": "1"}}
-    request = message("remember", {"value": value}, params={"_meta": envelope})
+    request = modern("remember", {"value": value}, params={"_meta": envelope})
     headers = dict(usual("remember", authorization=f"Bearer {token}"))
     reply = httpx2.post(front.url, json=request, headers=headers, timeout=120)
     assert reply.status_code == 200, reply.text

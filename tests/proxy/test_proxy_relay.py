@@ -51,7 +51,12 @@ async def raw_lists(client: Any) -> list[Any]:
         await client.list_prompts_mcp(),
         await client.list_resources_mcp(),
     ]
-    return [answer.model_dump(by_alias=True, exclude={"meta", "ttl_ms", "cache_scope"}) for answer in answers]
+    lists = [
+        answer.model_dump(by_alias=True, exclude={"meta", "ttl_ms", "cache_scope"}) for answer in answers
+    ]
+    # A proxy adds these to the tools of its server.
+    tools = [tool for tool in lists[0]["tools"] if not tool["name"].startswith("artifact_")]
+    return [{**lists[0], "tools": tools}, *lists[1:]]
 
 
 @ERAS

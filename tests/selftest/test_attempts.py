@@ -1,6 +1,9 @@
 """Catalogue of attempts, those that SECURITY.md leaves open, and oracles and controls for a harmless act."""
 
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -8,12 +11,24 @@ import pytest
 from runner.selftest.artifacts import ARTIFACTS
 from runner.selftest.program import EVERY
 from sandbox.probe.machine import Tier
-from sandbox.selftest.attempt import ActEvidence, AttemptKind, AttemptNeed, Blind, Residue, Surroundings
+from sandbox.selftest.attempt import ActEvidence, AttemptKind, Blind, Residue, Surroundings
+from sandbox.selftest.looking import left_at, left_here
+from sandbox.selftest.planted import KernelObject, removed
 from sandbox.selftest.run import SelftestReport
 from sandbox.selftest.trial import Setup, Trial, TrialVerdict
 from sandbox.selftest.world import ground, world
 
 ROOT = Path(__file__).parents[2]
+_MAKES_ALL = """
+import subprocess, sys
+from sandbox.selftest.planted import KernelObject
+
+subprocess.run(["mount", "-t", "tmpfs", "own", "/dev/shm"], check=True)
+for kind in KernelObject:
+    kind.make(int(sys.argv[1]), "0" * 20)
+print("made", flush=True)
+sys.stdin.read()
+"""
 # Left open as well, but no act of one call can show it without doing harm to other calls of this machine.
 NOT_TRIED = {
     "Earlier calls of the same user",
@@ -135,7 +150,7 @@ def test_stopping_layer_is_named_as_far_as_known() -> None:
 
 
 def test_a_place_survives_the_way_to_a_worker() -> None:
-    with ground() as made, world(made, AttemptNeed.VICTIM, AttemptNeed.SOCKETS) as there:
+    with ground() as made, world(made) as there:
         copy = Surroundings.from_json(there.place.to_json(), report=there.place.report)
 
         assert copy == there.place
@@ -144,15 +159,34 @@ def test_a_place_survives_the_way_to_a_worker() -> None:
 
 
 def test_a_world_in_which_nothing_was_done_shows_no_escape() -> None:
-    with ground() as made, world(made, *AttemptNeed) as there:
+    with ground() as made, world(made) as there:
         seen = [attempt.id for attempt in EVERY if attempt.escaped(there, ActEvidence())]
 
     assert seen == []
 
 
+@pytest.mark.kernel
+def test_objects_in_namespaces_of_a_process_are_found() -> None:
+    number, other = 0x6FFF_FFF1, 0x6FFF_FFF2
+    command = ["unshare", "--user", "--map-root-user", "--ipc", "--mount", sys.executable, "-c", _MAKES_ALL]
+    with (
+        removed(number),
+        subprocess.Popen(
+            [*command, str(number)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=ROOT
+        ) as inside,
+    ):
+        assert inside.stdout is not None
+        assert inside.stdout.readline() == b"made\n"
+
+        assert left_at(inside.pid, os.geteuid(), number) == set(KernelObject)
+        assert left_at(inside.pid, os.geteuid(), other) == set()
+        # Keys are those of the user, wherever its processes are.
+        assert left_here(number) <= {KernelObject.KEY}
+
+
 def test_world_removes_everything_it_planted(tmp_path: Path) -> None:
     with ground() as made:
-        with world(made, *AttemptNeed) as there:
+        with world(made) as there:
             planted = [Path(there.place.home), there.other, Path(there.place.shared)]
             process = there.stranger.process
             assert all(path.exists() for path in planted)

@@ -17,6 +17,7 @@ from support import trusted_config
 
 from runner.contract.own_paths import OwnPaths
 from runner.errors import UsageError
+from runner.settings.approvals import ApprovalSettings
 from runner.settings.auth import Auth
 from runner.settings.execution import ToolSettings
 from runner.settings.named_limits import LimitSettings
@@ -614,6 +615,7 @@ def test_every_setting_is_documented_and_nothing_else_is() -> None:
     """Source: S4-100."""
     tables = {f"tools.NAME.{name}" for name in ToolSettings.model_fields}
     tables |= {f"call_limits.NAME.{name}" for name in LimitSettings.model_fields}
+    tables |= {f"approvals.NAME.{name}" for name in ApprovalSettings.model_fields}
     tables |= {f"secrets.NAME.{name}" for name in SecretSettings.model_fields}
     fields = {".".join(leaf) for leaf in variables().values()}
 

@@ -13,6 +13,7 @@ from pydantic import BaseModel, Field
 from support import trusted_config
 
 from runner.errors import UsageError
+from runner.settings.approvals import ApprovalSettings
 from runner.settings.auth import Auth
 from runner.settings.execution import ToolSettings
 from runner.settings.named_limits import LimitSettings, counted
@@ -39,6 +40,7 @@ NARROWING = {
     *("playground", "log_level", "log_format"),
     "tools.NAME.scopes",
     *(f"call_limits.NAME.{name}" for name in LimitSettings.model_fields),
+    *(f"approvals.NAME.{name}" for name in ApprovalSettings.model_fields),
 }
 MODELS: Mapping[str, type[BaseModel]] = {
     "": Settings,
@@ -46,6 +48,7 @@ MODELS: Mapping[str, type[BaseModel]] = {
     "tools.NAME.": ToolSettings,
     "secrets.NAME.": SecretSettings,
     "call_limits.NAME.": LimitSettings,
+    "approvals.NAME.": ApprovalSettings,
 }
 
 

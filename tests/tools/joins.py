@@ -76,6 +76,14 @@ async def crash() -> None:
 
 
 @mcp.tool
+async def damage() -> None:
+    """Take away what the process needs to answer."""
+    import runner.worker.program
+
+    del runner.worker.program.FOLDED  # type: ignore[attr-defined]
+
+
+@mcp.tool
 async def read(path: str, others: int) -> str:
     """Read a file while other calls run."""
     await meet(path, others)

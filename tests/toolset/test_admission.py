@@ -2,7 +2,8 @@ import anyio
 import pytest
 
 from runner.errors import CallError, Code
-from runner.toolset.admission import Admission
+from runner.settings.named_limits import Counted, LimitSettings
+from runner.toolset.admission import Admission, inside_place
 
 pytestmark = pytest.mark.anyio
 
@@ -145,3 +146,33 @@ async def test_caller_leaving_queue_frees_no_place_of_others() -> None:
 
     assert after == ["bob-1"]
     assert everybody_gone == 0
+
+
+async def test_call_inside_place_takes_no_second_one() -> None:
+    admission = one_at_a_time(queue=0)
+
+    async with admission.admit("ann"):
+        with inside_place():
+            async with admission.admit("ann"):
+                running = admission.counts
+        with pytest.raises(CallError):
+            await admission.admit("ann").__aenter__()
+
+    assert running == (1, 0)
+
+
+async def test_call_inside_place_refused_at_limit_by_name() -> None:
+    admission = Admission(max_calls=9, max_calls_per_user=9)
+    limit = Counted(name="one", whose="", limit=LimitSettings(max_calls=1))
+
+    async with admission.admit("ann", [limit]):
+        with inside_place(), pytest.raises(CallError) as refused:
+            await admission.admit("bob", [limit]).__aenter__()
+    with inside_place():
+        async with admission.admit("bob", [limit]):
+            pass
+        async with admission.admit("bob", [limit]):
+            pass
+
+    assert refused.value.code is Code.E_BUSY
+    assert "one" in refused.value.message

@@ -98,7 +98,7 @@ def test_faulty_picture_has_no_smaller_version(faulty: bytes, user: str, tmp_pat
 
 @pytest.mark.release
 def test_memory_limit_of_the_tool_holds_for_its_pictures(user: str, tmp_path: Path) -> None:
-    large = png_of(9_000, 9_000, 9_000)
+    large = png_of(4_900, 4_900, 4_900)
 
     assert smaller(settings_in(tmp_path), user, large, len(large) - 1) is not None
     assert smaller(settings_in(tmp_path, memory_mb=64), user, large, len(large) - 1) is None

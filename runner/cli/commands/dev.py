@@ -14,7 +14,7 @@ from runner.worker.targets import check_targets
 __all__ = ["dev"]
 
 
-@takes(*ADDRESS, *WHOSE, *BOUNDS, "fresh", *LOGS)
+@takes(*ADDRESS, *WHOSE, *BOUNDS, "code_mode", "fresh", *LOGS)
 def dev(context: typer.Context, files: Files, *, config: Config = None, flags: Flags) -> None:
     """Serve over HTTP until a signal."""
     options = {**flags, "transport": "http"}

@@ -13,7 +13,7 @@ from runner.system.importing import import_whole
 __all__ = ["proxy"]
 
 
-@takes("transport", *ADDRESS, *WHOSE, "contract", "allow_fetch", *BOUNDS, *LOGS)
+@takes("transport", *ADDRESS, *WHOSE, "contract", "allow_fetch", "code_mode", *BOUNDS, *LOGS)
 def proxy(
     target: Annotated[
         list[str], typer.Argument(metavar="URL | mcp.json | -- COMMAND...", help="Servers to proxy.")

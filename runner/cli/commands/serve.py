@@ -19,7 +19,7 @@ from sandbox.host.launch import Launched
 __all__ = ["serve"]
 
 
-@takes("transport", *ADDRESS, *WHOSE, *BOUNDS, "fresh", *FLEET, *LOGS)
+@takes("transport", *ADDRESS, *WHOSE, *BOUNDS, "code_mode", "fresh", *FLEET, *LOGS)
 def serve(context: typer.Context, files: Files, *, config: Config = None, flags: Flags) -> None:
     """Serve tool files until a signal or the end of standard input."""
 

@@ -23,7 +23,7 @@ from runner.worker.internals.exchange import RelayedExchange
 from runner.worker.internals.low_level import low_level
 from runner.worker.wire import RequestFacts
 
-__all__ = ["error_of", "error_reply", "is_refusal", "sealed_question"]
+__all__ = ["error_data", "is_refusal", "sealed_question", "status_of"]
 
 log = logging.getLogger(__name__)
 
@@ -83,20 +83,26 @@ async def _ask_nobody(method: str, _params: Mapping[str, Any] | None) -> dict[st
     raise NoBackChannelError(method)
 
 
-def error_reply(request_id: str | int, error: Exception) -> tuple[dict[str, Any], int]:
-    """Return the JSON-RPC error that an exception becomes in the modern era, and its HTTP status."""
-    data = modern_error_data(error)
-    body = data.model_dump(mode="json", by_alias=True, exclude_none=True)
-    return {"jsonrpc": "2.0", "id": request_id, "error": body}, ERROR_CODE_HTTP_STATUS.get(data.code, 200)
+def error_data(error: Exception, *, has_handshake: bool, has_session: bool) -> dict[str, Any]:
+    """Return the error of a JSON-RPC answer that the SDK makes of an exception.
+
+    Args:
+        error: The exception, while it is handled.
+        has_handshake: Whether the call is of the handshake era.
+        has_session: Whether it has a session, or came over stdio.
+    """
+    data = handler_exception_to_error_data(error) if has_handshake else modern_error_data(error)
+    if data is None:
+        log.error("tool call handler raised", exc_info=error)
+        data = ErrorData(code=_EXCEPTION, message=str(error))
+    return data.model_dump(
+        mode="json", by_alias=True, exclude_none=not has_session, exclude_unset=has_session
+    )
 
 
-def error_of(error: Exception, *, has_handshake: bool) -> ErrorData:
-    """Return an exception in the words in which the SDK answers a request with it in each era."""
-    data = handler_exception_to_error_data(error)
-    if data is not None:
-        return data
-    log.error("tool call handler raised", exc_info=error)
-    return ErrorData(code=_EXCEPTION, message=str(error)) if has_handshake else modern_error_data(error)
+def status_of(reply: Mapping[str, Any]) -> int:
+    """Return the HTTP status of a JSON-RPC answer in the modern era."""
+    return ERROR_CODE_HTTP_STATUS.get(reply["error"]["code"], 200) if "error" in reply else 200
 
 
 def is_refusal(error: Exception) -> bool:

@@ -1,0 +1,89 @@
+"""`runner approve`: list the calls that wait for the operator, approve or refuse one.
+
+Source: `docs/isolation.md`, "Approvals".
+"""
+
+import contextlib
+import os
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+
+from runner.cli.exits import end_with
+from runner.cli.options import LOGS, AsJson, Config, Flags, takes
+from runner.cli.start import load_and_warn
+from runner.errors import UsageError
+from runner.formats.terminal_text import json_text, one_line
+from runner.observation.observers import audit_log_of
+from runner.toolset.approvals import ApprovalFiles
+
+__all__ = ["approve"]
+
+
+@takes(*LOGS)
+def approve(
+    name: Annotated[str | None, typer.Argument(metavar="[ID]", help="The call, as the list has it.")] = None,
+    *,
+    refuse: Annotated[bool, typer.Option("--refuse", help="Refuse the call instead.")] = False,
+    as_json: AsJson = False,
+    config: Config = None,
+    flags: Flags,
+) -> None:
+    """List the calls that wait for an approval, approve or refuse one."""
+
+    def act() -> int:
+        if name is None and refuse:
+            raise UsageError("--refuse needs the ID of a call; `runner approve` lists them")
+        settings = load_and_warn(flags, config, whole=True)
+        files = ApprovalFiles(settings.state_dir)
+        if name is None:
+            found = [
+                {**asdict(pending), "state": state, "left_s": round(left_s)}
+                for pending, state, left_s in files.listed()
+            ]
+            print(json_text({"approvals": found}) if as_json else _list(found))  # noqa: T201
+            return 0
+        # Opened first: what cannot be recorded is not approved.
+        audit = audit_log_of(settings)
+        with contextlib.nullcontext() if audit is None else contextlib.closing(audit):
+            try:
+                pending = files.answer(name, approve=not refuse)
+            except OSError as error:
+                raise UsageError(
+                    f"the answer cannot be noted in {settings.state_dir}: {error.strerror}; run it as the "
+                    "user of the server"
+                ) from error
+            if pending is None:
+                raise UsageError(
+                    f"no call waits as {name!r} in {settings.state_dir}; it has expired, was used, or "
+                    "belongs to a server with another state_dir: `runner approve` lists those of this one"
+                )
+            act = "call refused" if refuse else "call approved"
+            if audit is not None:
+                facts = {"user": pending.user, "tool": pending.tool, "rule": pending.rule, "key": pending.key}
+                audit.add(
+                    {"kind": "administration", "act": act, "id": pending.id, "uid": os.getuid(), **facts}
+                )
+        outcome = {"id": pending.id, "outcome": act, "user": pending.user, "tool": pending.tool}
+        then = "" if refuse else f"; the identical call of {one_line(pending.user)} passes once"
+        text = f"{act}: {one_line(pending.tool)}{then}"
+        print(json_text(outcome) if as_json else text)  # noqa: T201
+        return 0
+
+    end_with(act)
+
+
+def _list(found: list[dict[str, object]]) -> str:
+    """Return the calls for a terminal; nothing in them can write elsewhere on it."""
+    lines = []
+    for one in found:
+        head = "{id}  {state}, {left_s} s left  {user}  {tool}  ({server}; rule approvals.{rule})"
+        lines.append(one_line(head.format_map(one)))
+        arguments = one["arguments"]
+        lines += [f"    {one_line(line)}" for line in (arguments if isinstance(arguments, tuple) else ())]
+    if not lines:
+        return "no call waits for an approval"
+    return "\n".join(
+        [*lines, "approve one with `runner approve ID`, refuse it with `runner approve --refuse ID`"]
+    )

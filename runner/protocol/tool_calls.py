@@ -1,0 +1,670 @@
+"""Tool calls over HTTP and stdio, in every protocol version, answered without the SDK's tasks and streams.
+
+`CallsOverHttp` precedes the SDK's endpoint, and `CallsOverLines` its reader of stdin. Each answers a usual
+`tools/call` with the bytes that the SDK would send, and passes on everything else unchanged: other methods,
+malformed requests, headers that mirror arguments, later rounds of a call, unknown sessions and sessions of
+another user, servers with tracing. All checks of the endpoint precede both.
+
+A call of 2026-07-28 is self-contained and ends with its response. A call of the handshake era belongs to a
+session. It runs in a task of its own and continues if its client disconnects, which can cancel it, answer its
+questions, and end it with the session. The SDK keeps the session and ends it when idle. It does not see the
+calls here, so it is sent a ping in the session from time to time.
+
+Source: MCP specification 2025-11-25 and 2026-07-28, "Streamable HTTP", "stdio", "Lifecycle", "Cancellation".
+"""
+
+import asyncio
+import itertools
+import json
+import math
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import lru_cache, partial
+from typing import Any, Protocol
+
+import anyio
+import mcp_types
+import pydantic_core
+from mcp.server.context import ServerRequestContext
+from mcp.shared.exceptions import NoBackChannelError
+from mcp_types import JSONRPCError, JSONRPCMessage, JSONRPCNotification, JSONRPCRequest, JSONRPCResponse
+from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, LATEST_MODERN_VERSION
+from opentelemetry.trace import ProxyTracerProvider, get_tracer_provider
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from runner.http.whole import again
+from runner.protocol.internals import types as sdk
+from runner.protocol.internals.answer import error_data, status_of
+from runner.protocol.internals.connection import connection_of
+from runner.protocol.lines import IncomingLines, OutgoingLines, ReceivedMessages
+from runner.steps.listener import ClientRefusal
+
+__all__ = [
+    "QUESTION_IDS",
+    "Answerer",
+    "CallsOverHttp",
+    "CallsOverLines",
+    "LiveSession",
+    "LiveSessions",
+    "ToolCall",
+]
+
+QUESTION_IDS = "toolcell-question-"
+"""How the ids of our requests to clients begin; those of the SDK are numbers."""
+
+_LONGEST_BYTES = 64 * 1024
+_LAST_WRITE_S = 1.0
+# Calls that take less never need to know whether their client is still there.
+_PATIENCE_S = 0.05
+_PING_S = 15.0
+_CANCELLED = "notifications/cancelled"
+# A message about a call or a question here holds one of these.
+_ABOUT_OURS = (_CANCELLED.encode(), QUESTION_IDS.encode())
+_REQUEST_CANCELLED = {"code": sdk.REQUEST_CANCELLED, "message": "Request cancelled"}
+_CONNECTION_CLOSED = {"code": mcp_types.CONNECTION_CLOSED, "message": "Connection closed"}
+
+_SESSION, _VERSION = b"mcp-session-id", b"mcp-protocol-version"
+_READ_ONCE = frozenset({_VERSION, _SESSION, b"mcp-method", b"mcp-name", b"accept", b"content-type"})
+_HANDSHAKE = frozenset(version.encode() for version in HANDSHAKE_PROTOCOL_VERSIONS)
+_KEYS = frozenset({"jsonrpc", "id", "method", "params"})
+_PARAMS = frozenset({"name", "arguments", "_meta"})
+_EVENTS = (
+    (b"cache-control", b"no-cache, no-transform"),
+    (b"connection", b"keep-alive"),
+    (b"content-type", b"text/event-stream"),
+    (b"x-accel-buffering", b"no"),
+)
+_PING_REQUEST = b'{"jsonrpc":"2.0","id":"toolcell-ping","method":"ping"}'
+_EVENT = b"event: message\r\ndata: %s\r\n\r\n"
+# Made once: `json` would make one for each answer.
+_ENCODER = json.JSONEncoder(separators=(",", ":"))
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class ToolCall:
+    """One `tools/call` in flight, and its client. A `runner.steps.listener.Client`.
+
+    Attributes:
+        id: The id of the client's request.
+        params: Its params.
+        write: Sends the client a message.
+        session: Its session; None for a self-contained call over HTTP.
+        scope: The HTTP request's, as in ASGI, if it came over HTTP.
+        cancelled: The error with which it was cancelled, if it was.
+        is_over: Whether nothing precedes its answer any more.
+    """
+
+    id: str | int
+    params: dict[str, Any]
+    write: Callable[[Mapping[str, Any]], Awaitable[None]]
+    session: "LiveSession | None" = None
+    scope: Scope | None = None
+    cancelled: Mapping[str, Any] | None = None
+    is_over: bool = False
+    _task: "asyncio.Task[Any] | None" = None
+
+    @property
+    def connection(self) -> sdk.Connection | None:
+        """The SDK's connection, in the handshake era."""
+        return self.session.connection if self.session is not None and self.session.has_handshake else None
+
+    async def notify(self, method: str, params: Mapping[str, Any]) -> None:
+        """Send a notification ahead of the answer; nothing after it."""
+        if not self.is_over:
+            await self.write({"jsonrpc": "2.0", "method": method, "params": dict(params)})
+
+    async def request(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Send the client a request ahead of the answer, and return its result.
+
+        Raises:
+            ClientRefusal: It refuses, or cannot be asked.
+        """
+        if self.is_over or self.session is None or self.connection is None:
+            refusal = NoBackChannelError(method).error
+            raise ClientRefusal(refusal.code, refusal.message)
+        number = f"{QUESTION_IDS}{next(self.session.numbers)}"
+        question: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
+        self.session.questions[number] = question
+        try:
+            await self.write({"jsonrpc": "2.0", "id": number, "method": method, "params": dict(params)})
+            return await question
+        except asyncio.CancelledError:
+            cancelled = {"requestId": number, "reason": "caller cancelled"}
+            with anyio.move_on_after(_LAST_WRITE_S, shield=True):
+                await self.write({"jsonrpc": "2.0", "method": _CANCELLED, "params": cancelled})
+            raise
+        finally:
+            del self.session.questions[number]
+
+    def cancel(self, error: Mapping[str, Any]) -> None:
+        """Cancel the call, once, unless its answer is on its way."""
+        if self.cancelled is None and not self.is_over:
+            self.cancelled = error
+            if self._task is not None:
+                self._task.cancel()
+
+    async def outcome(self, answerer: "Answerer") -> dict[str, Any] | None:
+        """Return the JSON-RPC answer of the call; None if it was cancelled."""
+        self._task = asyncio.current_task()
+        reply: dict[str, Any] = {"jsonrpc": "2.0", "id": self.id}
+        try:
+            if self.cancelled is None:
+                reply["result"] = await answerer.answer(self)
+        except asyncio.CancelledError:
+            # A cancellation from elsewhere has to propagate.
+            if self.cancelled is None or (self._task is not None and self._task.uncancel()):
+                raise
+        except Exception as error:  # noqa: BLE001 - an error of JSON-RPC, and a line in the log, as the SDK's
+            reply["error"] = error_data(
+                error, has_handshake=self.connection is not None, has_session=self.session is not None
+            )
+        finally:
+            self.is_over, self._task = True, None
+            if self.session is not None:
+                self.session.forget(self)
+        return None if self.cancelled is not None else reply
+
+
+class Answerer(Protocol):
+    """Protocol of an object that answers tool calls."""
+
+    def takes(self, tool: str) -> bool:
+        """Return whether calls of a tool may be answered without the SDK."""
+        ...
+
+    def connected(self, session: str | None) -> "LiveSession | None":
+        """Return a session, or, for None, the connection over stdio; None if it is not known yet."""
+        ...
+
+    async def answer(self, call: ToolCall) -> dict[str, Any]:
+        """Return the result of a call. What it raises becomes a JSON-RPC error."""
+        ...
+
+
+class LiveSession:
+    """One session: the connection over stdio, or a session over HTTP.
+
+    Attributes:
+        connection: The SDK's. In the later era that of one request, of which the version holds for all.
+        has_handshake: Whether its era has a handshake.
+        credential: What the client that opened it has shown, as the SDK compares it.
+        seen_at: When the SDK last served a request in it, by the monotonic clock.
+        is_open: Whether it has not ended.
+        questions: Requests to the client that it has not answered yet, by id.
+        numbers: The numbers of the next ones.
+    """
+
+    def __init__(self, connection: sdk.Connection, credential: object) -> None:
+        self.connection = connection
+        # Before the handshake ends, too, the version is one of these.
+        self.has_handshake = connection.protocol_version in HANDSHAKE_PROTOCOL_VERSIONS
+        self.credential = credential
+        self.seen_at = time.monotonic()
+        self.is_open = True
+        self._in_flight: dict[str | int, ToolCall] = {}
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self.questions: dict[str, asyncio.Future[dict[str, Any]]] = {}
+        self.numbers = itertools.count(1)
+
+    @property
+    def is_busy(self) -> bool:
+        """True if a call is in flight in it that bypassed the SDK."""
+        return bool(self._in_flight)
+
+    def accepts(self, request_id: str | int) -> bool:
+        """Return whether a call of this id may begin: after the handshake, and beside no call of that id."""
+        is_ready = self.is_open and self.connection.initialize_accepted
+        return is_ready and sdk.coerce_request_id(request_id) not in self._in_flight
+
+    def begin(self, call: ToolCall, work: Coroutine[Any, Any, Any]) -> "asyncio.Task[Any]":
+        """Begin the work of a call in a task of its own."""
+        self._in_flight[sdk.coerce_request_id(call.id)] = call
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    def forget(self, call: ToolCall) -> None:
+        """Remove a call from those in flight."""
+        self._in_flight.pop(sdk.coerce_request_id(call.id), None)
+
+    def receive(self, message: JSONRPCMessage) -> bool:
+        """Act on a message about a call or a question here; return True for the answer to a question."""
+        if isinstance(message, JSONRPCNotification) and message.method == _CANCELLED:
+            number = (message.params or {}).get("requestId")
+            call = (
+                self._in_flight.get(sdk.coerce_request_id(number)) if isinstance(number, int | str) else None
+            )
+            if call is not None:
+                call.cancel(_REQUEST_CANCELLED)
+        if not isinstance(message, JSONRPCResponse | JSONRPCError) or not isinstance(message.id, str):
+            return False
+        question = self.questions.get(message.id)
+        if question is not None and not question.done():
+            if isinstance(message, JSONRPCResponse):
+                question.set_result(message.result)
+            else:
+                question.set_exception(ClientRefusal(message.error.code, message.error.message))
+        return message.id.startswith(QUESTION_IDS)
+
+    def close(self) -> None:
+        """End the session: its calls are cancelled, and none begins."""
+        self.is_open = False
+        for call in [*self._in_flight.values()]:
+            call.cancel(_CONNECTION_CLOSED)
+
+    async def ended(self) -> None:
+        """End the session, and return once its calls have written their last message."""
+        self.close()
+        with anyio.CancelScope(shield=True):
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+
+
+class LiveSessions:
+    """The sessions of a server: one over stdio, and each of those over HTTP."""
+
+    def __init__(self) -> None:
+        self._known: dict[str | None, LiveSession] = {}
+
+    def note(self, ctx: ServerRequestContext[Any, Any]) -> None:
+        """Note the session of a request that the SDK serves, until it ends."""
+        connection = connection_of(ctx)
+        session = connection.session_id
+        if session is None and ctx.request is not None:
+            # The later era has no sessions over HTTP.
+            return
+        known = self._known.get(session)
+        if (
+            known is not None
+            and known.is_open
+            and (known.connection is connection or not known.has_handshake)
+        ):
+            known.seen_at = time.monotonic()
+            return
+        credential = sdk.credential_of(None if ctx.request is None else ctx.request.scope)
+        live = self._known[session] = LiveSession(connection, credential)
+        if live.has_handshake:
+            connection.exit_stack.callback(self._end, session, live)
+
+    def of(self, session: str | None) -> LiveSession | None:
+        """Return a session; the one over stdio has no id."""
+        return self._known.get(session)
+
+    def _end(self, session: str | None, live: LiveSession) -> None:
+        live.close()
+        if self._known.get(session) is live:
+            del self._known[session]
+
+
+class CallsOverHttp:
+    """An ASGI application in front of the SDK's, which answers the usual calls.
+
+    Args:
+        app: The SDK's endpoint, for everything else. It must get a body in one message.
+        answerer: Answers.
+        manager: The SDK's, which keeps the sessions of the handshake era.
+    """
+
+    def __init__(self, app: ASGIApp, answerer: Answerer, manager: sdk.StreamableHTTPSessionManager) -> None:
+        self._app = app
+        self._answerer = answerer
+        self._manager = manager
+        security = manager.security_settings
+        checks = security is not None and security.enable_dns_rebinding_protection
+        # The SDK has to answer where it sends messages otherwise, or checks `Host` and `Origin` itself.
+        self._is_usual = not (checks or manager.json_response or manager.event_store is not None)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request."""
+        headers = _usual_headers(scope) if self._is_usual and not _is_traced() else None
+        if headers is None:
+            await self._pass_on(scope, receive, send)
+            return
+        first, session, live = await receive(), headers.get(_SESSION), None
+        if session is not None:
+            live = self._answerer.connected(session.decode("latin-1"))
+        if session is None or (live is not None and live.credential == sdk.credential_of(scope)):
+            call = _call_in(first, headers, live)
+            if call is not None and self._answerer.takes(call.params["name"]):
+                call.scope = scope
+                response = _Response(call, session, receive, send)
+                await (
+                    self._alone(call, response) if live is None else self._in_session(call, live, response)
+                )
+                return
+        await self._pass_on(scope, receive, send, first)
+
+    async def _pass_on(
+        self, scope: Scope, receive: Receive, send: Send, first: Message | None = None
+    ) -> None:
+        """Let the SDK answer, and act on a message that it accepts about a call or a question here."""
+        session = next((value for name, value in scope.get("headers", ()) if name == _SESSION), None)
+        live = None if session is None else self._answerer.connected(session.decode("latin-1"))
+        if first is None and (live is None or scope["method"] != "POST"):
+            await self._app(scope, receive, send)
+            return
+        first = await receive() if first is None else first
+        body: bytes = first.get("body", b"")
+
+        async def watched(message: Message) -> None:
+            if live is not None and message["type"] == "http.response.start" and message["status"] == 202:
+                with suppress(ValueError):
+                    live.receive(mcp_types.jsonrpc_message_adapter.validate_json(body, by_name=False))
+            await send(message)
+
+        is_ours = live is not None and any(sign in body for sign in _ABOUT_OURS)
+        await self._app(scope, again(first, receive), watched if is_ours else send)
+
+    async def _alone(self, call: ToolCall, response: "_Response") -> None:
+        """Answer a self-contained call, unless its client disconnects first: then it is cancelled."""
+        response.watch(partial(call.cancel, _REQUEST_CANCELLED))
+        try:
+            reply = await call.outcome(self._answerer)
+        finally:
+            response.unwatch()
+        if reply is not None:
+            await response.finish(reply, status_of(reply))
+
+    async def _in_session(self, call: ToolCall, live: LiveSession, response: "_Response") -> None:
+        """Answer a call of the handshake era, and mark its session as in use for the SDK meanwhile."""
+        settled = asyncio.Event()
+
+        async def keep_in_use() -> float:
+            idle_s = self._manager.session_idle_timeout
+            due_at = math.inf if idle_s is None else live.seen_at + idle_s / 4
+            if due_at <= time.monotonic() and call.scope is not None:
+                await self._ping(call.scope)
+                return _PING_S
+            return due_at - time.monotonic()
+
+        task = live.begin(call, call.outcome(self._answerer))
+        task.add_done_callback(lambda _: settled.set())
+        response.watch(settled.set, keep_in_use)
+        try:
+            # Calls may be short and many.
+            await keep_in_use()
+            await settled.wait()
+            # Otherwise the client has disconnected, and the call goes on.
+            if task.done():
+                reply = task.result() or {"jsonrpc": "2.0", "id": call.id, "error": call.cancelled}
+                await response.finish(reply if live.is_open else None)
+        finally:
+            response.unwatch()
+            response.is_over = True
+
+    async def _ping(self, scope: Scope) -> None:
+        """Send the SDK a ping in a request's session, so that it does not expire."""
+        body = {"type": "http.request", "body": _PING_REQUEST, "more_body": False}
+        headers = [(name, value) for name, value in scope["headers"] if name != b"content-length"]
+        # It ends by itself: the answer of a ping is one message.
+        await self._app({**scope, "headers": headers}, again(body, _never), _discard)
+
+
+class _Response:
+    """The response to one call over HTTP: JSON, or events in a session or once a message precedes the answer.
+
+    Attributes:
+        is_over: Whether nothing more is sent.
+    """
+
+    def __init__(self, call: ToolCall, session: bytes | None, receive: Receive, send: Send) -> None:
+        call.write = self._write
+        self._session = session
+        self._receive = receive
+        self._send = send
+        self._has_started = self.is_over = False
+        self._sent_at = 0.0
+        self._writing = asyncio.Lock()
+        self._patience: asyncio.TimerHandle | None = None
+        self._watcher: asyncio.Task[None] | None = None
+
+    def watch(self, left: Callable[[], None], upkeep: Callable[[], Awaitable[float]] | None = None) -> None:
+        """Watch the client, and send it keep-alive comments meanwhile.
+
+        Args:
+            left: Called if it disconnects.
+            upkeep: Awaited from time to time; returns the seconds until it is due again.
+        """
+        loop = asyncio.get_running_loop()
+        self._sent_at = loop.time()
+
+        def begin() -> None:
+            self._watcher = loop.create_task(self._watch(left, upkeep))
+
+        self._patience = loop.call_later(_PATIENCE_S, begin)
+
+    def unwatch(self) -> None:
+        """Watch the client no more."""
+        if self._patience is not None:
+            self._patience.cancel()
+        if self._watcher is not None:
+            self._watcher.cancel()
+        # A task that was cancelled keeps where it was, and so this: a circle for the collector.
+        self._patience = self._watcher = None
+
+    async def finish(self, reply: Mapping[str, Any] | None, status: int = 200) -> None:
+        """Send the answer, or in a session that has ended none, and end the response."""
+        async with self._writing:
+            self.is_over = True
+            body = b"" if reply is None else self._encoded(reply)
+            if self._session is None and not self._has_started:
+                headers = [(b"content-length", b"%d" % len(body)), (b"content-type", b"application/json")]
+                await self._send({"type": "http.response.start", "status": status, "headers": headers})
+            else:
+                await self._start()
+                body = b"" if reply is None else _EVENT % body
+            await self._send({"type": "http.response.body", "body": body, "more_body": False})
+
+    def _encoded(self, message: Mapping[str, Any]) -> bytes:
+        """Return a message as the SDK encodes it in its era."""
+        if self._session is None:
+            return _ENCODER.encode(message).encode()
+        return pydantic_core.to_json(message, inf_nan_mode="null")
+
+    async def _write(self, message: Mapping[str, Any]) -> None:
+        # A client that has left needs no message.
+        with suppress(OSError):
+            await self._send_piece(_EVENT % self._encoded(message))
+
+    async def _send_piece(self, piece: bytes) -> None:
+        async with self._writing:
+            # What reports of a call may be a moment late to notice its end.
+            if not self.is_over:
+                await self._start()
+                self._sent_at = asyncio.get_running_loop().time()
+                await self._send({"type": "http.response.body", "body": piece, "more_body": True})
+
+    async def _start(self) -> None:
+        if not self._has_started:
+            headers = [*_EVENTS] if self._session is None else [*_EVENTS, (_SESSION, self._session)]
+            await self._send({"type": "http.response.start", "status": 200, "headers": headers})
+            # Not before: a task that waits for a slow client to take this may be cancelled.
+            self._has_started = True
+
+    async def _watch(self, left: Callable[[], None], upkeep: Callable[[], Awaitable[float]] | None) -> None:
+        """Send a keep-alive comment to the client and to proxies on the way, until it disconnects."""
+        clock = asyncio.get_running_loop().time
+        if self._session is not None:
+            async with self._writing:
+                await self._start()
+        while True:
+            try:
+                due_s = math.inf if upkeep is None else await upkeep()
+                async with asyncio.timeout(min(due_s, self._sent_at + _PING_S - clock())):
+                    while (await self._receive())["type"] != "http.disconnect":
+                        pass
+            except TimeoutError:
+                if clock() < self._sent_at + _PING_S:
+                    continue
+                now = b"" if self._session is None else f" - {datetime.now(UTC)}".encode()
+                await self._send_piece(b": ping%s\r\n\r\n" % now)
+            else:
+                left()
+                return
+
+
+class CallsOverLines(ReceivedMessages):
+    """Received messages, without the usual calls, which are answered.
+
+    The SDK chooses the era by the first request, so it always gets that one.
+
+    Args:
+        incoming: All messages.
+        outgoing: Receives what the server sends.
+        answerer: Answers.
+    """
+
+    def __init__(self, incoming: IncomingLines, outgoing: OutgoingLines, answerer: Answerer) -> None:
+        self._incoming = incoming
+        self._outgoing = outgoing
+        self._answerer = answerer
+
+    async def __anext__(self) -> sdk.SessionMessage | Exception:
+        while True:
+            try:
+                item = await self._incoming.__anext__()
+            except StopAsyncIteration:
+                await self._end()
+                raise
+            if isinstance(item, Exception) or not self._takes(item.message):
+                return item
+
+    async def aclose(self) -> None:
+        """Take no further line, and end the calls in flight."""
+        await self._end()
+        await self._incoming.aclose()
+
+    def _takes(self, message: JSONRPCMessage) -> bool:
+        """Begin to answer a message, if it is a usual call; return whether the SDK is not to get it."""
+        session = self._answerer.connected(None)
+        if session is None or not session.is_open:
+            return False
+        if not isinstance(message, JSONRPCRequest):
+            return session.receive(message)
+        params, has_handshake = message.params, session.has_handshake
+        if (
+            params is None
+            or message.method != "tools/call"
+            or _is_traced()
+            or not session.accepts(message.id)
+        ):
+            return False
+        if not _is_usual(params, has_handshake=has_handshake) or not self._answerer.takes(params["name"]):
+            return False
+        call = ToolCall(id=message.id, params=params, write=self._write, session=session)
+        session.begin(call, self._run(call))
+        return True
+
+    async def _run(self, call: ToolCall) -> None:
+        reply = await call.outcome(self._answerer)
+        if reply is not None:
+            await self._write(reply)
+        elif call.cancelled is not _REQUEST_CANCELLED:
+            with anyio.move_on_after(_LAST_WRITE_S):
+                await self._write({"jsonrpc": "2.0", "id": call.id, "error": call.cancelled})
+
+    async def _write(self, message: Mapping[str, Any]) -> None:
+        # A client that has left needs no message.
+        with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
+            await self._outgoing.send(
+                sdk.SessionMessage(mcp_types.jsonrpc_message_adapter.validate_python(message))
+            )
+
+    async def _end(self) -> None:
+        session = self._answerer.connected(None)
+        if session is not None:
+            await session.ended()
+
+
+def _usual_headers(scope: Scope) -> dict[bytes, bytes] | None:
+    """Return the headers of a request that may be a usual call."""
+    if scope["type"] != "http" or scope["method"] != "POST":
+        return None
+    headers: dict[bytes, bytes] = {}
+    for name, value in scope["headers"]:
+        # Two of one name mean different things to different readers.
+        if name.startswith(b"mcp-param-") or (name in headers and name in _READ_ONCE):
+            return None
+        headers[name] = value
+    version, kind = headers.get(_VERSION), headers.get(b"content-type", b"").split(b";")[0]
+    if _SESSION in headers:
+        # The earliest version with sessions has no header for itself, and types are in small letters there.
+        usual = (version is None or version in _HANDSHAKE) and kind.rstrip() == b"application/json"
+    else:
+        is_call = version == LATEST_MODERN_VERSION.encode() and headers.get(b"mcp-method") == b"tools/call"
+        usual = is_call and kind.strip().lower() == b"application/json"
+    return headers if usual and _takes_both(headers.get(b"accept", b"")) else None
+
+
+@lru_cache(maxsize=64)
+def _takes_both(accept: bytes) -> bool:
+    kinds = {kind.split(b";")[0].strip().lower() for kind in accept.split(b",")}
+    return {b"application/json", b"text/event-stream"} <= kinds
+
+
+def _call_in(first: Message, headers: Mapping[bytes, bytes], live: LiveSession | None) -> ToolCall | None:
+    """Return the call that a request holds, if it is a usual one, not long, and nothing else."""
+    body: bytes = first.get("body", b"")
+    if first["type"] != "http.request" or first.get("more_body") or len(body) > _LONGEST_BYTES:
+        return None
+    try:
+        # As the SDK parses it in its era.
+        request = json.loads(body) if live is None else pydantic_core.from_json(body)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(request, dict) or request.keys() != _KEYS or request["jsonrpc"] != "2.0":
+        return None
+    number, params = request["id"], request["params"]
+    if type(number) not in (int, str) or request["method"] != "tools/call":
+        return None
+    if not _is_usual(params, has_handshake=live is not None):
+        return None
+    if live is None:
+        # A name that is not ASCII is encoded in the header, and the SDK decodes it.
+        name, named = params["name"], headers.get(b"mcp-name")
+        if named is None or name.startswith("=?base64?") or named.decode("latin-1") != name:
+            return None
+    elif not live.accepts(number):
+        return None
+    return ToolCall(id=number, params=params, write=_discard, session=live)
+
+
+def _is_usual(params: object, *, has_handshake: bool) -> bool:
+    """Return whether the params of a `tools/call` hold what is usual in its era, and nothing else."""
+    if not (
+        isinstance(params, dict)
+        and params.keys() <= _PARAMS
+        and isinstance(params.get("name"), str)
+        and isinstance(params.get("arguments", {}), dict)
+    ):
+        return False
+    meta = params.get("_meta", {})
+    if not isinstance(meta, dict):
+        return False
+    if has_handshake:
+        # The earlier era has no envelope, and the SDK refuses one there.
+        return mcp_types.PROTOCOL_VERSION_META_KEY not in meta
+    is_whole = (
+        meta.get(mcp_types.PROTOCOL_VERSION_META_KEY) == LATEST_MODERN_VERSION
+        and mcp_types.CLIENT_CAPABILITIES_META_KEY in meta
+    )
+    # The SDK reads which messages a client gets.
+    return is_whole and mcp_types.LOG_LEVEL_META_KEY not in meta
+
+
+def _is_traced() -> bool:
+    """Return whether this server is traced with OpenTelemetry, which the SDK implements."""
+    return not isinstance(get_tracer_provider(), ProxyTracerProvider)
+
+
+async def _never() -> Message:
+    """Stay connected."""
+    await asyncio.Event().wait()
+    return {"type": "http.disconnect"}
+
+
+async def _discard(_message: Mapping[str, Any]) -> None:
+    return None

@@ -1,0 +1,147 @@
+"""Code mode: clients get `search`, `get_schema` and `execute` in place of the tools of a server.
+
+The three are tools of a file of ours, `runner/worker/tools/code_mode.py`, whose workers have a user's home
+and nothing that the settings grant to tools. Code that runs there sends `tools/list` and `tools/call` to this
+process. Each becomes a request of the same client: with the limits, the record and the output guard of any
+other. Such a call runs in the place of the code that waits for it, one at a time; it cannot run code itself,
+since only workers of that file are answered.
+
+Source: FastMCP, "Code Mode"; `docs/proxy.md`, "Code mode".
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
+from mcp.shared.exceptions import MCPError
+from mcp_types import CLIENT_CAPABILITIES_META_KEY, INTERNAL_ERROR, INVALID_PARAMS
+
+from runner.contract.unexpected_errors import unexpected
+from runner.settings.execution import SettingsT
+from runner.steps.listener import ClientRefusal
+from runner.toolset.admission import inside_place
+
+__all__ = ["CODE_FILE", "MOST_CALLS", "CodeMode", "Front", "ToolsOfCode", "narrowed"]
+
+MOST_CALLS = 50
+"""Most calls of tools that one run of code makes."""
+
+CODE_FILE = Path(__file__).parents[1] / "worker" / "tools" / "code_mode.py"
+"""The tool file of the three."""
+
+_MOST_PAGES = 100
+
+_Context = ServerRequestContext[Any, Any]
+Front = Callable[[_Context, CallNext], Coroutine[Any, Any, HandlerResult]]
+"""Answers requests inside the SDK's own middleware."""
+
+
+def narrowed(settings: SettingsT) -> SettingsT:
+    """Return the settings of code that a model wrote: what is granted to all tools is not granted to it.
+
+    `[tools.execute]` still applies.
+    """
+    general: dict[str, Any] = {
+        "allow_net": (),
+        "allow_env": (),
+        "allow_read": (),
+        "allow_write": (),
+        "allow_sockets": False,
+        "secrets": {},
+        "background_jobs": False,
+        "homes_for": "all",
+        # Nothing that one run has changed in its process meets the next.
+        "worker_reuse": "call",
+        "resource_tools": False,
+    }
+    return settings.model_copy(update=general)
+
+
+@dataclass(frozen=True, slots=True)
+class CodeMode:
+    """Answers requests for tools by those of code mode, and all others by the server.
+
+    Attributes:
+        front: Answers as the server.
+        code: Answers as the tools of code mode.
+        names: Their names. A tool of the server with one of them can be called by code only.
+    """
+
+    front: Front
+    code: Front
+    names: frozenset[str]
+
+    async def __call__(self, ctx: _Context, call_next: CallNext) -> HandlerResult:
+        """Answer a request."""
+        is_call = ctx.method == "tools/call" and (ctx.params or {}).get("name") in self.names
+        ours = ctx.request_id is not None and (is_call or ctx.method == "tools/list")
+        return await (self.code if ours else self.front)(ctx, call_next)
+
+
+@dataclass(slots=True, eq=False)
+class ToolsOfCode:
+    """The tools of a server, as one run of code uses them.
+
+    Attributes:
+        front: Answers as the server.
+        ctx: The request that runs the code.
+    """
+
+    front: Front
+    ctx: _Context
+    _calls: int = 0
+    _turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    async def __call__(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Answer a `tools/list`, of all pages, or a `tools/call`.
+
+        Raises:
+            ClientRefusal: The server answers with an error of JSON-RPC, or the tool asks something.
+        """
+        if method == "tools/list":
+            return {"tools": await self._listed()}
+        self._calls += 1
+        if self._calls > MOST_CALLS:
+            message = f"this code has called {MOST_CALLS} tools, and more are not called for one run"
+            raise ClientRefusal(INVALID_PARAMS, message)
+        call = {"name": str(params.get("name")), "arguments": params.get("arguments") or {}}
+        async with self._turn:
+            answer = await self._answer("tools/call", call)
+        if answer.get("resultType", "complete") != "complete":
+            message = f"{call['name']} asks its client something, which code cannot answer; call it directly"
+            raise ClientRefusal(INVALID_PARAMS, message)
+        return answer
+
+    async def _listed(self) -> list[Any]:
+        found: list[Any] = []
+        params: dict[str, Any] = {}
+        for _ in range(_MOST_PAGES):
+            page = await self._answer("tools/list", params)
+            found += page["tools"]
+            if not isinstance(page.get("nextCursor"), str):
+                break
+            params = {"cursor": page["nextCursor"]}
+        return found
+
+    async def _answer(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
+        meta = dict((self.ctx.params or {}).get("_meta") or {})
+        # Progress is reported for the run. Without capabilities nothing becomes a task or a question.
+        meta.pop("progressToken", None)
+        if CLIENT_CAPABILITIES_META_KEY in meta:
+            meta[CLIENT_CAPABILITIES_META_KEY] = {}
+        inner = replace(self.ctx, method=method, params={**params, "_meta": meta})
+        try:
+            with inside_place():
+                answer = await self.front(inner, _unanswered)
+        except MCPError as error:
+            raise ClientRefusal(error.error.code, error.error.message) from error
+        except Exception as error:
+            raise ClientRefusal(INTERNAL_ERROR, unexpected(error).message) from error
+        return answer if isinstance(answer, Mapping) else {}
+
+
+async def _unanswered(ctx: _Context) -> HandlerResult:
+    raise MCPError(code=INVALID_PARAMS, message=f"{ctx.method} is not answered for code")

@@ -1,0 +1,217 @@
+"""Approval of a call by a person, before anything of it runs: no worker, place or time limit waits with it.
+
+A client with a session gets an elicitation during the call. One of the later era gets the question as the
+result, and sends the call again with the answer. Without forms at the client, or by a rule for the operator,
+the call is refused with the id of a request, and an identical call passes once after `runner approve`.
+
+Only a client's answer to a question and the operator's command approve: no argument, no requestState of a
+tool and no message of a server does.
+
+Source: MCP specification 2025-06-18 and 2025-11-25, "Elicitation"; 2026-07-28, "Multi Round-Trip Requests".
+"""
+
+import asyncio
+import json
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
+
+from runner.contract.error_messages import approval_needed, approval_refused
+from runner.formats.bounded_text import cut, cut_counted
+from runner.formats.json_size import least_chars
+from runner.formats.terminal_text import one_line
+from runner.settings.approvals import ApprovalSettings, rule_for
+from runner.steps.inputs import read_arguments
+from runner.steps.listener import CallListener, ClientRefusal
+from runner.steps.request import SHORT_BYTES, Completed, Request, Service
+from runner.toolset.approvals import PendingApproval, key_of
+
+__all__ = ["Hold", "hold_of"]
+
+_ELICIT = "elicitation/create"
+_QUESTION = "toolcell_approval"
+_MOST_SHOWN = 20
+_NAME_CHARS = 80
+_VALUE_CHARS = 300
+# Of a value with several characters for each one that it hides.
+_MOST_READ = 4 * _VALUE_CHARS
+_FORM = {
+    "type": "object",
+    "properties": {"approve": {"type": "boolean", "title": "Run this call once"}},
+    "required": ["approve"],
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hold:
+    """A call that a rule holds.
+
+    Attributes:
+        service: What serves the call.
+        name: Name of the rule.
+        rule: The rule.
+        key: Digest of server, user, tool and arguments.
+        server: What the server serves, for people.
+        lines: A line for each argument, for people.
+    """
+
+    service: Service
+    name: str
+    rule: ApprovalSettings
+    key: str
+    server: str
+    lines: tuple[str, ...]
+
+    async def pass_on(
+        self, request: Request, listener: CallListener
+    ) -> tuple[Request, dict[str, Any] | None]:
+        """Return the request as its tool gets it once it is approved, and the question to its client before.
+
+        Raises:
+            CallError: `E_APPROVAL`: it is not approved. `E_BUSY`: too many calls wait. `E_STORE`: the state
+                folder cannot be used.
+        """
+        approvals, expires_s = self.service.approvals, self.rule.expires_s
+        state, _, of_tool = str(request.params.get("requestState") or "").partition(".")
+        resumed = approvals.resume(state, self.key)
+        if resumed:
+            # It was approved, and its tool has asked for more.
+            request.steps.approval = f"approved before, {self.name}"
+            rest = {key: item for key, item in request.params.items() if key != "requestState"}
+            return replace(request, params={**rest, **({"requestState": of_tool} if of_tool else {})}), None
+        plain = {
+            key: item for key, item in request.params.items() if key not in ("requestState", "inputResponses")
+        }
+        if resumed is False:
+            answers = request.params.get("inputResponses")
+            self._check(request, answers.get(_QUESTION) if isinstance(answers, Mapping) else None)
+            return replace(request, params=plain), None
+        by_operator = await asyncio.to_thread(approvals.files.use, self.key)
+        if by_operator is not None:
+            request.steps.approval = f"{'approved' if by_operator else 'refused'} by operator, {self.name}"
+            if not by_operator:
+                raise approval_refused(request.tool, rule=self.name, why="the operator refused the call")
+            return replace(request, params=plain), None
+        question = {"message": self._message(request), "requestedSchema": _FORM}
+        if self.rule.by == "client" and listener.may_ask(_ELICIT, question):
+            if request.facts.protocol not in HANDSHAKE_PROTOCOL_VERSIONS:
+                request.steps.approval = f"waits for client, {self.name}"
+                state = approvals.wait(self.key, request.user.name, is_approved=False, expires_s=expires_s)
+                questions = {_QUESTION: {"method": _ELICIT, "params": question}}
+                return request, {
+                    "resultType": "input_required", "inputRequests": questions, "requestState": state
+                }  # fmt: skip
+            try:
+                with approvals.question(request.user.name):
+                    async with asyncio.timeout(expires_s):
+                        answer = await listener.ask(_ELICIT, question)
+            except TimeoutError:
+                request.steps.approval = f"expired, {self.name}"
+                why = f"no one answered within {expires_s:.0f} seconds"
+                raise approval_refused(request.tool, rule=self.name, why=why) from None
+            except ClientRefusal:
+                # It declares forms and shows none, as a client does that runs unattended.
+                pass
+            else:
+                self._check(request, answer)
+                return replace(request, params=plain), None
+        pending = PendingApproval(
+            id=secrets.token_hex(4),
+            key=self.key,
+            user=request.user.name,
+            tool=cut(request.tool, _NAME_CHARS),
+            server=cut(self.server, _VALUE_CHARS),
+            rule=self.name,
+            arguments=self.lines,
+            expires_s=expires_s,
+        )
+        pending = await asyncio.to_thread(approvals.files.request, pending)
+        request.steps.approval = f"waits for operator as {pending.id}, {self.name}"
+        raise approval_needed(request.tool, rule=self.name, name=pending.id, expires_s=expires_s)
+
+    def followed(self, request: Request, completed: Completed) -> Completed:
+        """Return the end of an approved call; if it is a question of its tool, the answer to that passes.
+
+        Raises:
+            CallError: `E_BUSY`: too many calls wait.
+        """
+        interim = completed.interim
+        if interim is None or interim.get("resultType") != "input_required":
+            return completed
+        state = self.service.approvals.wait(
+            self.key, request.user.name, is_approved=True, expires_s=self.rule.expires_s
+        )
+        if interim.get("requestState") is not None:
+            state = f"{state}.{interim['requestState']}"
+        return replace(completed, interim={**interim, "requestState": state})
+
+    def _check(self, request: Request, answer: object) -> None:
+        """Note the answer of a client, and refuse the call unless it approves it in so many words."""
+        fields = answer if isinstance(answer, Mapping) else {}
+        content = fields.get("content")
+        is_yes = isinstance(content, Mapping) and content.get("approve") is True
+        is_approved = fields.get("action") == "accept" and is_yes
+        request.steps.approval = f"{'approved' if is_approved else 'refused'} by client, {self.name}"
+        if not is_approved:
+            raise approval_refused(
+                request.tool, rule=self.name, why="the person at the client did not approve it"
+            )
+
+    def _message(self, request: Request) -> str:
+        tool, user = cut(one_line(request.tool), _NAME_CHARS), one_line(request.user.name)
+        head = f"Run {tool} of {cut(self.server, _VALUE_CHARS)} once for {user}?"
+        return "\n".join([head, *(f"  {line}" for line in self.lines), f"Rule: approvals.{self.name}"])
+
+
+async def hold_of(
+    service: Service, request: Request, *, place: str, server: str, may_destroy: bool
+) -> Hold | None:
+    """Return the hold of a call, if a rule holds it.
+
+    Args:
+        service: What serves the call.
+        request: The call.
+        place: What the server serves, in full.
+        server: The same, for people.
+        may_destroy: Whether its tool counts as destructive.
+
+    Raises:
+        CallError: `E_INVALID_ARGUMENT`: the arguments are not an object.
+    """
+    if not service.settings.approvals:
+        return None
+
+    def judge() -> Hold | None:
+        arguments = read_arguments(request.params.get("arguments"))
+        found = rule_for(
+            service.settings.approvals,
+            tool=request.tool,
+            user=request.user.name,
+            is_destructive=may_destroy,
+            arguments=arguments,
+        )
+        if found is None:
+            return None
+        key = key_of(place, request.user.name, request.tool, arguments)
+        lines = _lines(arguments)
+        return Hold(service=service, name=found[0], rule=found[1], key=key, server=server, lines=lines)
+
+    is_long = least_chars(request.params, SHORT_BYTES) > SHORT_BYTES
+    return await asyncio.to_thread(judge) if is_long else judge()
+
+
+def _lines(arguments: Mapping[str, object]) -> tuple[str, ...]:
+    """Return a line for each argument, in which nothing is hidden but what is counted."""
+    lines = []
+    for name, value in list(arguments.items())[:_MOST_SHOWN]:
+        text = json.dumps(value, ensure_ascii=False)
+        shown = one_line(text[:_MOST_READ])
+        if len(text) > _MOST_READ or len(shown) > _VALUE_CHARS:
+            shown = f"{shown[:_VALUE_CHARS]}… ({len(text)} characters)"
+        lines.append(f"{cut_counted(one_line(name[:_MOST_READ]), _NAME_CHARS)} = {shown}")
+    if len(arguments) > _MOST_SHOWN:
+        lines.append(f"and {len(arguments) - _MOST_SHOWN} more")
+    return tuple(lines) or ("without arguments",)

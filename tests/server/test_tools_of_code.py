@@ -1,0 +1,111 @@
+"""Requests that code sends for tools: what the server gets of each, and which are refused."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, cast
+
+import pytest
+from mcp import MCPError
+
+from runner.server.code_mode import MOST_CALLS, CodeMode, ToolsOfCode
+from runner.steps.listener import ClientRefusal
+
+pytestmark = pytest.mark.anyio
+
+META = {
+    "progressToken": 7,
+    "io.modelcontextprotocol/clientCapabilities": {"elicitation": {}},
+    "traceparent": "00-1",
+}
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A request as the SDK hands it on."""
+
+    method: str = "tools/call"
+    params: Mapping[str, Any] | None = None
+    request_id: int | None = 1
+
+
+class Server:
+    """A front that keeps what it gets."""
+
+    def __init__(self, *answers: Any) -> None:
+        self.answers = list(answers)
+        self.got: list[Any] = []
+
+    async def __call__(self, ctx: Any, call_next: Any) -> Any:
+        del call_next
+        self.got.append(ctx)
+        answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+def tools_of(server: Server) -> ToolsOfCode:
+    return ToolsOfCode(server, cast("Any", Asked(params={"name": "execute", "_meta": META})))
+
+
+async def test_call_of_code_is_request_of_same_client() -> None:
+    server = Server({"content": []})
+
+    answer = await tools_of(server)("tools/call", {"name": "add", "arguments": {"a": 1}, "task": {}})
+
+    assert answer == {"content": []}
+    assert server.got[0].params == {
+        "name": "add",
+        "arguments": {"a": 1},
+        # Nothing that would make it a task or a question, and no progress under the token of the run.
+        "_meta": {"io.modelcontextprotocol/clientCapabilities": {}, "traceparent": "00-1"},
+    }
+
+
+async def test_list_of_code_has_all_pages() -> None:
+    server = Server({"tools": [1], "nextCursor": "a"}, {"tools": [2]})
+
+    assert await tools_of(server)("tools/list", {}) == {"tools": [1, 2]}
+    assert server.got[1].params["cursor"] == "a"
+
+
+async def test_calls_of_code_above_bound_refused() -> None:
+    server = Server({"content": []})
+    tools = tools_of(server)
+    for _ in range(MOST_CALLS):
+        await tools("tools/call", {"name": "add"})
+
+    with pytest.raises(ClientRefusal, match=f"has called {MOST_CALLS} tools"):
+        await tools("tools/call", {"name": "add"})
+
+    assert len(server.got) == MOST_CALLS
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        ({"resultType": "input_required"}, "asks its client"),
+        (MCPError(code=-32602, message="Unknown tool: add"), "Unknown tool: add"),
+        (KeyError("add"), "The server failed"),
+    ],
+)
+async def test_call_of_code_that_fails_refused(answer: Any, words: str) -> None:
+    with pytest.raises(ClientRefusal, match=words):
+        await tools_of(Server(answer))("tools/call", {"name": "add"})
+
+
+@pytest.mark.parametrize(
+    ("request_", "answered_by"),
+    [
+        (Asked("tools/list"), "code"),
+        (Asked(params={"name": "search"}), "code"),
+        (Asked(params={"name": "add"}), "server"),
+        (Asked("resources/list"), "server"),
+        (Asked("tools/list", request_id=None), "server"),
+    ],
+)
+async def test_request_for_tools_answered_by_code_mode(request_: Asked, answered_by: str) -> None:
+    front = CodeMode(Server("server"), Server("code"), frozenset({"search"}))
+
+    answer: Any = await front(cast("Any", request_), cast("Any", None))
+    assert answer == answered_by
