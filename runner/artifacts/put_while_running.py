@@ -35,18 +35,18 @@ class RunningPuts:
         files: My Files of the user.
         home: The home of the call, or None if its tool has none.
         max_bytes: Largest file.
-        kept: Change times of the files that were kept, in ns since 1970, by inode.
+        inodes: Change times of the stored files, in ns since 1970, by inode.
     """
 
     files: MyFiles
     home: OpenHome | None
     max_bytes: int
-    kept: dict[int, int] = field(default_factory=dict)
-    _kept_bytes: int = 0
+    inodes: dict[int, int] = field(default_factory=dict)
+    _stored_bytes: int = 0
     _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def put(self, params: Mapping[str, Any]) -> dict[str, Any]:
-        """Keep a file that the tool names; return its reference, or `{"refused": why}`."""
+        """Store a file that the tool names; return its reference, or `{"refused": reason}`."""
         try:
             # One after the other, so that the sum is known.
             async with self._lock:
@@ -61,7 +61,7 @@ class RunningPuts:
         name, mime = params.get("name"), params.get("mime")
         if self.home is None:
             raise CallError(Code.E_INVALID_PATH, _NO_HOME)
-        left = self.max_bytes - self._kept_bytes
+        left = self.max_bytes - self._stored_bytes
         opened = collect(params.get("path"), self.home, max_bytes=self.max_bytes)
         async with in_thread(opened) as found:
             if found.size > left:
@@ -74,8 +74,8 @@ class RunningPuts:
                 origin=Origin.GENERATED,
                 about=_small(params.get("source")),
             )
-            self.kept[found.inode] = changed_ns
-        self._kept_bytes += record.size
+            self.inodes[found.inode] = changed_ns
+        self._stored_bytes += record.size
         return record
 
 

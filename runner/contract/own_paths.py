@@ -93,25 +93,25 @@ class OwnPaths:
         ]
         return cls(tuple(words), str(settings.homes))
 
-    def told(self, value: Any) -> Any:
-        """Return a JSON value as clients are told it; the log gets what was left out."""
+    def redact(self, value: Any) -> Any:
+        """Return a JSON value without the paths, and log them."""
         left_out = dict[str, None]()
-        redacted = self._told(value, left_out)
+        redacted = self._redact(value, left_out)
         if left_out:
             log.warning("paths redacted", extra={"left_out": list(left_out)[:_MOST_LOGGED]})
         return redacted
 
-    def without(self, value: Any) -> Any:
-        """Return a JSON value as clients are told it; the log has what was left out already."""
-        return self._told(value, {})
+    def redact_unlogged(self, value: Any) -> Any:
+        """Return a JSON value without the paths, which the log has already."""
+        return self._redact(value, {})
 
-    def _told(self, value: Any, left_out: dict[str, None]) -> Any:
+    def _redact(self, value: Any, left_out: dict[str, None]) -> Any:
         if isinstance(value, str):
             return self._text(value, left_out)
         if isinstance(value, Mapping):
-            return {key: self._told(item, left_out) for key, item in value.items()}
+            return {key: self._redact(item, left_out) for key, item in value.items()}
         if isinstance(value, list | tuple):
-            return [self._told(item, left_out) for item in value]
+            return [self._redact(item, left_out) for item in value]
         return value
 
     def _text(self, text: str, left_out: dict[str, None]) -> str:

@@ -167,7 +167,7 @@ class Readiness:
         found: dict[str, str] = {}
         for faults in await asyncio.gather(*(part.faults() for part in self._parts)):
             found |= faults
-        return {name: str(self._own_paths.without(fault)) for name, fault in found.items()}
+        return {name: str(self._own_paths.redact_unlogged(fault)) for name, fault in found.items()}
 
 
 def _disk_faults(state: Path, homes: Path) -> Mapping[str, str]:

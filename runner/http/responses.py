@@ -83,7 +83,7 @@ async def _refuse(own_paths: OwnPaths, _: Request, error: Exception) -> JSONResp
     refusal = of_call_error(error) if isinstance(error, CallError) else error
     if not isinstance(refusal, Refusal):
         raise error
-    return refused(refusal.status, str(own_paths.told(refusal.sentence)), refusal.headers)
+    return refused(refusal.status, str(own_paths.redact(refusal.sentence)), refusal.headers)
 
 
 async def fails(_: Request, error: Exception) -> JSONResponse:

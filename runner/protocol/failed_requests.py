@@ -42,7 +42,7 @@ def redacted_result(own_paths: OwnPaths, result: dict[str, Any]) -> dict[str, An
     """Return a result for clients; an error in it has no path of ours."""
     if result.get("isError") is not True:
         return result
-    redacted: dict[str, Any] = own_paths.told(result)
+    redacted: dict[str, Any] = own_paths.redact(result)
     return redacted
 
 
@@ -50,8 +50,8 @@ def redacted_error(own_paths: OwnPaths, error: MCPError) -> MCPError:
     """Return a JSON-RPC error for clients, without paths of ours."""
     return MCPError(
         code=error.error.code,
-        message=str(own_paths.told(error.error.message)),
-        data=own_paths.told(error.error.data),
+        message=str(own_paths.redact(error.error.message)),
+        data=own_paths.redact(error.error.data),
     )
 
 

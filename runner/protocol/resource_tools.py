@@ -99,12 +99,12 @@ class Reader:
     Attributes:
         store: Where content is kept.
         scope: Whose it is.
-        on_kept: Receives the stored records.
+        on_stored: Receives the stored records.
     """
 
     store: ArtifactStore
     scope: Scope
-    on_kept: Callable[[Sequence[Record]], None] = lambda _records: None
+    on_stored: Callable[[Sequence[Record]], None] = lambda _records: None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,7 +167,7 @@ class RemoteResources:
             reading_tools=self.config.reading_tools,
         )
         made = [await self._content(item, keeper) for item in contents]
-        reader.on_kept(keeper.stored)
+        reader.on_stored(keeper.stored)
         value = made[0] if len(made) == 1 else {"contents": made}
         if self.config.resources.cache_reads_to_artifacts and not keeper.warnings:
             self._cache[key] = _Cached(value=value, ids=tuple(record.id for record in keeper.stored))

@@ -150,7 +150,7 @@ class ResultMessages:
         meta = processed.value.get("meta_data")
         if not isinstance(meta, Mapping):
             return processed
-        redact = self.own_paths.told
+        redact = self.own_paths.redact
         with CallScope(request.id):
             if processed.is_error:
                 return replace(processed, value=redact(processed.value))

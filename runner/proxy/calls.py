@@ -366,7 +366,7 @@ class UpstreamCall(Call):
         return Reader(
             store=call.files.library.store,
             scope=call.scope,
-            on_kept=lambda records: guard.publish_stored(records, call),
+            on_stored=lambda records: guard.publish_stored(records, call),
         )
 
     async def _linked(self, wire: Mapping[str, Any]) -> dict[str, Any]:

@@ -751,7 +751,7 @@ class Upstream:
         """Notify the client of dropped notifications, and of lists that may have changed."""
         if not count:
             return
-        log.warning("notifications were dropped", extra={"server": self.name, "count": count})
+        log.warning("notifications dropped", extra={"server": self.name, "count": count})
         words = f"{count} notifications of {self.name} were dropped: there were more than could be passed on"
         message = {"level": "warning", "logger": "runner", "data": {"msg": words, "extra": None}}
         if self._asking:

@@ -104,7 +104,7 @@ async def _reload(toolset: Toolset, changed: Sequence[str]) -> None:
         await toolset.reload()
     except SandboxError as error:
         print(f"{names} changed and cannot be loaded: {error}", file=sys.stderr, flush=True)  # noqa: T201
-        message = OwnPaths.of(toolset.settings, toolset.named_files).told(str(error))
+        message = OwnPaths.of(toolset.settings, toolset.named_files).redact(str(error))
         toolset.events.publish_to_all({"type": RELOADED, "changed": list(changed), "error": message})
         return
     tools = len(toolset.catalog.tools)

@@ -448,7 +448,7 @@ class _Relay:
             "call": request.id,
             "steps_ms": request.steps.in_ms(),
             **request.steps.spans(),
-            "denials": self._own_paths.told(denials),
+            "denials": self._own_paths.redact(denials),
             "usage": {name: value for name, value in usage.items() if value is not None},
             "layers": list(layers_of(self._toolset.tier)),
             "tier": self._toolset.tier.value,

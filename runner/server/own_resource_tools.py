@@ -67,7 +67,7 @@ class OwnResources:
         reader = Reader(
             store=call.files.library.store,
             scope=call.scope,
-            on_kept=lambda records: self.guard.publish_stored(records, call),
+            on_stored=lambda records: self.guard.publish_stored(records, call),
         )
         ours = RemoteResources(server=namespace, config=self.guard.config)
         act = call.tool.rpartition(".")[2]

@@ -305,8 +305,8 @@ class RightsSettings(_Part):
     )
     allow_read: Annotated[Paths, PER_TOOL, Flag("PATH,…")] = Field(
         (),
-        description="Folders and files that tools may read; relative paths start from the configuration "
-        "file's folder. See [isolation.md](isolation.md#lend-folders).",
+        description="Folders and files that tools may read; in the configuration file relative to its "
+        "folder. See [isolation.md](isolation.md#lend-folders).",
     )
     allow_write: Annotated[Paths, PER_TOOL, Flag("PATH,…")] = Field(
         (), description="Folders and files that tools may read and write, shared by all users."

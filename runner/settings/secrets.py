@@ -34,8 +34,8 @@ class SecretSettings(BaseModel):
 
     file: PrivatePath | None = Field(
         None,
-        description="File with the value, mode 0600; a trailing line break is removed. Relative paths start "
-        "from the configuration file's folder. No tool can read it.",
+        description="File with the value, mode 0600; a trailing line break is removed. A relative path "
+        "starts from the configuration file's folder. No tool can read it.",
     )
     command: tuple[str, ...] = Field(
         (),

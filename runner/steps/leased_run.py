@@ -188,7 +188,7 @@ async def _tell_of_the_end(
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(_LAST_NOTICE_S):
             if outcome.untold:
-                log.warning("notifications were dropped", extra={"tool": tool, "count": outcome.untold})
+                log.warning("notifications dropped", extra={"tool": tool, "count": outcome.untold})
                 await listener.dropped(outcome.untold)
             if was_silent:
                 await listener.rung(Rung.IDLE_END)

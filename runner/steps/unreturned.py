@@ -54,11 +54,11 @@ def left_of(
     def of(normalised: Normalised) -> list[ChangedFile]:
         if not is_last:
             during = [] if mode == "ignore" else _nameable(changes.found_since_begin, secrets)
-            changes.leave(not_returned(during, normalised, home, put=puts.kept))
+            changes.leave(not_returned(during, normalised, home, put=puts.inodes))
             return []
         seen = {change.file for change in found}
         others = [each for each in changes.take_left(home.fd) if each.file not in seen]
-        return not_returned([*found, *others], normalised, home, put=puts.kept)
+        return not_returned([*found, *others], normalised, home, put=puts.inodes)
 
     if not (found or changes.left):
         return None

@@ -332,7 +332,7 @@ async def test_unusable_state_folder_named_by_setting(
     with pytest.raises(CallError) as raised:
         Uids(settings.state_dir, settings.uids).of("ann")
 
-    message = OwnPaths.of(settings).told(raised.value.message)
+    message = OwnPaths.of(settings).redact(raised.value.message)
 
     assert message == "the state folder {state_dir} (setting `state_dir`) cannot be used: File exists"
     assert str(tmp_path / "state") in caplog.text + str(vars(caplog.records[0]))

@@ -98,7 +98,7 @@ async def test_fastmcp_client_served_in_session(
         await client.call_tool("steps", {"count": 2}, progress_handler=note_progress)
         agreed_to = await client.call_tool("wonders")
         with pytest.raises(MCPError):
-            await client.call_tool("told", {"mark": "by-python"}, timeout=0.5)
+            await client.call_tool("blocks", {"mark": "by-python"}, timeout=0.5)
         after = await client.call_tool("echo", {"value": "after"})
         session = client.initialize_result
 

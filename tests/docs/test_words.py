@@ -42,6 +42,18 @@ def test_faults_in_python_are_found_by_kind(findings: dict[str, str]) -> None:
     }
 
 
+def test_published_key_is_allowed_in_its_file_only(
+    words: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(words, "ROOT", tmp_path)
+    (tmp_path / "runner" / "homes").mkdir(parents=True)
+    files = [tmp_path / "runner" / "homes" / name for name in ("notes.py", "homes.py")]
+    for file in files:
+        file.write_text("kept_until = 0\n")
+
+    assert [len(list(words.in_python(file))) for file in files] == [0, 1]
+
+
 @pytest.mark.parametrize(
     ("text", "faulty"),
     [

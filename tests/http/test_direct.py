@@ -98,10 +98,10 @@ async def test_elicitation_state_sealed_and_verified(webs: Webs) -> None:
 
 async def test_disconnecting_client_ends_its_call(webs: Webs) -> None:
     left = asyncio.Event()
-    body = json.dumps(modern("told", {"mark": "begun"})).encode()
+    body = json.dumps(modern("blocks", {"mark": "begun"})).encode()
     mark = HOME / "begun"
 
-    asking = asyncio.create_task(post(webs.direct, body, usual("told"), leaves=left))
+    asking = asyncio.create_task(post(webs.direct, body, usual("blocks"), leaves=left))
     async with asyncio.timeout(60):
         while not mark.exists():
             await asyncio.sleep(0.01)
@@ -118,7 +118,7 @@ async def test_silent_call_keeps_connection_alive(webs: Webs, monkeypatch: pytes
     monkeypatch.setattr(tool_calls, "_PATIENCE_S", 0.0)
     left = asyncio.Event()
     pinged: list[Message] = []
-    body = json.dumps(modern("told", {"mark": "pinged"})).encode()
+    body = json.dumps(modern("blocks", {"mark": "pinged"})).encode()
 
     class Listening(list[Message]):
         def append(self, entry: Message) -> None:
@@ -127,7 +127,7 @@ async def test_silent_call_keeps_connection_alive(webs: Webs, monkeypatch: pytes
                 left.set()
 
     async with asyncio.timeout(60):
-        await post(webs.direct, body, usual("told"), leaves=left, sent=Listening())
+        await post(webs.direct, body, usual("blocks"), leaves=left, sent=Listening())
 
     assert [entry.get("body", b"") for entry in pinged[:3]] == [b"", b": ping\r\n\r\n", b": ping\r\n\r\n"]
 

@@ -45,7 +45,7 @@ def calls(webs: Webs) -> int:
 
 def marker_message(mark: str) -> dict[str, Any]:
     """Return a call that leaves a mark once it runs, and goes on for a minute."""
-    return plain("told", {"mark": mark})
+    return plain("blocks", {"mark": mark})
 
 
 @contextlib.asynccontextmanager

@@ -110,7 +110,7 @@ async def test_cancelled_call_ends_and_is_never_answered(
     async with served(toolset, directly=directly) as line:
         line.write(*opening)
         assert await becomes(lambda: len(line.answers()) == 1)
-        line.write(form("told", {"mark": mark}))
+        line.write(form("blocks", {"mark": mark}))
         assert await becomes((HOME / mark).exists), line.answers()[1:]
         line.write(cancel)
         assert await becomes(lambda: not busy(toolset))
@@ -119,7 +119,7 @@ async def test_cancelled_call_ends_and_is_never_answered(
         ids = [answer["id"] for answer in line.answers()]
 
     assert ids == [opening[0]["id"], 8]
-    assert line.taken == (["told", "echo"] if directly else [])
+    assert line.taken == (["blocks", "echo"] if directly else [])
 
 
 @OPENINGS
@@ -132,7 +132,7 @@ async def test_call_in_flight_at_disconnect_ends_with_error(
     async with served(toolset, directly=directly) as line:
         line.write(*opening)
         assert await becomes(lambda: len(line.answers()) == 1)
-        line.write(form("told", {"mark": mark}))
+        line.write(form("blocks", {"mark": mark}))
         assert await becomes((HOME / mark).exists), line.answers()[1:]
         line.leave()
         assert await becomes(lambda: len(line.answers()) == 2)

@@ -318,7 +318,7 @@ def test_gateway_tls_needs_no_address_and_hides_its_key() -> None:
     assert settings.auth.gateway_certificate == here / "c.pem"
     assert settings.auth.gateway_ca == here / "ca.pem"
     assert here / "k.pem" in settings.private_paths
-    assert OwnPaths.of(settings).told(f"{here}/k.pem") == "{auth.gateway_key}"
+    assert OwnPaths.of(settings).redact(f"{here}/k.pem") == "{auth.gateway_key}"
 
 
 def test_keys_may_be_fetched_from_this_machine_without_https() -> None:

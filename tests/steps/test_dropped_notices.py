@@ -56,7 +56,7 @@ async def test_slow_client_receives_dropped_notification_count_last(
 
     *passed, last = client.texts
     match = re.match(r"(\d+) notifications of the tool were dropped", last)
-    logged = [record for record in caplog.records if record.message == "notifications were dropped"]
+    logged = [record for record in caplog.records if record.message == "notifications dropped"]
     assert fine
     assert match is not None
     # One that was under way as the call ended may have arrived all the same.
@@ -91,7 +91,7 @@ async def test_non_reading_client_does_not_block_call_end(
 
     assert fine
     assert client.texts == []
-    assert "notifications were dropped" in caplog.text
+    assert "notifications dropped" in caplog.text
 
 
 async def test_client_refusing_warnings_gets_none_and_log_has_drop(
@@ -103,4 +103,4 @@ async def test_client_refusing_warnings_gets_none_and_log_has_drop(
 
     assert fine
     assert not [text for text in client.texts if "dropped" in text]
-    assert "notifications were dropped" in caplog.text
+    assert "notifications dropped" in caplog.text

@@ -38,7 +38,7 @@ async def steps(count: int, ctx: Context) -> str:
 
 
 @mcp.tool
-async def told(mark: str, username: str) -> str:
+async def blocks(mark: str, username: str) -> str:
     with open(f"/tmp/{username}/{mark}", "w") as file:
         file.write("begun")
     time.sleep(60)

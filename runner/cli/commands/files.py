@@ -57,7 +57,7 @@ def files(
     name: Annotated[str | None, typer.Option(metavar="NAME", help="put: keep the file by this name.")] = None,
     out: Annotated[Path | None, typer.Option(metavar="PATH", help="get: file or folder to write.")] = None,
     force: Annotated[bool, typer.Option("--force", help="get: overwrite.")] = False,
-    limit: Annotated[int | None, typer.Option(metavar="N", help="ls: the most files of a page.")] = None,
+    limit: Annotated[int | None, typer.Option(metavar="N", help="ls: files in a page.")] = None,
     cursor: Annotated[str | None, typer.Option(metavar="TEXT", help="ls: the next page.")] = None,
     config: Config = None,
     flags: Flags,

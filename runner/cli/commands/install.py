@@ -96,7 +96,7 @@ def install(
     client: Annotated[str, typer.Argument(help="claude-desktop, claude-code, cursor, vscode or mcp-json.")],
     file: File,
     *,
-    name: Annotated[str | None, typer.Option(metavar="NAME", help="Of the entry; else of the file.")] = None,
+    name: Annotated[str | None, typer.Option(metavar="NAME", help="Entry name; else the file's.")] = None,
     user: Annotated[str | None, typer.Option("--user", metavar="NAME", help="Serve this user.")] = None,
     only_print: Annotated[bool, typer.Option("--print", help="Show the result and write nothing.")] = False,
 ) -> None:

@@ -16,7 +16,7 @@ __all__ = ["proxy"]
 @takes("transport", *ADDRESS, *WHOSE, "contract", "allow_fetch", "code_mode", *BOUNDS, *LOGS)
 def proxy(
     target: Annotated[
-        list[str], typer.Argument(metavar="URL | mcp.json | -- COMMAND...", help="Servers to stand before.")
+        list[str], typer.Argument(metavar="URL | mcp.json | -- COMMAND...", help="Servers to proxy.")
     ],
     *,
     config: Config = None,

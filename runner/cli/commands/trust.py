@@ -37,7 +37,7 @@ def trust(
         Path, typer.Argument(metavar="[DIR|FILE]", help="A folder with a runner.toml, or a file.")
     ] = Path(),
     *,
-    remove: Annotated[bool, typer.Option("--remove", help="Trust it no longer.")] = False,
+    remove: Annotated[bool, typer.Option("--remove", help="Remove the trust.")] = False,
     listed: Annotated[bool, typer.Option("--list", help="List what is trusted.")] = False,
 ) -> None:
     """Trust a configuration file as it is now, remove it from the trusted ones, or list them."""
