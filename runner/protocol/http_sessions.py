@@ -15,7 +15,7 @@ from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from runner.errors import CallError, Code
-from runner.protocol.internals.types import credential_of
+from runner.protocol.internals.connection import credential_of
 from runner.protocol.tool_calls import LiveSession
 
 __all__ = ["MOST_SESSIONS", "BoundedSessions"]

@@ -38,7 +38,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from runner.http.whole import again
 from runner.protocol.internals import types as sdk
 from runner.protocol.internals.answer import error_data, status_of
-from runner.protocol.internals.connection import connection_of
+from runner.protocol.internals.connection import connection_of, credential_of
 from runner.protocol.lines import IncomingLines, OutgoingLines, ReceivedMessages
 from runner.steps.listener import ClientRefusal
 
@@ -93,6 +93,7 @@ class ToolCall:
         write: Sends the client a message.
         session: Its session; None for a self-contained call over HTTP.
         scope: The HTTP request's, as in ASGI, if it came over HTTP.
+        connection: The SDK's connection, in the handshake era.
         cancelled: The error with which it was cancelled, if it was.
         is_over: Whether nothing precedes its answer any more.
     """
@@ -102,14 +103,14 @@ class ToolCall:
     write: Callable[[Mapping[str, Any]], Awaitable[None]]
     session: "LiveSession | None" = None
     scope: Scope | None = None
+    connection: sdk.Connection | None = None
     cancelled: Mapping[str, Any] | None = None
     is_over: bool = False
     _task: "asyncio.Task[Any] | None" = None
 
-    @property
-    def connection(self) -> sdk.Connection | None:
-        """The SDK's connection, in the handshake era."""
-        return self.session.connection if self.session is not None and self.session.has_handshake else None
+    def __post_init__(self) -> None:
+        if self.session is not None and self.session.has_handshake:
+            self.connection = self.session.connection
 
     async def notify(self, method: str, params: Mapping[str, Any]) -> None:
         """Send a notification ahead of the answer; nothing after it."""
@@ -284,7 +285,7 @@ class LiveSessions:
         ):
             known.seen_at = time.monotonic()
             return
-        credential = sdk.credential_of(None if ctx.request is None else ctx.request.scope)
+        credential = credential_of(None if ctx.request is None else ctx.request.scope)
         live = self._known[session] = LiveSession(connection, credential)
         if live.has_handshake:
             connection.exit_stack.callback(self._end, session, live)
@@ -326,7 +327,7 @@ class CallsOverHttp:
         first, session, live = await receive(), headers.get(_SESSION), None
         if session is not None:
             live = self._answerer.connected(session.decode("latin-1"))
-        if session is None or (live is not None and live.credential == sdk.credential_of(scope)):
+        if session is None or (live is not None and live.credential == credential_of(scope)):
             call = _call_in(first, headers, live)
             if call is not None and self._answerer.takes(call.params["name"]):
                 call.scope = scope

@@ -73,6 +73,7 @@ class CallServices(ABC):
         events: What happens, for the users' interfaces.
         state: Session state of the tools.
         problems: Why servers behind this one cannot be reached.
+        claims: The folder of the locks that say which call owns a staged name.
         links: Makes download links of stored files, for clients.
         upkeep: Looks after the users' files.
         call_locks: Say which users have calls under way, in every process with the same state folder.
@@ -89,6 +90,7 @@ class CallServices(ABC):
     events: Events = field(default_factory=Events)
     state: SessionState = field(default_factory=SessionState)
     problems: dict[str, str] = field(default_factory=dict)
+    claims: Path = field(init=False)
     links: DownloadLinks = field(init=False)
     upkeep: Upkeep = field(init=False)
     call_locks: CallLocks = field(init=False)
@@ -102,6 +104,7 @@ class CallServices(ABC):
         check_pictures(settings)
         self.library = replace(self.library, changed=partial(tell, self.events))
         self.upkeep = Upkeep(library=self.library, idle_s=settings.session_idle_s, ends=self.ends_sessions)
+        self.claims = settings.state_dir / "claims"
         tokens = Tokens(settings.state_dir / "tokens.json")
         self.links = DownloadLinks(tokens=tokens, base=settings.public_url or "")
         self.call_locks = CallLocks(settings.state_dir)
@@ -114,11 +117,6 @@ class CallServices(ABC):
         self.rates.limits = self.settings.call_limits
         self.admission.rebound(self.settings)
         self.library.rebound(self.settings)
-
-    @property
-    def claims(self) -> Path:
-        """Return the folder of the locks that say which call owns a staged name."""
-        return self.settings.state_dir / "claims"
 
     @property
     def servers(self) -> tuple[str, ...]:
