@@ -156,7 +156,7 @@ class BoundedSessions:
 
     def _is_used(self, key: str, item: _Open) -> bool:
         live = self._connected(key)
-        return item.requests > 0 or (live is not None and live.is_busy)
+        return item.requests > 0 or (live is not None and bool(live.in_flight))
 
     async def _end_idlest(self, mine: dict[str, _Open], user: str | None, scope: Scope) -> None:
         """End the session that was idle longest, as its client would.

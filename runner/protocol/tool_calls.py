@@ -165,7 +165,7 @@ class ToolCall:
         finally:
             self.is_over, self._task = True, None
             if self.session is not None:
-                self.session.forget(self)
+                self.session.in_flight.pop(sdk.coerce_request_id(self.id), None)
         return None if self.cancelled is not None else reply
 
 
@@ -194,6 +194,7 @@ class LiveSession:
         credential: What the client that opened it has shown, as the SDK compares it.
         seen_at: When the SDK last served a request in it, by the monotonic clock.
         is_open: Whether it has not ended.
+        in_flight: Its calls that have not been answered, by id.
         questions: Requests to the client that it has not answered yet, by id.
         numbers: The numbers of the next ones.
     """
@@ -205,39 +206,30 @@ class LiveSession:
         self.credential = credential
         self.seen_at = time.monotonic()
         self.is_open = True
-        self._in_flight: dict[str | int, ToolCall] = {}
+        self.in_flight: dict[str | int, ToolCall] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
         self.questions: dict[str, asyncio.Future[dict[str, Any]]] = {}
         self.numbers = itertools.count(1)
 
-    @property
-    def is_busy(self) -> bool:
-        """True if a call is in flight in it that bypassed the SDK."""
-        return bool(self._in_flight)
-
     def accepts(self, request_id: str | int) -> bool:
         """Return whether a call of this id may begin: after the handshake, and beside no call of that id."""
         is_ready = self.is_open and self.connection.initialize_accepted
-        return is_ready and sdk.coerce_request_id(request_id) not in self._in_flight
+        return is_ready and sdk.coerce_request_id(request_id) not in self.in_flight
 
     def begin(self, call: ToolCall, work: Coroutine[Any, Any, Any]) -> "asyncio.Task[Any]":
         """Begin the work of a call in a task of its own."""
-        self._in_flight[sdk.coerce_request_id(call.id)] = call
+        self.in_flight[sdk.coerce_request_id(call.id)] = call
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
-
-    def forget(self, call: ToolCall) -> None:
-        """Remove a call from those in flight."""
-        self._in_flight.pop(sdk.coerce_request_id(call.id), None)
 
     def receive(self, message: JSONRPCMessage) -> bool:
         """Act on a message about a call or a question here; return True for the answer to a question."""
         if isinstance(message, JSONRPCNotification) and message.method == _CANCELLED:
             number = (message.params or {}).get("requestId")
             call = (
-                self._in_flight.get(sdk.coerce_request_id(number)) if isinstance(number, int | str) else None
+                self.in_flight.get(sdk.coerce_request_id(number)) if isinstance(number, int | str) else None
             )
             if call is not None:
                 call.cancel(_REQUEST_CANCELLED)
@@ -254,7 +246,7 @@ class LiveSession:
     def close(self) -> None:
         """End the session: its calls are cancelled, and none begins."""
         self.is_open = False
-        for call in [*self._in_flight.values()]:
+        for call in [*self.in_flight.values()]:
             call.cancel(_CONNECTION_CLOSED)
 
     async def ended(self) -> None:
