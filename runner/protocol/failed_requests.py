@@ -11,48 +11,15 @@ from typing import Any
 from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 from mcp.shared.exceptions import MCPError
 from mcp_types import INTERNAL_ERROR
-from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 
-from runner.artifacts.accept import failed
 from runner.contract.own_paths import OwnPaths
 from runner.contract.unexpected_errors import unexpected
-from runner.errors import CallError
 from runner.protocol.internals.answer import is_refusal
 from runner.protocol.internals.host import Relay
 from runner.protocol.messages import check_meta, check_name
-from runner.steps.client_message import Delivery, render
+from runner.protocol.result_messages import failed_result, redacted_error, redacted_result
 
-__all__ = ["answer_failures", "failed_result", "redacted_error", "redacted_result"]
-
-
-def failed_result(error: CallError, *, protocol: str) -> dict[str, Any]:
-    """Return the result of a tool call that ended with an error, and with nothing else.
-
-    Args:
-        error: The error.
-        protocol: The client's protocol version.
-    """
-    message = render(failed(error), wire={}, output_schema=None, delivery=Delivery.REFERENCE)
-    if protocol not in HANDSHAKE_PROTOCOL_VERSIONS:
-        message.setdefault("resultType", "complete")
-    return message
-
-
-def redacted_result(own_paths: OwnPaths, result: dict[str, Any]) -> dict[str, Any]:
-    """Return a result for clients; an error in it has no path of ours."""
-    if result.get("isError") is not True:
-        return result
-    redacted: dict[str, Any] = own_paths.redact(result)
-    return redacted
-
-
-def redacted_error(own_paths: OwnPaths, error: MCPError) -> MCPError:
-    """Return a JSON-RPC error for clients, without paths of ours."""
-    return MCPError(
-        code=error.error.code,
-        message=str(own_paths.redact(error.error.message)),
-        data=own_paths.redact(error.error.data),
-    )
+__all__ = ["answer_failures"]
 
 
 def answer_failures(own_paths: OwnPaths) -> Relay:

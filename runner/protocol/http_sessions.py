@@ -15,7 +15,7 @@ from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from runner.errors import CallError, Code
-from runner.protocol.internals.types import credential_of
+from runner.protocol.internals.connection import credential_of
 from runner.protocol.tool_calls import LiveSession
 
 __all__ = ["MOST_SESSIONS", "BoundedSessions"]
@@ -156,7 +156,7 @@ class BoundedSessions:
 
     def _is_used(self, key: str, item: _Open) -> bool:
         live = self._connected(key)
-        return item.requests > 0 or (live is not None and live.is_busy)
+        return item.requests > 0 or (live is not None and bool(live.in_flight))
 
     async def _end_idlest(self, mine: dict[str, _Open], user: str | None, scope: Scope) -> None:
         """End the session that was idle longest, as its client would.

@@ -12,8 +12,12 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from runner.artifacts.accept import ArtifactFile, Processed
+from mcp.shared.exceptions import MCPError
+from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
+
+from runner.artifacts.accept import ArtifactFile, Processed, failed
 from runner.contract.own_paths import OwnPaths
+from runner.errors import CallError
 from runner.files.my_files import MyFiles
 from runner.formats.base64 import canonical, decode, encode, without_header
 from runner.formats.json_size import least_chars
@@ -27,7 +31,17 @@ from runner.toolset.small_pictures import smaller_picture
 from runner.users.identity import User
 from runner.worker.wire import RequestFacts
 
-__all__ = ["DELIVERY_KEY", "DownloadUrl", "ResultMessages", "delivery_to", "inline_limit_of", "known_to"]
+__all__ = [
+    "DELIVERY_KEY",
+    "DownloadUrl",
+    "ResultMessages",
+    "delivery_to",
+    "failed_result",
+    "inline_limit_of",
+    "known_to",
+    "redacted_error",
+    "redacted_result",
+]
 
 DELIVERY_KEY = "toolcell/artifacts"
 """Key of `_meta` by which a request says how it takes artifacts: `inline` or `reference`."""
@@ -169,6 +183,36 @@ class ResultMessages:
             short = await self.guard.facts(facts, call)
             value = {**value, "meta_data": {**little(facts), **short}}
         return processed if value is processed.value else replace(processed, value=value)
+
+
+def failed_result(error: CallError, *, protocol: str) -> dict[str, Any]:
+    """Return the result of a tool call that ended with an error, and with nothing else.
+
+    Args:
+        error: The error.
+        protocol: The client's protocol version.
+    """
+    message = render(failed(error), wire={}, output_schema=None, delivery=Delivery.REFERENCE)
+    if protocol not in HANDSHAKE_PROTOCOL_VERSIONS:
+        message.setdefault("resultType", "complete")
+    return message
+
+
+def redacted_result(own_paths: OwnPaths, result: dict[str, Any]) -> dict[str, Any]:
+    """Return a result for clients; an error in it has no path of ours."""
+    if result.get("isError") is not True:
+        return result
+    redacted: dict[str, Any] = own_paths.redact(result)
+    return redacted
+
+
+def redacted_error(own_paths: OwnPaths, error: MCPError) -> MCPError:
+    """Return a JSON-RPC error for clients, without paths of ours."""
+    return MCPError(
+        code=error.error.code,
+        message=str(own_paths.redact(error.error.message)),
+        data=own_paths.redact(error.error.data),
+    )
 
 
 def known_to(protocol: str, message: dict[str, Any]) -> dict[str, Any]:

@@ -14,8 +14,15 @@ from starlette.requests import Request as HttpRequest
 
 from runner.http.identify import browser_session
 from runner.protocol.eras import has_sessions
-from runner.protocol.internals.connection import connection_of, notify_client, request_client, session_of
-from runner.protocol.internals.facts import connection_facts, direct_facts, facts_of
+from runner.protocol.internals.connection import (
+    connection_facts,
+    connection_of,
+    direct_facts,
+    facts_of,
+    notify_client,
+    request_client,
+    session_of,
+)
 from runner.protocol.tool_calls import ToolCall
 from runner.settings.parts import ServerSettings
 from runner.steps.listener import ClientRefusal

@@ -38,7 +38,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from runner.http.whole import again
 from runner.protocol.internals import types as sdk
 from runner.protocol.internals.answer import error_data, status_of
-from runner.protocol.internals.connection import connection_of
+from runner.protocol.internals.connection import connection_of, credential_of
 from runner.protocol.lines import IncomingLines, OutgoingLines, ReceivedMessages
 from runner.steps.listener import ClientRefusal
 
@@ -93,6 +93,7 @@ class ToolCall:
         write: Sends the client a message.
         session: Its session; None for a self-contained call over HTTP.
         scope: The HTTP request's, as in ASGI, if it came over HTTP.
+        connection: The SDK's connection, in the handshake era.
         cancelled: The error with which it was cancelled, if it was.
         is_over: Whether nothing precedes its answer any more.
     """
@@ -102,14 +103,14 @@ class ToolCall:
     write: Callable[[Mapping[str, Any]], Awaitable[None]]
     session: "LiveSession | None" = None
     scope: Scope | None = None
+    connection: sdk.Connection | None = None
     cancelled: Mapping[str, Any] | None = None
     is_over: bool = False
     _task: "asyncio.Task[Any] | None" = None
 
-    @property
-    def connection(self) -> sdk.Connection | None:
-        """The SDK's connection, in the handshake era."""
-        return self.session.connection if self.session is not None and self.session.has_handshake else None
+    def __post_init__(self) -> None:
+        if self.session is not None and self.session.has_handshake:
+            self.connection = self.session.connection
 
     async def notify(self, method: str, params: Mapping[str, Any]) -> None:
         """Send a notification ahead of the answer; nothing after it."""
@@ -164,7 +165,7 @@ class ToolCall:
         finally:
             self.is_over, self._task = True, None
             if self.session is not None:
-                self.session.forget(self)
+                self.session.in_flight.pop(sdk.coerce_request_id(self.id), None)
         return None if self.cancelled is not None else reply
 
 
@@ -193,6 +194,7 @@ class LiveSession:
         credential: What the client that opened it has shown, as the SDK compares it.
         seen_at: When the SDK last served a request in it, by the monotonic clock.
         is_open: Whether it has not ended.
+        in_flight: Its calls that have not been answered, by id.
         questions: Requests to the client that it has not answered yet, by id.
         numbers: The numbers of the next ones.
     """
@@ -204,39 +206,30 @@ class LiveSession:
         self.credential = credential
         self.seen_at = time.monotonic()
         self.is_open = True
-        self._in_flight: dict[str | int, ToolCall] = {}
+        self.in_flight: dict[str | int, ToolCall] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
         self.questions: dict[str, asyncio.Future[dict[str, Any]]] = {}
         self.numbers = itertools.count(1)
 
-    @property
-    def is_busy(self) -> bool:
-        """True if a call is in flight in it that bypassed the SDK."""
-        return bool(self._in_flight)
-
     def accepts(self, request_id: str | int) -> bool:
         """Return whether a call of this id may begin: after the handshake, and beside no call of that id."""
         is_ready = self.is_open and self.connection.initialize_accepted
-        return is_ready and sdk.coerce_request_id(request_id) not in self._in_flight
+        return is_ready and sdk.coerce_request_id(request_id) not in self.in_flight
 
     def begin(self, call: ToolCall, work: Coroutine[Any, Any, Any]) -> "asyncio.Task[Any]":
         """Begin the work of a call in a task of its own."""
-        self._in_flight[sdk.coerce_request_id(call.id)] = call
+        self.in_flight[sdk.coerce_request_id(call.id)] = call
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
-
-    def forget(self, call: ToolCall) -> None:
-        """Remove a call from those in flight."""
-        self._in_flight.pop(sdk.coerce_request_id(call.id), None)
 
     def receive(self, message: JSONRPCMessage) -> bool:
         """Act on a message about a call or a question here; return True for the answer to a question."""
         if isinstance(message, JSONRPCNotification) and message.method == _CANCELLED:
             number = (message.params or {}).get("requestId")
             call = (
-                self._in_flight.get(sdk.coerce_request_id(number)) if isinstance(number, int | str) else None
+                self.in_flight.get(sdk.coerce_request_id(number)) if isinstance(number, int | str) else None
             )
             if call is not None:
                 call.cancel(_REQUEST_CANCELLED)
@@ -253,7 +246,7 @@ class LiveSession:
     def close(self) -> None:
         """End the session: its calls are cancelled, and none begins."""
         self.is_open = False
-        for call in [*self._in_flight.values()]:
+        for call in [*self.in_flight.values()]:
             call.cancel(_CONNECTION_CLOSED)
 
     async def ended(self) -> None:
@@ -284,7 +277,7 @@ class LiveSessions:
         ):
             known.seen_at = time.monotonic()
             return
-        credential = sdk.credential_of(None if ctx.request is None else ctx.request.scope)
+        credential = credential_of(None if ctx.request is None else ctx.request.scope)
         live = self._known[session] = LiveSession(connection, credential)
         if live.has_handshake:
             connection.exit_stack.callback(self._end, session, live)
@@ -326,7 +319,7 @@ class CallsOverHttp:
         first, session, live = await receive(), headers.get(_SESSION), None
         if session is not None:
             live = self._answerer.connected(session.decode("latin-1"))
-        if session is None or (live is not None and live.credential == sdk.credential_of(scope)):
+        if session is None or (live is not None and live.credential == credential_of(scope)):
             call = _call_in(first, headers, live)
             if call is not None and self._answerer.takes(call.params["name"]):
                 call.scope = scope

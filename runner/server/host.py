@@ -31,7 +31,7 @@ from runner.output_guard.guard import GuardedCall, OutputGuard
 from runner.protocol.artifact_resources import read_artifact
 from runner.protocol.artifact_tools import READING, offered, reading_result
 from runner.protocol.eras import in_era_of
-from runner.protocol.failed_requests import answer_failures, failed_result, redacted_error, redacted_result
+from runner.protocol.failed_requests import answer_failures
 from runner.protocol.internals.answer import is_refusal, sealed_question
 from runner.protocol.internals.connection import connection_levels, is_ready, message_levels
 from runner.protocol.internals.host import (
@@ -40,7 +40,14 @@ from runner.protocol.internals.host import (
     use_input_schemas,
 )
 from runner.protocol.internals.results import mend_results
-from runner.protocol.result_messages import DownloadUrl, ResultMessages, inline_limit_of
+from runner.protocol.result_messages import (
+    DownloadUrl,
+    ResultMessages,
+    failed_result,
+    inline_limit_of,
+    redacted_error,
+    redacted_result,
+)
 from runner.protocol.sender import McpClient, Transport, direct_sender, newcomer, sender
 from runner.protocol.subscriptions import announced, offer_subscriptions
 from runner.protocol.tool_calls import LiveSession, LiveSessions, ToolCall
@@ -293,7 +300,8 @@ class _Relay:
         return await self._call_or_task(request)
 
     def _call_or_task(self, request: Request) -> Awaitable[dict[str, Any]]:
-        return self.tasks.begin(request) if self.tasks.wants(request) else self._call_tool(request)
+        is_task = request.tool in self._toolset.catalog.tasks and self.tasks.wants(request)
+        return self.tasks.begin(request) if is_task else self._call_tool(request)
 
     async def _relayed(self, ctx: ServerRequestContext[Any, Any], request: Request) -> dict[str, Any]:
         """Answer any request but a tool call: what the file offers first, then what is ours."""

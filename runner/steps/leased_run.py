@@ -96,13 +96,9 @@ async def run_in_lease(
                 await asyncio.gather(following, return_exceptions=True)
         if secrets:
             outcome = await asyncio.to_thread(_masked, outcome, secrets, limits.output_bytes)
-        await report_output(
-            outcome,
-            listener,
-            tool=tool,
-            to=toolset.settings.tool_output,
-            live=live,
-        )
+        if outcome.output or live is not None or (outcome.answer or {}).get("raised"):
+            to = toolset.settings.tool_output
+            await report_output(outcome, listener, tool=tool, to=to, live=live)
         was_silent = outcome.ending in (Ending.IDLE_TIMEOUT, Ending.TOTAL_TIMEOUT)
         if outcome.untold or was_silent:
             await _tell_of_the_end(outcome, listener, tool=tool, was_silent=was_silent)

@@ -46,15 +46,16 @@ class Admission:
         max_calls_per_user: Calls of one user running at once.
         max_queue: Calls waiting at once. For the next one, the latest of the user with most waiting is
             refused; where that is the caller, the next one is.
+        queue: Decides.
     """
 
     max_calls: int
     max_calls_per_user: int
     max_queue: int = _MAX_QUEUE
-    _queue: "FairQueue[_Waiting]" = field(init=False)
+    queue: "FairQueue[_Waiting]" = field(init=False)
 
     def __post_init__(self) -> None:
-        self._queue = FairQueue(
+        self.queue = FairQueue(
             max_calls=self.max_calls,
             max_calls_per_user=self.max_calls_per_user,
             max_queue=self.max_queue,
@@ -73,8 +74,8 @@ class Admission:
         for name in ("max_calls", "max_calls_per_user"):
             value = getattr(settings, name)
             setattr(self, name, value)
-            setattr(self._queue, name, value)
-        self._begin(self._queue.next_ones())
+            setattr(self.queue, name, value)
+        self._begin(self.queue.next_ones())
 
     def admit(self, user: str, mine: Sequence[Counted] = ()) -> AbstractAsyncContextManager[None]:
         """Hold a place for one call of `user`, waiting for one if need be.
@@ -90,15 +91,10 @@ class Admission:
         places = _places(mine) if mine else ()
         return self._held_inside(places) if _inside.get() else _Held(self, user, places)
 
-    async def enter(self, user: str, places: Sequence[PlaceDemand] = ()) -> None:
-        """Take a place; `leave` gives it back."""
-        if not self._queue.starts(user, places):
-            await self._wait(user, places)
-
     @property
     def counts(self) -> tuple[int, int]:
         """Return the numbers of running and waiting calls."""
-        return self._queue.counts
+        return self.queue.counts
 
     @asynccontextmanager
     async def _held_inside(self, places: Sequence[PlaceDemand]) -> AsyncIterator[None]:
@@ -109,7 +105,7 @@ class Admission:
         Raises:
             CallError: `E_BUSY`; a limit by name is reached.
         """
-        if not self._queue.starts_inside(places):
+        if not self.queue.starts_inside(places):
             names = ", ".join(place.kind[0] for place in places)
             raise CallError(
                 Code.E_BUSY,
@@ -120,16 +116,21 @@ class Admission:
         try:
             yield
         finally:
-            self._begin(self._queue.leave_inside(places))
+            self._begin(self.queue.leave_inside(places))
 
     def running(self, user: str) -> int:
         """Return the number of running calls of `user`."""
-        return self._queue.running(user)
+        return self.queue.running(user)
 
-    async def _wait(self, user: str, places: Sequence[PlaceDemand]) -> None:
+    async def wait(self, user: str, places: Sequence[PlaceDemand]) -> None:
+        """Wait for a place; `leave` gives it back.
+
+        Raises:
+            CallError: `E_BUSY`; the queue is full.
+        """
         mine = _Waiting(asyncio.get_running_loop().create_future())
         try:
-            gone = self._queue.wait(user, mine, places)
+            gone = self.queue.wait(user, mine, places)
         except Full:
             raise busy(_RETRY_AFTER_S, value=self.max_queue) from None
         if gone is not None:
@@ -137,14 +138,14 @@ class Admission:
         try:
             await mine.turn
         except asyncio.CancelledError:
-            if not self._queue.withdraw(user, mine) and not mine.is_refused:
+            if not self.queue.withdraw(user, mine) and not mine.is_refused:
                 # The place was given at the same moment: hand it on.
                 self.leave(user, places)
             raise
 
     def leave(self, user: str, places: Sequence[PlaceDemand] = ()) -> None:
         """Give a place back to the next user in turn."""
-        self._begin(self._queue.leave(user, places))
+        self._begin(self.queue.leave(user, places))
 
     def _begin(self, calls: Iterable["_Waiting"]) -> None:
         for call in calls:
@@ -183,7 +184,8 @@ class _Held(AbstractAsyncContextManager[None]):
     _places: Sequence[PlaceDemand]
 
     async def __aenter__(self) -> None:
-        await self._admission.enter(self._user, self._places)
+        if not self._admission.queue.starts(self._user, self._places):
+            await self._admission.wait(self._user, self._places)
 
     async def __aexit__(self, *_: object) -> None:
         self._admission.leave(self._user, self._places)

@@ -76,6 +76,7 @@ class CallServices(ABC):
         events: What happens, for the users' interfaces.
         state: Session state of the tools.
         problems: Why servers behind this one cannot be reached.
+        claims: The folder of the locks that say which call owns a staged name.
         links: Makes download links of stored files, for clients.
         upkeep: Looks after the users' files.
         call_locks: Say which users have calls under way, in every process with the same state folder.
@@ -95,6 +96,7 @@ class CallServices(ABC):
     events: Events = field(default_factory=Events)
     state: SessionState = field(default_factory=SessionState)
     problems: dict[str, str] = field(default_factory=dict)
+    claims: Path = field(init=False)
     links: DownloadLinks = field(init=False)
     upkeep: Upkeep = field(init=False)
     call_locks: CallLocks = field(init=False)
@@ -111,6 +113,7 @@ class CallServices(ABC):
             self.events = self.beside.events
         self.library = replace(self.library, changed=partial(tell, self.events))
         self.upkeep = Upkeep(library=self.library, idle_s=settings.session_idle_s, ends=self.ends_sessions)
+        self.claims = settings.state_dir / "claims"
         if self.beside is not None:
             self.upkeep = self.beside.upkeep
         tokens = Tokens(settings.state_dir / "tokens.json")
@@ -126,11 +129,6 @@ class CallServices(ABC):
         self.rates.limits = self.settings.call_limits
         self.admission.rebound(self.settings)
         self.library.rebound(self.settings)
-
-    @property
-    def claims(self) -> Path:
-        """Return the folder of the locks that say which call owns a staged name."""
-        return self.settings.state_dir / "claims"
 
     @property
     def servers(self) -> tuple[str, ...]:

@@ -82,7 +82,7 @@ class FairQueue(Generic[T]):
     def starts(self, user: str, places: Sequence[PlaceDemand] = (), *, cost: float = 1.0) -> bool:
         """Return whether a call may start now, and count it if so."""
         mine = self._of(user)
-        if not self._may_run(mine) or not self._has_room(places):
+        if not self._may_run(mine) or (places and not self._has_room(places)):
             return False
         mine.turn = max(mine.turn, self._clock)
         self._start(mine, places, cost)

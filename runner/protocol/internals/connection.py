@@ -1,20 +1,36 @@
-"""A client's connection to the host: its era, its session, its log level, and messages to it."""
+"""A client's connection to the host: its era, session, log level and facts for a worker; messages to it."""
 
+import json
 import uuid
 from collections.abc import Collection, Mapping
+from functools import lru_cache
 from typing import Any, get_args
 
+from fastmcp.server.auth import AccessToken
+from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser, authorization_context
 from mcp.server.connection import Connection, allowed_log_levels
 from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 from mcp.shared.message import ServerMessageMetadata
-from mcp_types import LoggingLevel
+from mcp_types import (
+    CLIENT_CAPABILITIES_META_KEY,
+    CLIENT_INFO_META_KEY,
+    PROTOCOL_VERSION_META_KEY,
+    LoggingLevel,
+)
+from mcp_types.version import LATEST_MODERN_VERSION
 from pydantic import BaseModel, Field, RootModel
 from starlette.datastructures import Headers
 from starlette.types import Scope
 
+from runner.worker.wire import RequestFacts
+
 __all__ = [
+    "connection_facts",
     "connection_levels",
     "connection_of",
+    "credential_of",
+    "direct_facts",
+    "facts_of",
     "is_ready",
     "message_levels",
     "note_level",
@@ -26,6 +42,7 @@ __all__ = [
 _LEVELS: tuple[str, ...] = get_args(LoggingLevel)
 _SESSION = "toolcell_session"
 _LEAST = "toolcell_least_level"
+_ANNOUNCED = "toolcell_client"
 
 
 def connection_of(ctx: ServerRequestContext[Any, Any]) -> Connection:
@@ -110,3 +127,98 @@ async def request_client(
     message: Any = _Raw(name=method, params=params)
     here = ServerMessageMetadata(related_request_id=ctx.request_id)
     return (await ctx.session.send_request(message, _Result, metadata=here)).root
+
+
+def credential_of(scope: Scope | None) -> object:
+    """Return the credential of a request over HTTP, as the SDK compares it between requests."""
+    user = None if scope is None else scope.get("user")
+    return authorization_context(user) if isinstance(user, AuthenticatedUser) else None
+
+
+def facts_of(ctx: ServerRequestContext[Any, Any], token: AccessToken | None) -> RequestFacts:
+    """Collect the facts of a received request for a worker."""
+    session, scope = ctx.session, None if ctx.request is None else ctx.request.scope
+    return connection_facts(
+        connection_of(ctx), scope, ctx.request_id, token, can_ask=session.can_send_request
+    )
+
+
+def connection_facts(
+    connection: Connection,
+    scope: Scope | None,
+    request_id: str | int | None,
+    token: AccessToken | None,
+    *,
+    can_ask: bool,
+) -> RequestFacts:
+    """Collect the facts of a request on a connection with known client info.
+
+    Args:
+        connection: The connection.
+        scope: The request over HTTP, as in ASGI, if it came so.
+        request_id: Id of the request.
+        token: The verified access token, where there is one.
+        can_ask: Whether the client can be asked something while it waits.
+    """
+    # A client of sessions says it once, in its handshake.
+    announced = connection.client_params, connection.client_capabilities
+    cached = connection.state.get(_ANNOUNCED)
+    if cached is None or cached[0] != announced:
+        cached = connection.state[_ANNOUNCED] = announced, _announced(connection)
+    info, able = cached[1]
+    return RequestFacts(
+        request_id=request_id,
+        protocol=connection.protocol_version,
+        session_id=session_of(connection, scope),
+        transport="streamable-http" if scope is not None else "stdio",
+        client_info=info,
+        client_capabilities=able,
+        token=token.model_dump(mode="json") if token else None,
+        headers=_headers(scope),
+        can_send_request=can_ask,
+    )
+
+
+def direct_facts(
+    scope: Scope | None, request_id: str | int, params: Mapping[str, Any], token: AccessToken | None
+) -> RequestFacts:
+    """Collect the facts of a request of the modern era that bypassed the SDK."""
+    meta = params["_meta"]
+    info, able = _identity(json.dumps([meta.get(CLIENT_INFO_META_KEY), meta[CLIENT_CAPABILITIES_META_KEY]]))
+    return RequestFacts(
+        request_id=request_id,
+        protocol=meta[PROTOCOL_VERSION_META_KEY],
+        session_id=str(uuid.uuid4()),
+        transport="streamable-http" if scope is not None else "stdio",
+        client_info=info,
+        client_capabilities=able,
+        token=token.model_dump(mode="json") if token else None,
+        headers=_headers(scope),
+    )
+
+
+@lru_cache(maxsize=64)
+def _identity(envelope: str) -> tuple[Mapping[str, Any] | None, Mapping[str, Any] | None]:
+    """Return a client's info as the SDK parses it; a client sends equal info each time."""
+    return _announced(Connection.from_envelope(LATEST_MODERN_VERSION, *json.loads(envelope)))
+
+
+def _announced(connection: Connection) -> tuple[Mapping[str, Any] | None, Mapping[str, Any] | None]:
+    """Return name and capabilities of a client as it has given them."""
+    info = connection.client_params.client_info if connection.client_params else None
+    able = connection.client_capabilities
+    return (
+        info.model_dump(by_alias=True, mode="json", exclude_none=True) if info else None,
+        able.model_dump(by_alias=True, mode="json", exclude_none=True) if able else None,
+    )
+
+
+def _headers(scope: Scope | None) -> list[tuple[str, str]] | None:
+    """Return a request's headers as a tool may see them: without the cookie, which is a browser's key."""
+    if scope is None:
+        return None
+    return [
+        (name.decode("latin-1"), value.decode("latin-1"))
+        for name, value in scope["headers"]
+        if name.lower() != b"cookie"
+    ]

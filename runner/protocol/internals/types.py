@@ -3,7 +3,6 @@
 Modules import them from here, so that a move changes one line.
 """
 
-from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser, authorization_context
 from mcp.server.connection import Connection
 from mcp.server.streamable_http import REQUEST_CANCELLED
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
@@ -12,7 +11,6 @@ from mcp.shared.dispatcher import (
     coerce_request_id,
 )
 from mcp.shared.message import SessionMessage
-from starlette.types import Scope
 
 __all__ = [
     "REQUEST_CANCELLED",
@@ -21,11 +19,4 @@ __all__ = [
     "SessionMessage",
     "StreamableHTTPSessionManager",
     "coerce_request_id",
-    "credential_of",
 ]
-
-
-def credential_of(scope: Scope | None) -> object:
-    """Return the credential of a request over HTTP, as the SDK compares it between requests."""
-    user = None if scope is None else scope.get("user")
-    return authorization_context(user) if isinstance(user, AuthenticatedUser) else None
