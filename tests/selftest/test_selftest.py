@@ -4,12 +4,13 @@ import json
 import os
 import platform
 import socket
+import sys
 import xml.etree.ElementTree as Xml
 from pathlib import Path
 from typing import Any
 
 import pytest
-from unprivileged import run_for_others, run_here, run_unprivileged
+from unprivileged import run_as_nobody, run_for_others, run_here, run_unprivileged
 
 from runner.selftest.program import EVERY
 from runner.selftest.report import SelftestOptions
@@ -179,6 +180,25 @@ def test_unprivileged_selftest_has_no_escapes(tier: str) -> None:
     assert report["counted"] >= 240
     assert named_by(report, "not_provable") <= PRIVILEGED | UNPRIVILEGED_TOO | ANYWAY
     assert {each["stopped_by"] for each in report["attempts"]} >= {"guard", "EACCES", "EPERM", "SIGSYS"}
+
+
+STRANGERS = """
+import ctypes, pathlib, tempfile
+from sandbox.selftest.planted import victim
+
+PR_SET_DUMPABLE = 4
+assert ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) == 0
+with tempfile.TemporaryDirectory() as folder:
+    for _ in range(20):
+        with victim("1" * 20, pathlib.Path(folder)) as stranger:
+            assert stranger.word == "1" * 20
+"""
+
+
+def test_stranger_of_an_unreadable_host_becomes_readable() -> None:
+    done = run_as_nobody([sys.executable, "-c", STRANGERS], seconds=60)
+
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_unavailable_tier_is_not_attacked() -> None:
