@@ -101,7 +101,7 @@ def connect(request: pytest.FixtureRequest, tmp_path: Path, user: str, version: 
     return client_of
 
 
-async def said(client: "Client[Any]", tool: str, **arguments: Any) -> str:
+async def text_of(client: "Client[Any]", tool: str, **arguments: Any) -> str:
     result = await client.call_tool(tool, arguments, raise_on_error=False)
     return "\n".join(getattr(block, "text", "") for block in result.content)
 
@@ -111,14 +111,14 @@ async def test_person_approves_each_call_and_refuses(connect: Connect, version: 
     person = Person(True, False, decline, True)
     async with connect(person) as client:
         assert client.protocol_version == version
-        assert "looked at /a" in await said(client, "look", path="/a")
+        assert "looked at /a" in await text_of(client, "look", path="/a")
         assert person.questions == []
-        assert "deleted /a" in await said(client, "delete", path="/a\x1b[2J\u202e")
+        assert "deleted /a" in await text_of(client, "delete", path="/a\x1b[2J\u202e")
         for _ in range(2):
-            refused = await said(client, "delete", path="/a\x1b[2J\u202e")
+            refused = await text_of(client, "delete", path="/a\x1b[2J\u202e")
             assert "did not approve it (rule approvals.deletions)" in refused
             assert "Do not repeat the call" in refused
-        assert "deleted /b" in await said(client, "delete", path="/b")
+        assert "deleted /b" in await text_of(client, "delete", path="/b")
 
     assert len(person.questions) == 4
     first = person.questions[0]
@@ -129,27 +129,27 @@ async def test_person_approves_each_call_and_refuses(connect: Connect, version: 
 async def test_operator_approves_for_client_without_forms(connect: Connect, tmp_path: Path) -> None:
     files = ApprovalFiles(tmp_path / "state")
     async with connect(None) as client:
-        held = await said(client, "delete", path="/a")
+        held = await text_of(client, "delete", path="/a")
         ((pending, state, _),) = files.listed()
         assert "was not run" in held
         assert f"runner approve {pending.id}" in held
         assert (state, pending.arguments) == ("waiting", ('path = "/a"',))
         # Neither an argument nor a request state that names it approves it.
         for more in ({"approve": True}, {"approval": pending.id}, {"requestState": pending.id}):
-            assert "was not run" in await said(client, "delete", path="/a", **more)
+            assert "was not run" in await text_of(client, "delete", path="/a", **more)
         files.answer(pending.id, approve=True)
-        assert "was not run" in await said(client, "delete", path="/b")
-        assert "deleted /a" in await said(client, "delete", path="/a")
-        assert "was not run" in await said(client, "delete", path="/a")
+        assert "was not run" in await text_of(client, "delete", path="/b")
+        assert "deleted /a" in await text_of(client, "delete", path="/a")
+        assert "was not run" in await text_of(client, "delete", path="/a")
         again = next(one.id for one, _, _ in files.listed() if one.key == pending.key)
         files.answer(again, approve=False)
-        assert "the operator refused the call" in await said(client, "delete", path="/a")
+        assert "the operator refused the call" in await text_of(client, "delete", path="/a")
 
 
 async def test_rule_for_operator_asks_no_client(connect: Connect, tmp_path: Path) -> None:
     person = Person()
     async with connect(person, {"all": {"by": "operator"}}) as client:
-        assert "runner approve" in await said(client, "look", path="/a")
+        assert "runner approve" in await text_of(client, "look", path="/a")
 
     assert person.questions == []
 
@@ -157,7 +157,7 @@ async def test_rule_for_operator_asks_no_client(connect: Connect, tmp_path: Path
 async def test_approved_call_goes_on_through_questions_of_its_tool(connect: Connect, version: str) -> None:
     person = Person(True, {"value": "Ann"})
     async with connect(person, {"all": {}}) as client:
-        answer = await said(client, "ask_again" if version == NEWEST else "ask")
+        answer = await text_of(client, "ask_again" if version == NEWEST else "ask")
 
     assert ("named Ann by 1.2" if version == NEWEST else "named Ann") in answer
     assert person.questions[1:] == ["Name?"]
