@@ -93,7 +93,7 @@ class Learned:
         tool: Name of the tool.
         grants: The grants, in the order in which they were needed.
         error: Error of the call with all of them; None if it passes.
-        notes: Observations that are no grant.
+        notes: Observations beside the grants.
     """
 
     tool: str
