@@ -29,7 +29,7 @@ from runner.toolset.user_pool import HomeAccess
 from runner.users.identity import User
 from runner.worker.wire import LATEST_PROTOCOL, RequestFacts, WireError
 
-__all__ = ["MALFORMED", "closed", "dry_run", "example", "pages"]
+__all__ = ["MALFORMED", "closed", "dry_run", "example", "pages", "request_of"]
 
 MALFORMED = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 """Exceptions of code that reads JSON of an author, which may have any shape."""
@@ -81,7 +81,7 @@ async def _called(
     except MALFORMED as fault:
         untried = f"it was not called, as its schema has no example: {legible(str(fault))}"
         return report | {"error": untried}, []
-    request = _request(toolset, user, "tools/call", {"name": spec.name, "arguments": arguments})
+    request = request_of(toolset, user, "tools/call", {"name": spec.name, "arguments": arguments})
     error, unreturned = None, []
     try:
         processed = (await execute(toolset, request)).processed
@@ -145,15 +145,16 @@ async def pages(toolset: Toolset) -> list[Mapping[str, Any]]:
     """Return the contents of each `ui://` resource, as a client reads them."""
     user, found = User("nobody"), []
     with contextlib.suppress(WireError, RunnerError, *MALFORMED):
-        listed = await relay(toolset, _request(toolset, user, "resources/list", {}))
+        listed = await relay(toolset, request_of(toolset, user, "resources/list", {}))
         uris = [uri for entry in listed["resources"] if (uri := str(entry["uri"])).startswith("ui://")]
         for uri in uris[:_MOST_PAGES]:
-            read = await relay(toolset, _request(toolset, user, "resources/read", {"uri": uri}))
+            read = await relay(toolset, request_of(toolset, user, "resources/read", {"uri": uri}))
             found += read["contents"]
     return found
 
 
-def _request(toolset: Toolset, user: User, method: str, params: Mapping[str, Any]) -> Request:
+def request_of(toolset: Toolset, user: User, method: str, params: Mapping[str, Any]) -> Request:
+    """Return a request as a client of the newest protocol sends it, without capabilities."""
     envelope = {
         "protocolVersion": LATEST_PROTOCOL,
         "clientInfo": {"name": "runner", "version": "1"},

@@ -25,7 +25,7 @@ from runner.worker.targets import entry_of
 from sandbox.errors import ConfinementError, IsolationUnavailable, SandboxError
 from sandbox.probe.machine import Tier
 
-__all__ = ["check_from_shell"]
+__all__ = ["check_from_shell", "parsed"]
 
 _FORKED = "every call is forked from a process that has loaded the file"
 _ONE_SHOT = "every call gets an interpreter of its own, because a thread runs after the import"
@@ -51,7 +51,7 @@ async def check_from_shell(settings: Settings, target: str, *, as_json: bool) ->
         SandboxError: It cannot be loaded here; the message gives the reason.
     """
     path = entry_of(target).file
-    source = _parsed(path, settings.username_parameter)
+    source = parsed(path, settings.username_parameter)
     findings = list(check_text(source))
     hidden = await asyncio.to_thread(hidden_files, [path], settings)
     flags = {name: file.flag for file in hidden for name in file.variables}
@@ -121,7 +121,7 @@ async def _loaded(
     return [*findings, *seen]
 
 
-def _parsed(path: Path, identity: str) -> SourceFile:
+def parsed(path: Path, identity: str) -> SourceFile:
     """Return a file, parsed; an empty one where it is not Python, of which loading it gives the reason."""
     try:
         with tokenize.open(path) as file:

@@ -47,6 +47,7 @@ _COMMANDS: Mapping[str, Mapping[str, str]] = {
     "Develop": {
         "init": "Write a working tool file, its test and a runner.toml.",
         "check": "Report mistakes in a tool file, with cures.",
+        "learn": "Print the narrowest policy under which calls pass.",
         "install": "Write the entry that an MCP client needs to serve a tool file.",
         "schema": "Print the result contract as JSON Schema.",
     },

@@ -1,4 +1,4 @@
-"""Reload: the settings that are marked `LIVE`, limits by name, and secrets; all others need a restart.
+"""Reload of settings marked `LIVE`, named limits, approvals and secrets; other settings need a restart.
 
 Where a resource limit changes, users' processes are replaced.
 

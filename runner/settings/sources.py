@@ -243,11 +243,20 @@ def _from_file(file: ConfigFile) -> dict[Leaf, _Value]:
                 raise UsageError(
                     f"{label}, line {number}: a key has more than {_MOST_KEY_PARTS} parts; shorten it"
                 )
-        leaves = dict(_flat(tomllib.loads(text)))
+        read = tomllib.loads(text)
+        leaves = dict(_flat(read))
     except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise UsageError(f"configuration file {label} cannot be read: {error}") from error
     except RecursionError:
         raise UsageError(f"configuration file {label} cannot be read: it nests too deep") from None
+    rules = read.get("approvals")
+    empty = [name for name, rule in rules.items() if rule == {}] if isinstance(rules, dict) else []
+    if empty:
+        # Without a leaf it would not be there, and hold no call at all.
+        raise UsageError(
+            f"{file.place('approvals', empty[0])}[approvals.{quoted(empty[0])}] is empty; write what it "
+            'holds, such as tools = ["*"] for every call'
+        )
     values = {leaf: _beside(path, leaf, value) for leaf, value in leaves.items()}
     for leaf, value in values.items():
         # A path or name with one means something else to the C library, or nothing at all.

@@ -105,8 +105,9 @@ class Hold:
                     "resultType": "input_required", "inputRequests": questions, "requestState": state
                 }  # fmt: skip
             try:
+                # A server that is being stopped waits for a person no longer than for a call.
                 with approvals.question(request.user.name):
-                    async with asyncio.timeout(expires_s):
+                    async with self.service.drain.call(listener.tell), asyncio.timeout(expires_s):
                         answer = await listener.ask(_ELICIT, question)
             except TimeoutError:
                 request.steps.approval = f"expired, {self.name}"

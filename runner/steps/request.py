@@ -21,6 +21,7 @@ from runner.steps.rewriting import FileDelivery
 from runner.steps.timing import Steps
 from runner.toolset.approvals import Approvals
 from runner.toolset.catalog import ToolSpec
+from runner.toolset.drain import Drain
 from runner.toolset.session_state import SessionState
 from runner.users.events import Events
 from runner.users.identity import User
@@ -127,6 +128,10 @@ class Service(Protocol):
     @property
     def approvals(self) -> Approvals:
         """Return the approvals of calls."""
+
+    @property
+    def drain(self) -> Drain:
+        """Return the end of calls with the server."""
 
     @property
     def observers(self) -> Observers:

@@ -110,38 +110,33 @@ def test_answer_of_later_era_passes_its_call_once(lines: Lines) -> None:
     assert "HI!" in text_of(passed)
 
 
-def test_operator_approves_from_the_shell(
-    run: Callable[..., Ran], config: Path, folder: Path, user: str
+def test_operator_approves_one_call_from_the_shell(
+    run: Callable[..., Ran], config: Path, folder: Path
 ) -> None:
-    def call(text: str) -> Ran:
+    text = "hi!\x1b[2J!"
+
+    def call() -> Ran:
         return run("call", "--config", config, SAMPLES / "hello.py", "shout", f"text={text}", "--json")
 
-    assert call("quiet").json["results"] == "QUIET"
-    held = call("hi!\x1b[2J!")
+    held = call()
     details = held.json["meta_data"]["details"]
-    (listed,) = run("approve", "--json", "--config", config).json["approvals"]
-    shown = run("approve", "--config", config).out
-    unknown = run("approve", "00000000", "--config", config)
+    listed = run("approve", "--config", config).out
     answered = run("approve", details["approval"], "--config", config)
-    repeated = run("approve", details["approval"], "--config", config)
+    passed, repeated = call(), call()
 
-    assert held.status == 4
-    assert details["command"] == f"runner approve {listed['id']}"
-    assert (listed["user"], listed["state"]) == (user, "waiting")
-    assert 'text = "hi!\\u001b[2J!"' in shown
-    assert "\x1b" not in shown
-    assert (unknown.status, "no call waits as '00000000'" in unknown.err) == (2, True)
-    assert (answered.status, repeated.status) == (0, 0)
-    assert call("hi!").status == 4
-    assert call("hi!\x1b[2J!").json["results"].startswith("HI!")
-    assert call("hi!\x1b[2J!").status == 4
-    records = audited(folder)
-    assert [str(one.get("approval", one.get("act"))).replace(listed["id"], "ID") for one in records][:3] == [
-        "waits for operator as ID, loud",
+    assert details["command"] == f"runner approve {details['approval']}"
+    assert listed.startswith(f"{details['approval']}  waiting, ")
+    assert 'text = "hi!\\u001b[2J!"' in listed
+    assert answered.out.startswith("call approved: shout; ")
+    assert (held.status, passed.status, repeated.status) == (4, 0, 4)
+    assert passed.json["results"] == text.upper()
+    records = [str(one.get("approval", one.get("act"))).split(" as ")[0] for one in audited(folder)]
+    assert records == [
+        "waits for operator",
         "call approved",
-        "call approved",
+        "approved by operator, loud",
+        "waits for operator",
     ]
-    assert "approved by operator, loud" in [one.get("approval") for one in records]
 
 
 def test_fleet_refuses_approvals_at_start(run: Callable[..., Ran], config: Path) -> None:

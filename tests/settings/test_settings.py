@@ -165,6 +165,7 @@ def test_unknown_variable_is_refused_with_nearest_name(monkeypatch: pytest.Monke
         ("auth = { kind = 'none', issuers = 1 }\n", "line 1: there is no setting auth.issuers"),
         ("[tools.'a.b']\ncpu_s = 1\n[tools.c]\ncpu_s = 0\n", "line 4: 0 will not do for tools.c.cpu_s"),
         ("[call_limits.a]\nper = 'user'\n", "line 1: call_limits.a: it limits nothing"),
+        ("[approvals.a]\n", r"line 1: \[approvals.a\] is empty; write what it holds"),
         ("\n[secrets.TOKEN]\nfile = 'x'\n", "line 2: secrets.TOKEN.tools: Field required"),
         ("port = 1\ns3_access_key = 'k'\n", "line 2: s3_access_key and s3_secret_key belong together"),
         ("port = 1\nmetrics_address = 'a:0'\nallow_net = '*'\n", "line 2: metrics_address has port 0"),

@@ -31,7 +31,7 @@ from runner.worker.targets import check_targets
 from runner.worker.wire import RequestFacts, WireError
 from sandbox.host.launch import Launched
 
-__all__ = ["call"]
+__all__ = ["call", "put_files", "read_by_schema"]
 
 _PROTOCOL = "2026-07-28"
 _CLIENT = {"name": "runner", "version": "1"}
@@ -138,8 +138,10 @@ async def _called(
 async def _call(toolset: Toolset, user: User, options: _Options, terminal: Terminal) -> int:
     spec = toolset.catalog.tools.get(options.tool)
     user = replace(user, session=options.session)
-    names = await _put_files(toolset.files(user), options)
-    arguments = _arguments(options.arguments, names, spec)
+    for path in options.files:
+        await _put(toolset.files(user), path)
+    names = await put_files(toolset.files(user), options.arguments)
+    arguments = read_by_schema(options.arguments, names, spec)
     request = Request(
         user=user,
         method="tools/call",
@@ -184,9 +186,16 @@ def _meta() -> dict[str, Any]:
     return {"progressToken": TOKEN, **{prefix + key: value for key, value in envelope.items()}}
 
 
-def _arguments(
+def read_by_schema(
     parsed: ParsedArguments, names: Mapping[str, list[str]], spec: ToolSpec | None
 ) -> dict[str, Any]:
+    """Return arguments as a tool's schema reads them.
+
+    Args:
+        parsed: The arguments of a command line.
+        names: For each `name=@path` argument the names of its files.
+        spec: The tool, if it is known.
+    """
     schema = spec.parameters if spec is not None else {}
     properties = schema.get("properties", {})
     arguments: dict[str, Any] = dict(parsed.values)
@@ -197,13 +206,13 @@ def _arguments(
     return arguments
 
 
-async def _put_files(files: MyFiles, options: _Options) -> dict[str, list[str]]:
-    """Put local files into My Files; return for each `name=@path` argument the names they got."""
-    for path in options.files:
-        await _put(files, path)
-    return {
-        name: [await _put(files, path) for path in paths] for name, paths in options.arguments.files.items()
-    }
+async def put_files(files: MyFiles, arguments: ParsedArguments) -> dict[str, list[str]]:
+    """Put local files into My Files; return for each `name=@path` argument the names they got.
+
+    Raises:
+        UsageError: One cannot be read.
+    """
+    return {name: [await _put(files, path) for path in paths] for name, paths in arguments.files.items()}
 
 
 async def _put(files: MyFiles, path: Path) -> str:
