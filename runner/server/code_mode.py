@@ -1,9 +1,9 @@
-"""Code mode: clients get `search`, `get_schema` and `execute` in place of the tools of a server.
+"""Code mode: clients get `search`, `get_schema` and `execute` instead of the tools of a server.
 
 The three are tools of a file of ours, `runner/worker/tools/code_mode.py`, whose workers have a user's home
 and nothing that the settings grant to tools. Code that runs there sends `tools/list` and `tools/call` to this
 process. Each becomes a request of the same client: with the limits, the record and the output guard of any
-other. Such a call runs in the place of the code that waits for it, one at a time; it cannot run code itself,
+other. Such a call has the place of the code that waits for it, one at a time; it cannot run code itself,
 since only workers of that file are answered.
 
 Source: FastMCP, "Code Mode"; `docs/proxy.md`, "Code mode".

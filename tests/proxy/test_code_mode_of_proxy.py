@@ -19,11 +19,11 @@ pytestmark = [pytest.mark.release, pytest.mark.anyio, pytest.mark.kernel]
 
 @pytest.mark.parametrize("mode", ["legacy", "auto"])
 async def test_code_calls_tools_of_server_behind_proxy(mode: str, folder: Path, user: str) -> None:
-    asked: list[Mapping[str, Any]] = []
+    requests: list[Mapping[str, Any]] = []
 
     def answer(method: str, params: Mapping[str, Any]) -> dict[str, Any]:
-        asked.append({"method": method, **params})
-        return {"content": [{"type": "text", "text": f"row {len(asked)}"}]}
+        requests.append({"method": method, **params})
+        return {"content": [{"type": "text", "text": f"row {len(requests)}"}]}
 
     code = "return ', '.join([await call_tool('rows', {'page': page}) for page in (1, 2)])"
     with far_server([tool("rows")], answer) as url:
@@ -42,4 +42,4 @@ async def test_code_calls_tools_of_server_behind_proxy(mode: str, folder: Path, 
     assert names[:3] == ["search", "get_schema", "execute"]
     assert "- rows" in str(found.content)
     assert joined.content[0].text == "row 1, row 2"
-    assert [each["arguments"] for each in asked] == [{"page": 1}, {"page": 2}]
+    assert [each["arguments"] for each in requests] == [{"page": 1}, {"page": 2}]

@@ -98,11 +98,11 @@ async def test_requests_of_code_answered_one_at_a_time() -> None:
     requests = [asyncio.create_task(tools(method, {})) for method in ("tools/call", "tools/list")]
     for _ in range(20):
         await asyncio.sleep(0)
-    begun = len(running)
+    first = len(running)
     go_on.set()
     await asyncio.gather(*requests)
 
-    assert (begun, len(running)) == (1, 2)
+    assert (first, len(running)) == (1, 2)
 
 
 @pytest.mark.parametrize(

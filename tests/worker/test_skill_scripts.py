@@ -79,8 +79,8 @@ async def serving(skills: Path, **more: Any) -> AsyncIterator[tuple[Client[Any],
 
 
 async def run(client: Client[Any], script: str, *args: str, **more: Any) -> dict[str, Any]:
-    asked = {"skill": "words", "script": script, "args": list(args), **more}
-    result = await client.call_tool("run_skill_script", asked)
+    arguments = {"skill": "words", "script": script, "args": list(args), **more}
+    result = await client.call_tool("run_skill_script", arguments)
     assert isinstance(result.structured_content, dict)
     return result.structured_content
 
@@ -238,11 +238,11 @@ async def test_hostile_skill_refused_in_a_sentence(
 ) -> None:
     spoil(skills)
 
-    with pytest.raises(LoadError, match=words) as told:
+    with pytest.raises(LoadError, match=words) as refusal:
         async with serving(skills):
             raise AssertionError("it was served")
 
-    assert "Traceback" not in str(told.value)
+    assert "Traceback" not in str(refusal.value)
 
 
 async def test_linked_skill_outside_of_folder_not_served(skills: Path, tmp_path: Path) -> None:

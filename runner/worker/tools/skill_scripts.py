@@ -135,11 +135,11 @@ async def _run(
         stderr=asyncio.subprocess.PIPE,
     )
     assert process.stdout is not None and process.stderr is not None  # noqa: S101, PT018 - both are pipes
-    said, complaint = await asyncio.gather(_followed(ctx, process.stdout), _followed(ctx, process.stderr))
+    output, errors = await asyncio.gather(_followed(ctx, process.stdout), _followed(ctx, process.stderr))
     status = await process.wait()
     if status:
-        raise ToolError(f"{path} ended with exit status {status}\n{complaint or said}".rstrip())
-    results = {"stdout": said, "stderr": complaint}
+        raise ToolError(f"{path} ended with exit status {status}\n{errors or output}".rstrip())
+    results = {"stdout": output, "stderr": errors}
     return {"results": {key: value for key, value in results.items() if value}, "artifacts": _written(work)}
 
 
@@ -153,8 +153,8 @@ def _written(folder: Path) -> list[dict[str, str]]:
 
 async def _followed(ctx: Context, stream: asyncio.StreamReader) -> str:
     """Return the end of what a script writes. While it writes, it is not silent."""
-    kept, chunks = "", 0
+    end, chunks = "", 0
     while chunk := await stream.read(_CHUNK_BYTES):
-        kept, chunks = (kept + chunk.decode(errors="replace"))[-_MOST_OUTPUT_CHARS:], chunks + 1
+        end, chunks = (end + chunk.decode(errors="replace"))[-_MOST_OUTPUT_CHARS:], chunks + 1
         await ctx.report_progress(chunks)
-    return kept
+    return end
