@@ -30,6 +30,7 @@ PUBLIC = {
     "fastmcp.server.auth.providers.introspection",
     *("fastmcp.server.dependencies", "fastmcp.server.middleware", "fastmcp.server.providers"),
     *("fastmcp.experimental.transforms.code_mode", "fastmcp.server.transforms"),
+    *("fastmcp.skills", "fastmcp.skills.provider"),
     "fastmcp.utilities.versions",
     *(
         "mcp",

@@ -3,7 +3,7 @@
 The three are tools of a file of ours, `runner/worker/tools/code_mode.py`, whose workers have a user's home
 and nothing that the settings grant to tools. Code that runs there sends `tools/list` and `tools/call` to this
 process. Each becomes a request of the same client: with the limits, the record and the output guard of any
-other. Such a call uses the place of the code that waits for it, one at a time; it cannot run code itself,
+other. Such a call has the place of the code that waits for it, one at a time; it cannot run code itself,
 since only workers of that file are answered.
 
 Source: FastMCP, "Code Mode"; `docs/proxy.md`, "Code mode".
@@ -27,7 +27,7 @@ from runner.toolset.admission import inside_place
 __all__ = ["CODE_FILE", "MOST_CALLS", "CodeMode", "Front", "ToolsOfCode", "narrowed"]
 
 MOST_CALLS = 50
-"""Most calls of tools that one run of code makes."""
+"""Most requests for tools that one run of code sends."""
 
 CODE_FILE = Path(__file__).parents[1] / "worker" / "tools" / "code_mode.py"
 """The tool file of the three."""
@@ -101,14 +101,15 @@ class ToolsOfCode:
         Raises:
             ClientRefusal: The server answers with an error of JSON-RPC, or the tool asks something.
         """
-        if method == "tools/list":
-            return {"tools": await self._listed()}
+        # Lists as well: each is a request of its own, in the same place.
         self._calls += 1
         if self._calls > MOST_CALLS:
             message = f"this code has called {MOST_CALLS} tools, and more are not called for one run"
             raise ClientRefusal(INVALID_PARAMS, message)
-        call = {"name": str(params.get("name")), "arguments": params.get("arguments") or {}}
         async with self._turn:
+            if method == "tools/list":
+                return {"tools": await self._listed()}
+            call = {"name": str(params.get("name")), "arguments": params.get("arguments") or {}}
             answer = await self._answer("tools/call", call)
         if answer.get("resultType", "complete") != "complete":
             message = f"{call['name']} asks its client something, which code cannot answer; call it directly"
@@ -120,7 +121,8 @@ class ToolsOfCode:
         params: dict[str, Any] = {}
         for _ in range(_MOST_PAGES):
             page = await self._answer("tools/list", params)
-            found += page["tools"]
+            tools = page.get("tools")
+            found += tools if isinstance(tools, list) else []
             if not isinstance(page.get("nextCursor"), str):
                 break
             params = {"cursor": page["nextCursor"]}

@@ -89,7 +89,7 @@ class FairQueue(Generic[T]):
         return True
 
     def starts_inside(self, places: Sequence[PlaceDemand]) -> bool:
-        """Return whether a call may start on behalf of one that waits for it, and count its kinds."""
+        """Return whether a call with the place of a caller that waits for it may start; count its kinds."""
         if not self._has_room(places):
             return False
         self._count(places)

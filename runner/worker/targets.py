@@ -1,8 +1,9 @@
 """The FILE argument: its forms, and the file, object and environment that it names.
 
-A file of Python; a `fastmcp.json`, which names one; a package's folder; a module by its dotted name. What was
-checked is an absolute path of the first two kinds, so that it means the same in every process. Imports no
-framework, and nothing of an author: a module is looked for by the names of folders alone.
+A file of Python; a `fastmcp.json`, which names one; a package's folder; a module by its dotted name; a folder
+of skills. What was checked is an absolute path of the first two kinds or the last, so that it means the same
+in every process. Imports no framework, and nothing of an author: a module is looked for by the names of
+folders alone.
 """
 
 import json
@@ -31,6 +32,7 @@ __all__ = [
 ]
 
 _CONFIG = "fastmcp.json"
+_SKILL = "SKILL.md"
 _IN_PACKAGE = ("server.py", "__init__.py", "main.py", "app.py", "mcp.py", "__main__.py")
 _MADE = re.compile(r"\b(FastMCP|MCPServer|Server)(\[.*\])?\(")
 _IMPORTED = re.compile(r"^\s*from\s.*\bimport\b.*\b(mcp|server|app)\b", re.MULTILINE)
@@ -42,13 +44,15 @@ class EntryPoint:
     """Entry point of one FILE argument.
 
     Attributes:
-        file: The Python file with links resolved; its folder is the tool folder.
+        file: The Python file with links resolved; its folder is the tool folder. Of a folder of skills, one
+            of their SKILL.md.
         named: The path as named, which may be a link to it.
         name: Name of the object in it, if one is given.
         config: The `fastmcp.json` that names the file, if one does.
         arguments: The file's `sys.argv` after its own name.
         variables: Environment variables that the configuration sets.
         deployment: The configuration's `deployment` table.
+        skills: The folder of skills with links resolved, if it is one.
     """
 
     file: Path
@@ -58,10 +62,13 @@ class EntryPoint:
     arguments: tuple[str, ...] = ()
     variables: Mapping[str, str] = field(default_factory=dict)
     deployment: Mapping[str, Any] = field(default_factory=dict)
+    skills: Path | None = None
 
     @property
     def title(self) -> str:
         """Name of the file in front of its tools, where several files are served."""
+        if self.skills is not None:
+            return self.skills.name
         is_package = self.named.name == "__init__.py"
         return self.named.parent.name if is_package else self.named.stem
 
@@ -85,12 +92,16 @@ class EntryPoint:
     @property
     def folders(self) -> tuple[Path, ...]:
         """Return the folders in which the file finds modules, the nearest first; not those of a link."""
+        if self.skills is not None:
+            return (self.skills,)
         root = () if self.package is None else (self.package[0],)
         return tuple(dict.fromkeys((self.file.parent, *root)))
 
     @property
     def beside(self) -> tuple[Path, ...]:
         """Return files beside which everything may be read: the file, and the package that it is part of."""
+        if self.skills is not None:
+            return (self.skills / _SKILL,)
         if self.package is None:
             return (self.file,)
         folder, module = self.package
@@ -127,7 +138,25 @@ def entry_of(target: str) -> EntryPoint:
     """
     file, name = split_target(target)
     path = _absolute(file)
+    return _entry(path, name)
+
+
+def _entry(path: Path, name: str | None) -> EntryPoint:
+    if path.is_dir():
+        skill = _first_skill(path)
+        if skill is None:
+            raise UsageError(
+                f"{path} is not a folder of skills: no folder in it has a {_SKILL} that can be read here; "
+                "skills may not lie in the home of a user, nor directly in /tmp"
+            )
+        return EntryPoint(file=skill, named=path, skills=path.resolve())
     return _configured(path, name) if path.suffix == ".json" else _python(path, path, name=name)
+
+
+def _first_skill(folder: Path) -> Path | None:
+    """Return a SKILL.md of a folder of skills, without links, if it has one."""
+    found = sorted(folder.resolve().glob(f"*/{_SKILL}"))
+    return next((skill for skill in found if skill.is_file() and skill.resolve() == skill), None)
 
 
 def proxy_line(*command: str) -> str:
@@ -148,8 +177,9 @@ def _check(target: str) -> str:
         )
     file, name = split_target(target)
     path = _found(file)
-    _readable(path, file)
-    entry = _configured(path, name) if path.suffix == ".json" else _python(path, path, name=name)
+    if not path.is_dir():
+        _readable(path, file)
+    entry = _entry(path, name)
     _readable(entry.file, str(entry.file))
     return f"{path}:{name}" if name else str(path)
 
@@ -188,12 +218,14 @@ def _in_package(folder: Path, target: str) -> Path:
         for name in _IN_PACKAGE:
             if _has(folder / name, sign):
                 return folder / name
+    if _first_skill(folder) is not None:
+        return folder
     whole = folder / "__main__.py"
     line = module_line(sys.executable, folder.parent, folder.name)
     runs = f"; if it serves by itself: {line}" if whole.is_file() else ""
     raise UsageError(
-        f"{target} is a folder, and none of {', '.join((_CONFIG, *_IN_PACKAGE))} in it makes a server; "
-        f"name the Python file that does{runs}"
+        f"{target} is a folder, and none of {', '.join((_CONFIG, *_IN_PACKAGE))} in it makes a server, "
+        f"nor is there a */{_SKILL}; name the Python file that does{runs}"
     )
 
 

@@ -102,6 +102,11 @@ def author_frames(error: BaseException, folder: Path) -> list[dict[str, object]]
 
 
 def _load(entry: EntryPoint) -> AnyServer:
+    if entry.skills is not None:
+        # Only here: no other file needs it.
+        from runner.worker.tools.skill_scripts import skills_server  # noqa: PLC0415
+
+        return skills_server(entry.skills)
     os.environ.update({name: _filled_in(value) for name, value in entry.variables.items()})
     with serving_nothing():
         module = _import(entry)

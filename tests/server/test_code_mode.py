@@ -215,10 +215,10 @@ async def test_code_starts_in_fresh_process(client: Client[Any]) -> None:
     ],
 )
 async def test_code_at_fault_named_by_line(code: str, words: str, client: Client[Any]) -> None:
-    with pytest.raises(ToolError) as raised:
+    with pytest.raises(ToolError) as failure:
         await run(client, code)
 
-    assert words in str(raised.value)
+    assert words in str(failure.value)
 
 
 async def test_silent_code_killed_by_ladder(tmp_path: Path) -> None:

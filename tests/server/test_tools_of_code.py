@@ -1,5 +1,6 @@
 """Requests that code sends for tools: what the server gets of each, and which are refused."""
 
+import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, cast
@@ -72,13 +73,36 @@ async def test_list_of_code_has_all_pages() -> None:
 async def test_calls_of_code_above_bound_refused() -> None:
     server = Server({"content": []})
     tools = tools_of(server)
-    for _ in range(MOST_CALLS):
+    for _ in range(MOST_CALLS - 1):
         await tools("tools/call", {"name": "add"})
+    await tools("tools/list", {})
 
-    with pytest.raises(ClientRefusal, match=f"has called {MOST_CALLS} tools"):
-        await tools("tools/call", {"name": "add"})
+    for method in ("tools/call", "tools/list"):
+        with pytest.raises(ClientRefusal, match=f"has called {MOST_CALLS} tools"):
+            await tools(method, {"name": "add"})
 
     assert len(server.got) == MOST_CALLS
+
+
+async def test_requests_of_code_answered_one_at_a_time() -> None:
+    running: list[int] = []
+    go_on = asyncio.Event()
+
+    async def slow(ctx: Any, call_next: Any) -> Any:
+        del ctx, call_next
+        running.append(1)
+        await go_on.wait()
+        return {"content": [], "tools": []}
+
+    tools = ToolsOfCode(slow, cast("Any", Asked(params={})))
+    requests = [asyncio.create_task(tools(method, {})) for method in ("tools/call", "tools/list")]
+    for _ in range(20):
+        await asyncio.sleep(0)
+    first = len(running)
+    go_on.set()
+    await asyncio.gather(*requests)
+
+    assert (first, len(running)) == (1, 2)
 
 
 @pytest.mark.parametrize(

@@ -110,8 +110,10 @@ async def call_tool(name: str, arguments: Mapping[str, Any] | None = None) -> An
     text = "\n".join(block["text"] for block in result.get("content", ()) if block.get("type") == "text")
     if result.get("isError"):
         # The error of the contract has its sentence there.
-        value = structured.get("results") if isinstance(structured, dict) else None
-        raise ToolError(f"{name}: {value['error'] if isinstance(value, dict) and 'error' in value else text}")
+        failure = structured.get("results") if isinstance(structured, dict) else None
+        raise ToolError(
+            f"{name}: {failure['error'] if isinstance(failure, dict) and 'error' in failure else text}"
+        )
     return text if structured is None else structured
 
 
