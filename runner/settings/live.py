@@ -1,4 +1,4 @@
-"""Reload: the settings that are marked `LIVE`, limits and approvals by name, and secrets; others need a restart.
+"""Reload: settings that are marked `LIVE`, limits and approvals by name, and secrets; others need a restart.
 
 Where a resource limit changes, users' processes are replaced.
 
