@@ -80,7 +80,7 @@ class RunningPuts:
 
 
 def _small(source: object) -> Mapping[str, Any]:
-    """Return what the tool says of where the file came from, if it is small and JSON."""
+    """Return the tool's description of the file's source, if it is small and JSON."""
     if not isinstance(source, Mapping) or len(repr(source)) > _SOURCE_CHARS:
         return {}
     try:

@@ -30,7 +30,7 @@ from runner.users.tokens_file import token_print
 __all__ = ["SESSION_S", "BrowserSession", "begin_session", "routes"]
 
 SESSION_S = 12 * 3600.0
-"""How long a browser is known, in seconds."""
+"""Lifetime of a browser session in seconds."""
 
 # What the page keeps, unless the person wants it kept (`?keep`): the history of calls, drafts.
 # Not "cookies": those of neighbouring hosts would go, too.

@@ -146,7 +146,7 @@ class _FilesApi:
 
 
 def _limit(request: Request) -> int | None:
-    """Return how many files a page has at most, or None where all are wanted."""
+    """Return the largest number of files in a page, or None for all."""
     limit_text = request.query_params.get("limit")
     if limit_text is None:
         return None

@@ -12,7 +12,7 @@ from starlette.routing import Route
 __all__ = ["PATHS", "routes"]
 
 PATHS = ("/healthz", "/readyz")
-"""Where they are asked."""
+"""Paths of the health routes."""
 
 _HEADERS = {"Cache-Control": "no-store"}
 

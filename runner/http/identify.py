@@ -52,7 +52,7 @@ BROWSER = "browser"
 """The purpose of that token."""
 
 ENDED = "this page's session has ended; open the address that the server printed last, or log in"
-"""What is said where a session has ended."""
+"""Error text for a session that has ended."""
 
 _SESSION = re.compile(r"[!-~]{1,128}")
 # Where to log in is added by `runner.http.challenges`.

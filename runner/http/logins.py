@@ -25,7 +25,7 @@ from runner.users.identity import User
 __all__ = ["LOGINS_PER_USER", "Login", "Logins"]
 
 LOGINS_PER_USER = 200
-"""How many browser sessions of one user hold at once; one more ends the one that would end first."""
+"""Most concurrent browser sessions of one user; one more ends the one that expires first."""
 
 _FOLDER = "browser-sessions"
 _UNFINISHED = "."
@@ -92,7 +92,7 @@ class Logins:
         sync_folder(path.parent)
 
     def count(self, name: str, *, now: float) -> int:
-        """Return how many sessions of a user hold."""
+        """Return the number of valid sessions of a user."""
         found = (_read(each) for each in self._notes(name))
         return sum(login is not None and login.end > now for login in found)
 

@@ -208,7 +208,7 @@ class AuditLog:
 
     @property
     def pending(self) -> int:
-        """Return how many records wait to be written, or to be written again."""
+        """Return the number of records that wait to be written, or to be written again."""
         return len(self._pending) + (0 if self._sync_fault is None else len(self._unsynced))
 
     def digest(self, value: object) -> str:

@@ -238,7 +238,7 @@ class _Searching:
         return len(self.matches) >= self.most
 
     def size(self, text: bytes) -> int:
-        """Return how many bytes of the artifact a part of its text in UTF-8 is."""
+        """Return the number of bytes of a part of the artifact's text in UTF-8."""
         return len(
             text
             if self.encoding == "utf-8"

@@ -42,7 +42,7 @@ The largest file that is handed on inline (`base64_size_limit_mb`) has 400 MiB a
 """
 
 MOST_UNREADABLE = 10_000
-"""How many lines without a message between them end the connection.
+"""Number of lines without a message between them that ends the connection.
 
 A server that prints what it does to its standard output by mistake says hundreds of them, and goes on with
 messages; what says no more than lines, such as a wrong command, will answer nobody. One that says a few now

@@ -41,7 +41,7 @@ __all__ = [
 ]
 
 DEPTH_MAX = 200
-"""How deep a message may nest; the JSON reader of pydantic goes no deeper."""
+"""Deepest nesting of a message; the JSON reader of pydantic has this limit."""
 
 _TOO_DEEP = "recursion limit"
 _DEEP = f"nests deeper than {DEPTH_MAX} levels, which is as deep as JSON is read here"
@@ -69,9 +69,9 @@ _TOKEN = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"?|[\[\]{}:,]|[^\s\[\]{}:,"]+', 
 # Members come before what is long and deep, or after it: no time is spent on what is between.
 _MOST_TOKENS = 30_000
 HEAD_BYTES = 1 << 20
-"""How much of the beginning of what cannot be read is looked at for what it is about."""
+"""Bytes at the beginning of an unreadable message that are searched for its id and method."""
 TAIL_BYTES = 1000
-"""How much of its end."""
+"""Bytes at its end that are searched."""
 _NAMED_BY = {
     "prompts/get": "name",
     "resources/read": "uri",

@@ -47,7 +47,7 @@ DELIVERY_KEY = "toolcell/artifacts"
 """Key of `_meta` by which a request says how it takes artifacts: `inline` or `reference`."""
 
 _OURS = ("artifact_errors", "denials")
-"""What of a good result's `meta_data` we say, not the tool."""
+"""Keys of a good result's `meta_data` that we set, not the tool."""
 
 _FEW_FILES = 8
 # Each takes a process.

@@ -73,7 +73,7 @@ class Tasks(Protocol):
         """Refuse a client that has not declared support of tasks."""
 
     def known(self, user: User, names: Sequence[str]) -> list[str]:
-        """Return which of these are tasks of a user."""
+        """Return the ids among these that are tasks of a user."""
 
     def watched(
         self, user: User, names: Sequence[str]

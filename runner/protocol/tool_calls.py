@@ -53,7 +53,7 @@ __all__ = [
 ]
 
 QUESTION_IDS = "toolcell-question-"
-"""How the ids of our requests to clients begin; those of the SDK are numbers."""
+"""Prefix of the ids of our requests to clients; those of the SDK are numbers."""
 
 _LONGEST_BYTES = 64 * 1024
 _LAST_WRITE_S = 1.0

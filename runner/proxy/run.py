@@ -35,7 +35,7 @@ _FETCHING_S = 180.0
 
 
 def ways_to(settings: Settings, targets: Sequence[Target]) -> list[UpstreamSpec]:
-    """Return how each server is reached; one of several that cannot be started is one that is never reached.
+    """Return the spec of each server; one of several that cannot be started counts as unreachable.
 
     Raises:
         UsageError: Each server is a command that cannot be run, or names a variable in vain.

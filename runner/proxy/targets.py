@@ -49,7 +49,7 @@ Wish = Literal["auto", "full", "guard"]
 
 
 def contract_of(wish: Wish, spec: ToolSpec | None, arguments: object, *, identity: str) -> Contract:
-    """Return what holds for one call: under `full` its arguments are rewritten, and its result becomes ours.
+    """Return the contract of one call: `full` rewrites its arguments and treats its result as ours.
 
     Args:
         wish: The server's contract setting.
@@ -271,7 +271,7 @@ def _is_trusted(path: Path, content: bytes) -> bool:
 
 
 def _read_json(path: Path, text: str) -> Any:
-    """Return what a file holds; comments and trailing commas are left out, as editors let people write them.
+    """Return the contents of a JSON file without comments and trailing commas, which editors allow.
 
     Raises:
         json.JSONDecodeError: It is not JSON.

@@ -29,7 +29,7 @@ _MOST_BYTES = LIMITS.file_bytes
 
 
 def _handed_out(world: World, seen: ActEvidence) -> bytes:
-    """Return what the host would pass on to the caller."""
+    """Return the bytes that the host would hand to the caller."""
     if not isinstance(seen.claim, str):
         return b""
     return _trusting(Path(seen.claim)) if seen.naive else _collected(seen.claim, world)

@@ -27,7 +27,7 @@ from sandbox.selftest.trial import Mode, Setup, Trial, TrialVerdict
 __all__ = ["AGAINST", "SelftestOptions", "selftest_from_shell", "settings_to_attack"]
 
 AGAINST = ("sandbox", "monkeypatch")
-"""What attempts can be made against: all of it, or the Python patches alone."""
+"""Targets of the attempts: the whole sandbox, or the Python patches alone."""
 
 _PROGRAM = "runner.selftest.program"
 # Of no use here, and a user without a home folder has no default for them.
@@ -73,7 +73,7 @@ class SelftestOptions:
         return self.tier.value if self.against == "sandbox" else Tier.GUARD.value
 
     def setup(self) -> Setup:
-        """Return what the attempts are made against.
+        """Return the target of the attempts.
 
         Raises:
             UsageError: `--against` or `--reuse` names nothing, or nothing would be left.

@@ -46,7 +46,7 @@ class Ahead(Generic[T]):
 
 
 def transport_of(settings: ServerSettings) -> Literal["stdio", "http"]:
-    """Return what to serve over, where `auto` is decided by what standard input is."""
+    """Return the transport, `auto` decided by the kind of standard input."""
     if settings.transport != "auto":
         return settings.transport
     return "http" if sys.stdin is not None and sys.stdin.isatty() else "stdio"

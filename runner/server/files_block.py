@@ -102,5 +102,5 @@ async def _block(service: Service, user: User, *, most: int) -> str:
 
 
 def _set_aside(answered: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return what keeps an answer from being shared between users, in the era that has such a word."""
+    """Return the keys that keep caches from sharing an answer between users, in the era that has them."""
     return _OF_ONE_USER if "cacheScope" in answered or "ttlMs" in answered else {}

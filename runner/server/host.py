@@ -101,7 +101,7 @@ _LISTS = {
     "resources/templates/list": "resourceTemplates",
     "prompts/list": "prompts",
 }
-"""What the items of a list are called."""
+"""Key of the items of each list."""
 
 _MAX_TEXT = 4096
 
@@ -116,7 +116,7 @@ EXTRAS = Extras(
     ),
     prompts=(AVAILABLE_FILES,),
 )
-"""What the runner offers of its own, in the order in which it is listed."""
+"""Components of the runner itself, in the order of their lists."""
 
 
 class Host(FastMCP):
@@ -337,7 +337,7 @@ class _Relay:
     async def _ours(
         self, ctx: ServerRequestContext[Any, Any], request: Request, code: object
     ) -> dict[str, Any] | None:
-        """Return what we answer where the file's server has answered with an error of this code."""
+        """Return our answer if the file's server answers with this error code."""
         if code == mcp_types.METHOD_NOT_FOUND and ctx.method in _LISTS:
             # A server of the SDK that has none of these; ours are there all the same.
             return self._extras.merged(ctx.method, {_LISTS[ctx.method]: []})
@@ -358,7 +358,7 @@ class _Relay:
         return any(brace and uri.startswith(beginning) for beginning, brace, _ in beginnings)
 
     async def _listed(self, request: Request, method: str, key: str) -> list[Mapping[str, Any]]:
-        """Return what the files list; nothing, where they cannot be asked."""
+        """Return the items that the files list; nothing if they cannot be queried."""
         found: list[Mapping[str, Any]] = []
         params: dict[str, Any] = {}
         for _ in range(_MOST_PAGES):
@@ -428,7 +428,7 @@ class _Relay:
             return failed_result(failure, protocol=request.facts.protocol)
 
     async def _message(self, request: Request, completed: Completed) -> dict[str, Any]:
-        """Return what the client gets of a call that is complete."""
+        """Return the client's message for a completed call."""
         files = self._toolset.files(request.user, trace=request.id)
         message = await self._messages.of(completed, request, files)
         failure = completed.processed.failure
@@ -446,7 +446,7 @@ class _Relay:
         return message
 
     def _report(self, request: Request) -> dict[str, Any]:
-        """Return how a call went, for the caller."""
+        """Return the report on a call for its caller."""
         settings, tool = self._toolset.settings, str(request.params.get("name"))
         outcome = request.steps.outcome
         found = () if outcome is None else outcome.denials
@@ -502,7 +502,7 @@ class _Relay:
         return {**answered, "tools": [*(tools if isinstance(tools, list) else []), *ours]}
 
     def user_of(self, ctx: ServerRequestContext[Any, Any]) -> User:
-        """Return who a request comes from, in the session in which it came."""
+        """Return the user and session of a request."""
         return self._request(ctx).user
 
     def _request(self, ctx: ServerRequestContext[Any, Any]) -> Request:

@@ -291,7 +291,7 @@ class McpTasks:
             )
 
     def known(self, user: User, names: Sequence[str]) -> list[str]:
-        """Return which of these are tasks of a user."""
+        """Return the ids among these that are tasks of a user."""
         return [name for name in dict.fromkeys(names) if self._of(user, name) is not None]
 
     @contextmanager

@@ -90,7 +90,7 @@ class Fleet(RemoteExecutor, Protocol):
         """End what goes on in a session, wherever that is."""
 
     def waiting(self) -> int:
-        """Return how many calls of this host wait for a place on another machine."""
+        """Return the number of calls of this host that wait for a place on another machine."""
 
 
 class ServedApplication(Protocol):
@@ -398,7 +398,7 @@ def _tell_address(base: str, playground: Playground) -> None:
 
 
 def site_of(served: ServedApplication, settings: Settings) -> Site:
-    """Return what the routes beside MCP work with."""
+    """Return the services for the routes beside MCP."""
     return Site(
         settings=settings,
         library=served.library,

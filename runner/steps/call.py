@@ -155,7 +155,7 @@ class Call(ABC):
             yield inputs
 
     async def collected(self, spec: ToolSpec, place: CallFiles, executed: Executed) -> Completed:
-        """Return what a tool returned by the contract, its files kept: normalise, quiesce, collect, route."""
+        """Return a tool's result by the contract, its files stored: normalise, quiesce, collect, route."""
         wire, steps = executed.wire, self.request.steps
         interim = question_of(wire)
         if interim is not None:

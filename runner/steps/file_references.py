@@ -127,7 +127,7 @@ class FileReferences:
         return "".join([*parts, text[done:]]) if parts else text
 
     def _end(self, text: str, at: int) -> int:
-        """Return where the longest path of a file ends that begins at a place of a text; 0 if none does."""
+        """Return the end of the longest path of a file that begins at a place of a text; 0 if none does."""
         ends = (at + length for length in self._lengths)
         return next((end for end in ends if text[at:end] in self.places and not _BEHIND.match(text, end)), 0)
 

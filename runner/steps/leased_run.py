@@ -157,12 +157,12 @@ async def _run_and_discard(
 
 
 def _masked(outcome: Outcome, secrets: CallSecrets, output_bytes: int) -> Outcome:
-    """Return how a call ended without the values of its secrets.
+    """Return the outcome of a call without the values of its secrets.
 
     Args:
-        outcome: How it ended.
+        outcome: The outcome.
         secrets: The secrets.
-        output_bytes: How much is kept of what it printed: where there was more, the cut may be in a value.
+        output_bytes: Most bytes of its output that are stored: a cut may be within a value.
     """
     denials = [asdict(denial) for denial in outcome.denials]
     was_cut = len(outcome.output.encode(errors="replace")) >= output_bytes

@@ -45,7 +45,7 @@ _LIST_CHANGED = (
 )
 _UPDATED = "notifications/resources/updated"
 CLIENT_REQUESTS = ("elicitation/create", "roots/list", "sampling/createMessage")
-"""What a tool may ask of the client of its call."""
+"""Requests that a tool may send to the client of its call."""
 LOG_LEVELS = frozenset({"debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"})
 """All levels that messages of the log have in MCP."""
 _CAPABILITIES = dict(zip(CLIENT_REQUESTS, ("elicitation", "roots", "sampling"), strict=True))

@@ -208,5 +208,5 @@ def question_of(wire: Mapping[str, Any]) -> dict[str, Any] | None:
 
 
 def file_delivery_of(settings: ServiceSettings) -> FileDelivery:
-    """Return how files named by `filename` and `filenames` are handed over, as the settings have it."""
+    """Return the delivery of files named by `filename` and `filenames`, by the settings."""
     return "url" if settings.file_delivery == "url" else "path"

@@ -61,7 +61,7 @@ class Steps:
 
     @property
     def elapsed_ms(self) -> float:
-        """Return how long ago the call began, in milliseconds."""
+        """Return the milliseconds since the call began."""
         return round(self.elapsed_s() * 1000, 1)
 
     def in_ms(self) -> dict[str, float]:

@@ -35,7 +35,7 @@ def left_of(
     *,
     is_last: bool,
 ) -> UnreturnedFiles | None:
-    """Return what becomes of files that calls have changed in a home and do not return, if any are.
+    """Return the unreturned files of a home, stored or reported, if calls have changed any.
 
     Args:
         toolset: The tools.
@@ -69,7 +69,7 @@ def left_of(
 
 
 def _nameable(found: Sequence[ChangedFile], secrets: CallSecrets) -> list[ChangedFile]:
-    """Return what may be told of: no file that has a secret for its name."""
+    """Return the files that may be reported: none with a secret for its name."""
     return [change for change in found if secrets.masked_text(change.file) == change.file]
 
 
@@ -88,7 +88,7 @@ async def left_by_others(
 
 
 def _rules(toolset: Toolset, request: Request, spec: ToolSpec, home: HomeLease, lease: Lease) -> Generated:
-    """Return how files that are not returned are kept, where any call says that they are."""
+    """Return the treatment of unreturned files, if any call requests one."""
     mode = spec.generated or toolset.settings.generated
     return Generated(
         # Of a tool whose files are ignored those of others come here only.

@@ -113,7 +113,7 @@ def _tool_progress(progress: float, total: float | None, message: str | None) ->
 
 
 def _percentage(progress: float, total: float | None) -> float | None:
-    """Return how much is done, from 0 to 100; None where the tool does not say how much there is."""
+    """Return the progress from 0 to 100; None if the tool gives no total."""
     if total is None or total <= 0:
         return None
     return min(100.0, max(0.0, progress / total * 100.0))

@@ -173,7 +173,7 @@ def looked(attempt: Attempt, made: World, pid: int) -> object:
 
 
 def claimed(answer: Mapping[str, object] | None, ended: str | None) -> ActEvidence:
-    """Return what an answer says, or how it ended without one."""
+    """Return the evidence in an answer, or in the end of a process without one."""
     if answer is None:
         return ActEvidence(error=ended)
     error = answer.get("error")

@@ -25,12 +25,12 @@ _LOOK_S = 20
 
 
 def left_here(number: int) -> frozenset[KernelObject]:
-    """Return what there is under a free number, where this process stands."""
+    """Return the objects under a free number, as this process sees them."""
     return frozenset(kind for kind in KernelObject if kind.is_there(number))
 
 
 def left_at(process: int, uid: int, number: int) -> frozenset[KernelObject]:
-    """Return what `left_here` finds where another process stands, or this one if it is 0, seen as a user.
+    """Return the result of `left_here` in another process, or in this one if it is 0, seen as a user.
 
     Raises:
         SandboxError: This process may not look there.

@@ -74,13 +74,13 @@ def _share(pid: int) -> int:
 
 
 def _disk(world: World, pid: int) -> float:
-    """Return what the home of a process that lives holds on disk, in bytes."""
+    """Return the disk space of the home of a living process, in bytes."""
     os.stat(f"/proc/{pid}")
     return sum(path.stat().st_blocks * 512 for path in world.path.iterdir())
 
 
 def _held_open(_world: World, pid: int) -> float:
-    """Return what the files hold on disk that a process has open, in bytes."""
+    """Return the disk space of the open files of a process, in bytes."""
     folder = f"/proc/{pid}/fd"
     facts = [os.stat(f"{folder}/{name}") for name in os.listdir(folder)]
     return sum(each.st_blocks * 512 for each in facts if stat.S_ISREG(each.st_mode) and each.st_nlink == 0)

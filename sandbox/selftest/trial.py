@@ -118,7 +118,7 @@ class Setup:
         return self.tier in (Tier.USER, Tier.NAMESPACE) and os.geteuid() == 0
 
     def leaves_open(self) -> frozenset[Residue]:
-        """Return what is left open here, as SECURITY.md says of the tier."""
+        """Return the residues that this tier leaves open by design, as in SECURITY.md."""
         if self.has_ids or self.tier is Tier.NAMESPACE:
             return frozenset({Residue.LOCKS})
         return frozenset(Residue)

@@ -112,7 +112,7 @@ class World:
     zygote: int = 0
 
     def leftovers(self) -> frozenset[planted.KernelObject]:
-        """Return what is in the kernel under the free number, seen from where the act stood."""
+        """Return the kernel objects under the free number, as seen from the process of the act."""
         if not self.zygote and self.uid == os.geteuid():
             return left_here(self.place.fresh)
         return left_at(self.zygote, self.uid, self.place.fresh)

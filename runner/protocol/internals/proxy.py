@@ -77,7 +77,7 @@ class HttpAnswer:
 
 
 HTTP_ANSWER: ContextVar[HttpAnswer | None] = ContextVar("http_answer", default=None)
-"""Where the HTTP client notes the response. The SDK sends each message in the context of its sender."""
+"""Response recorded by the HTTP client. The SDK sends each message in the context of its sender."""
 
 
 @dataclass(frozen=True, slots=True)

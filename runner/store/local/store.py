@@ -45,7 +45,7 @@ class LocalStore(BlobStore):
         self._is_converted = False
 
     async def measure(self) -> StoreFacts:
-        """Return how much is kept, and how often a file was not taken."""
+        """Return the stored bytes, and the number of files refused."""
         size = await asyncio.to_thread(self._meter.stored_bytes, self._stored_bytes)
         return StoreFacts(stored_bytes=size, failed_puts=self._meter.failed_puts)
 
