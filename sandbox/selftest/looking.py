@@ -18,7 +18,7 @@ from sandbox.layers import identity
 from sandbox.selftest.calls import libc, raised
 from sandbox.selftest.planted import KernelObject
 
-__all__ = ["left_at", "left_here", "main"]
+__all__ = ["KernelObject", "left_at", "left_here", "main"]
 
 _NAMESPACES = ("user", "ipc", "mnt")
 _LOOK_S = 20
