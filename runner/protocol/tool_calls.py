@@ -10,7 +10,8 @@ session. It runs in a task of its own and continues if its client disconnects, w
 questions, and end it with the session. The SDK keeps the session and ends it when idle. It does not see the
 calls here, so it is sent a ping in the session from time to time.
 
-Source: MCP specification 2025-11-25 and 2026-07-28, "Streamable HTTP", "stdio", "Lifecycle", "Cancellation".
+Source: MCP specification 2025-11-25 and 2026-07-28, "Streamable HTTP", "stdio", "Lifecycle", "Cancellation";
+requirement S3-142.
 """
 
 import asyncio

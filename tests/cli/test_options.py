@@ -76,10 +76,10 @@ def test_help_of_all_commands_fits_one_screen() -> None:
 @pytest.mark.parametrize(
     ("command", "more"),
     [
-        ("serve", {"--transport", "--fresh", *ADDRESS, *WHOSE, *FLEET}),
+        ("serve", {"--transport", "--fresh", "--code-mode", *ADDRESS, *WHOSE, *FLEET}),
         ("worker", {"--fresh", "--store", *FLEET}),
-        ("dev", {"--fresh", *ADDRESS, *WHOSE}),
-        ("proxy", {"--transport", "--contract", "--allow-fetch", *ADDRESS, *WHOSE}),
+        ("dev", {"--fresh", "--code-mode", *ADDRESS, *WHOSE}),
+        ("proxy", {"--transport", "--contract", "--allow-fetch", "--code-mode", *ADDRESS, *WHOSE}),
         (
             "call",
             {
