@@ -131,4 +131,6 @@ async def test_call_of_code_that_fails_refused(answer: Any, words: str) -> None:
 async def test_request_for_tools_answered_by_code_mode(request_: Asked, answered_by: str) -> None:
     front = CodeMode(Server("server"), Server("code"), frozenset({"search"}))
 
-    assert await front(cast("Any", request_), cast("Any", None)) == answered_by
+    answer: Any = await front(cast("Any", request_), cast("Any", None))
+
+    assert answer == answered_by
