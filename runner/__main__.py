@@ -32,6 +32,9 @@ _COMMANDS = ("call", "dev", "serve")
 
 def main() -> None:
     """Run the command line."""
+    if sys.argv[1:2] == ["--in"]:
+        # Before anything that needs Linux, which is in the container.
+        sys.exit(import_whole("runner.cli.launcher").run_in(sys.argv[2:]))
     guard_standard_streams()
     launched = head_start(sys.argv[1:])
     try:

@@ -132,4 +132,5 @@ async def test_request_for_tools_answered_by_code_mode(request_: Asked, answered
     front = CodeMode(Server("server"), Server("code"), frozenset({"search"}))
 
     answer: Any = await front(cast("Any", request_), cast("Any", None))
+
     assert answer == answered_by

@@ -11,7 +11,7 @@ import re
 import shutil
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -19,11 +19,10 @@ from typing import Annotated, Any
 import typer
 
 from runner.cli.exits import end_with
+from runner.cli.launcher import Engine
 from runner.cli.options import File
 from runner.cli.start import explained, start
 from runner.errors import UsageError
-from runner.toolset.toolset import Toolset
-from runner.users.tool_secrets import Secrets
 from runner.worker.targets import check_targets, entry_of
 
 __all__ = ["CLIENTS", "ClientConfig", "ClientEntry", "config_path", "install", "install_entry"]
@@ -72,8 +71,16 @@ class ClientEntry:
     arguments: tuple[str, ...]
 
     @classmethod
-    def of(cls, target: str, *, name: str | None, user: str | None) -> "ClientEntry":
+    def of(
+        cls, target: str, *, name: str | None, user: str | None, engine: str | None = None
+    ) -> "ClientEntry":
         """Make the entry that serves a tool file on stdio.
+
+        Args:
+            target: The tool file.
+            name: Name of the entry; None: that of the file.
+            user: The user to serve, if one is named.
+            engine: What runs the container that it is served in, if it is.
 
         Raises:
             UsageError: The command `runner` is not where this interpreter has its commands, nor on the path.
@@ -82,7 +89,8 @@ class ClientEntry:
         command = str(beside) if beside.is_file() else shutil.which("runner")
         if command is None:
             raise UsageError("the command `runner` is not installed beside this Python: pip install toolcell")
-        arguments = ("serve", target, "--transport", "stdio", *(("--user", user) if user else ()))
+        start = ("--in", engine, "serve") if engine else ("serve",)
+        arguments = (*start, target, "--transport", "stdio", *(("--user", user) if user else ()))
         chosen = name or entry_of(target).title
         return cls(name=chosen, command=os.path.abspath(command), arguments=arguments)
 
@@ -98,6 +106,9 @@ def install(
     *,
     name: Annotated[str | None, typer.Option(metavar="NAME", help="Entry name; else the file's.")] = None,
     user: Annotated[str | None, typer.Option("--user", metavar="NAME", help="Serve this user.")] = None,
+    engine: Annotated[
+        Engine | None, typer.Option("--in", metavar="ENGINE", help="Serve it in a container, unchecked.")
+    ] = None,
     only_print: Annotated[bool, typer.Option("--print", help="Show the result and write nothing.")] = False,
 ) -> None:
     """Write the entry; all other entries stay."""
@@ -105,9 +116,10 @@ def install(
     def act() -> int:
         _check_client(client)
         target = check_targets([file])[0]
-        # Nothing is installed that a client could only find broken.
-        asyncio.run(explained(_loaded(target, user), [target]))
-        entry = ClientEntry.of(target, name=name, user=user)
+        if engine is None:
+            # Nothing is installed that a client could only find broken.
+            asyncio.run(explained(_loaded(target, user), [target]))
+        entry = ClientEntry.of(target, name=name, user=user, engine=engine)
         print(install_entry(client, entry, only_print=only_print))  # noqa: T201
         return 0
 
@@ -120,6 +132,10 @@ async def _loaded(target: str, user: str | None) -> int:
     Raises:
         LoadError: It cannot be served.
     """
+    # Only here: an entry for a container is made without Linux.
+    from runner.toolset.toolset import Toolset  # noqa: PLC0415
+    from runner.users.tool_secrets import Secrets  # noqa: PLC0415
+
     with tempfile.TemporaryDirectory() as folder:
         own = {"state_dir": Path(folder, "state"), "store": Path(folder, "store").as_uri()}
         settings = start({"log_level": "error", **own, **({"user": user} if user else {})}, None)
@@ -213,7 +229,13 @@ def _merged(before: str | None, client: ClientConfig, entry: ClientEntry, path: 
 def _is_ours(present: object, entry: ClientEntry) -> bool:
     """Return whether the present entry serves the same file, so that it may be replaced."""
     arguments = present.get("args") if isinstance(present, dict) else None
-    return isinstance(arguments, list) and tuple(arguments[:2]) == entry.arguments[:2]
+    return isinstance(arguments, list) and _file_words(arguments) == _file_words(entry.arguments)
+
+
+def _file_words(arguments: Sequence[object]) -> Sequence[object]:
+    """Return the words of an entry up to its file, without those of a container."""
+    words = tuple(arguments[2:] if arguments[:1] in (["--in"], ("--in",)) else arguments)
+    return words[:2]
 
 
 def _indent(before: str | None) -> int | str:

@@ -1,0 +1,218 @@
+"""`runner --in`: the command line of an engine, and what of ours runs without Linux."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support import ROOT, outer_environment
+
+from runner.cli.launcher import ENGINES, container_command
+
+ENGINE = """#!{python}
+import json, os, sys
+json.dump({{"words": sys.argv[1:], "input": sys.stdin.read()}}, open({file!r}, "w"))
+print("answer of the container")
+sys.exit(7)
+"""
+
+
+@pytest.fixture
+def tool(tmp_path: Path) -> Path:
+    (tmp_path / "project").mkdir()
+    (tmp_path / "project" / "tool.py").write_text("")
+    return tmp_path / "project" / "tool.py"
+
+
+def words_of(
+    *words: str, engine: str = "docker", has_terminal: bool = False, **environment: str
+) -> list[str]:
+    return container_command(
+        engine, words, image="toolcell:1", user="ann", has_terminal=has_terminal, environment=environment
+    )
+
+
+def inside(command: list[str]) -> list[str]:
+    """Return the words of the command that runs in the container."""
+    return command[command.index("runner") + 1 :]
+
+
+def test_folder_of_tool_file_mounted_to_be_read(tool: Path) -> None:
+    command = words_of("serve", f"{tool}:mcp")
+
+    assert command[command.index("--mount") + 1] == f"type=bind,source={tool.parent},target=/work,readonly"
+    assert inside(command) == ["serve", "/work/tool.py:mcp"]
+    assert command[:3] == ["docker", "run", "--rm"]
+    assert "--publish" not in command
+    assert "--pull=never" in command
+
+
+def test_input_file_named_as_container_sees_it(tool: Path) -> None:
+    (tool.parent / "sales.csv").write_text("")
+
+    command = words_of("call", str(tool), "report", f"filename=@{tool.parent / 'sales.csv'}", "text=hi")
+
+    assert inside(command) == ["call", "/work/tool.py", "report", "filename=@/work/sales.csv", "text=hi"]
+
+
+def test_file_outside_of_mounted_folder_refused(tool: Path, tmp_path: Path) -> None:
+    (tmp_path / "sales.csv").write_text("")
+
+    with pytest.raises(ValueError, match="outside of"):
+        words_of("call", str(tool), "report", f"filename=@{tmp_path / 'sales.csv'}")
+
+
+def test_whole_home_folder_not_mounted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "tool.py").write_text("")
+
+    command = words_of("serve", str(tmp_path / "tool.py"))
+
+    assert f"type=bind,source={tmp_path}/tool.py,target=/work/tool.py,readonly" in command
+    assert inside(command) == ["serve", "/work/tool.py"]
+
+
+@pytest.mark.parametrize(
+    ("words", "port"),
+    [
+        (["--transport", "http", "--port", "9000"], "9000"),
+        (["--transport=http"], "8000"),
+        ([], "8000"),
+    ],
+)
+def test_http_port_published_on_loopback_only(words: list[str], port: str, tool: Path) -> None:
+    command = words_of("serve", str(tool), *words, has_terminal=not words)
+
+    assert command[command.index("--publish") + 1] == f"127.0.0.1:{port}:{port}"
+    assert inside(command)[1:3] == ["--host", "0.0.0.0"]
+
+
+def test_settings_passed_on_by_name_alone(tool: Path) -> None:
+    command = words_of("serve", str(tool), "--allow-env=API_KEY", RUNNER_S3_SECRET_KEY="hidden", OTHER="x")
+
+    assert "hidden" not in json.dumps(command)
+    assert [command[at + 1] for at, word in enumerate(command) if word == "--env"] == [
+        "RUNNER_USER=ann",
+        "API_KEY",
+        "RUNNER_S3_SECRET_KEY",
+    ]
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_each_engine_runs_image(engine: str, tool: Path) -> None:
+    command = words_of("serve", str(tool), engine=engine)
+
+    assert command[: len(ENGINES[engine])] == list(ENGINES[engine])
+    assert "toolcell:1" in command
+
+
+def run(*words: str, folder: Path, **environment: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        [sys.executable, "-m", "runner", *words],
+        env={**outer_environment(), **environment},
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        input="a request",
+    )
+
+
+@pytest.fixture
+def engine(tmp_path: Path) -> Path:
+    """A program that stands for the engine, and keeps what it is given."""
+    engine = tmp_path / "bin" / "docker"
+    engine.parent.mkdir()
+    engine.write_text(ENGINE.format(python=sys.executable, file=str(tmp_path / "got.json")))
+    engine.chmod(0o755)
+    return engine
+
+
+def test_engine_gets_standard_input_and_its_status_is_ours(tool: Path, engine: Path, tmp_path: Path) -> None:
+    done = run("--in", "docker", "serve", "tool.py", folder=tool.parent, PATH=str(engine.parent))
+
+    got: dict[str, Any] = json.loads((tmp_path / "got.json").read_text())
+    assert (done.returncode, done.stdout, done.stderr) == (7, "answer of the container\n", "")
+    assert got["input"] == "a request"
+    assert inside(["docker", *got["words"]]) == ["serve", "/work/tool.py"]
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["--in"], "usage"),
+        (["--in", "qemu", "serve"], "usage"),
+        (["--in", "podman", "serve"], "not on the PATH"),
+    ],
+)
+def test_wrong_engine_refused_in_a_sentence(words: list[str], sentence: str, tmp_path: Path) -> None:
+    done = run(*words, folder=tmp_path, PATH=str(tmp_path))
+
+    assert done.returncode == 2
+    assert sentence in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+# What our own modules have on macOS, and on Windows; libraries have ways of their own there.
+WITHOUT_LINUX = """
+import builtins, ctypes, os, sys
+
+lacking, words = (sys.argv[1].split(",") if sys.argv[1] else []), sys.argv[2:]
+found = builtins.__import__
+
+def imported(name, globals=None, *rest):
+    importer = str((globals or {}).get("__name__"))
+    if name in lacking and importer.partition(".")[0] in ("runner", "sandbox"):
+        raise ImportError(f"{importer} imports {name}, which is not there")
+    return found(name, globals, *rest)
+
+class Library:
+    "A C library without the calls of Linux."
+    def __getattr__(self, name):
+        def call(*args):
+            raise OSError(38, f"{name} is not there")
+        self.__dict__[name] = call
+        return call
+
+builtins.__import__ = imported
+ctypes.CDLL = lambda *args, **kwargs: Library()
+for name in "O_PATH O_TMPFILE memfd_create pidfd_open setresuid unshare setns getxattr setxattr".split():
+    vars(os).pop(name, None)
+sys.argv = ["runner", *words]
+from runner.__main__ import main
+main()
+"""
+MACOS, WINDOWS = "", "fcntl,grp,pwd,resource,spwd,termios"
+
+
+@pytest.mark.release
+@pytest.mark.parametrize(
+    ("lacking", "words", "status"),
+    [
+        (WINDOWS, ["--in", "docker", "serve", "tool.py"], 7),
+        (MACOS, ["--in", "docker", "serve", "tool.py"], 7),
+        (MACOS, ["install", "mcp-json", "tool.py", "--in", "docker"], 0),
+        (MACOS, ["init", "new"], 0),
+        (MACOS, ["schema"], 0),
+        (MACOS, ["config"], 0),
+        (MACOS, ["--version"], 0),
+    ],
+)
+def test_command_runs_without_linux(
+    lacking: str, words: list[str], status: int, tool: Path, engine: Path
+) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_LINUX, lacking, *words],
+        env={**outer_environment(), "PATH": str(engine.parent), "PYTHONPATH": str(ROOT)},
+        cwd=tool.parent,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        input="",
+    )
+
+    assert "Traceback" not in done.stderr, done.stderr
+    assert done.returncode == status
+    assert done.stdout
