@@ -58,7 +58,7 @@ def noted(host: Host, taken: list[str]) -> Iterator[None]:
     yield
 
 
-@dataclass
+@dataclass(repr=False)
 class Webs:
     """Both servers over HTTP.
 

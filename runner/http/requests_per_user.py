@@ -1,6 +1,6 @@
 """Bounds of what one user has in flight: requests (open streams, uploads, calls that wait) and their bodies.
 
-It applies after the check of tokens, since the user is unknown before; `runner.http.connections` limits
+It applies after the check of tokens, since the user is unknown before; the proxy in front limits
 connections before that. Health checks always pass.
 
 Source: RFC 6585, section 4 (429).

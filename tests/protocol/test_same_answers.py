@@ -198,6 +198,7 @@ async def test_answer_equals_that_of_the_sdk(
 
     event(f"{transport} {'without' if webs.taken else 'by'} the SDK")
     assert ours == theirs
-    # The control: a plain call is never left to the SDK.
+    # The control: a plain call is never left to the SDK. Half of a surrogate pair is for the SDK to refuse.
     is_plain = not (changes or other_headers) and b"params" in body and tool not in ("mirrored", "nothing")
+    is_plain = is_plain and b"\\ud83d" not in body
     assert not is_plain or webs.taken == [tool]
