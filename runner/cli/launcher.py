@@ -1,7 +1,7 @@
 """`runner --in ENGINE COMMAND...`: a command of the runner in a container, where there is no Linux kernel.
 
 For macOS, Windows and WSL2. The image of the project runs with standard input and output passed through, and
-with the folder of the tool file mounted at `/work`, to be read. Nothing of Linux is imported here.
+with the folder of the tool file mounted at `/opt/tools`, to be read. Nothing of Linux is imported here.
 
 Source: docker-run(1); `docs/deploying.md`, "Without a Linux kernel" and "Container".
 """
@@ -31,7 +31,7 @@ ENGINES: Mapping[str, tuple[str, ...]] = {
 """The engines, each with the words before `run`."""
 
 _SERVERS = ("dev", "proxy", "serve")
-_FOLDER = "/work"
+_FOLDER = "/opt/tools"
 _PORT = "8000"
 _CANNOT_RUN = 125
 _USAGE = 2

@@ -42,8 +42,10 @@ def inside(command: list[str]) -> list[str]:
 def test_folder_of_tool_file_mounted_to_be_read(tool: Path) -> None:
     command = words_of("serve", f"{tool}:mcp")
 
-    assert command[command.index("--mount") + 1] == f"type=bind,source={tool.parent},target=/work,readonly"
-    assert inside(command) == ["serve", "/work/tool.py:mcp"]
+    assert (
+        command[command.index("--mount") + 1] == f"type=bind,source={tool.parent},target=/opt/tools,readonly"
+    )
+    assert inside(command) == ["serve", "/opt/tools/tool.py:mcp"]
     assert command[:3] == ["docker", "run", "--rm"]
     assert "--publish" not in command
     assert "--pull=never" in command
@@ -54,7 +56,13 @@ def test_input_file_named_as_container_sees_it(tool: Path) -> None:
 
     command = words_of("call", str(tool), "report", f"filename=@{tool.parent / 'sales.csv'}", "text=hi")
 
-    assert inside(command) == ["call", "/work/tool.py", "report", "filename=@/work/sales.csv", "text=hi"]
+    assert inside(command) == [
+        "call",
+        "/opt/tools/tool.py",
+        "report",
+        "filename=@/opt/tools/sales.csv",
+        "text=hi",
+    ]
 
 
 def test_file_outside_of_mounted_folder_refused(tool: Path, tmp_path: Path) -> None:
@@ -70,8 +78,8 @@ def test_whole_home_folder_not_mounted(tmp_path: Path, monkeypatch: pytest.Monke
 
     command = words_of("serve", str(tmp_path / "tool.py"))
 
-    assert f"type=bind,source={tmp_path}/tool.py,target=/work/tool.py,readonly" in command
-    assert inside(command) == ["serve", "/work/tool.py"]
+    assert f"type=bind,source={tmp_path}/tool.py,target=/opt/tools/tool.py,readonly" in command
+    assert inside(command) == ["serve", "/opt/tools/tool.py"]
 
 
 @pytest.mark.parametrize(
@@ -136,7 +144,7 @@ def test_engine_gets_standard_input_and_its_status_is_ours(tool: Path, engine: P
     got: dict[str, Any] = json.loads((tmp_path / "got.json").read_text())
     assert (done.returncode, done.stdout, done.stderr) == (7, "answer of the container\n", "")
     assert got["input"] == "a request"
-    assert inside(["docker", *got["words"]]) == ["serve", "/work/tool.py"]
+    assert inside(["docker", *got["words"]]) == ["serve", "/opt/tools/tool.py"]
 
 
 @pytest.mark.parametrize(

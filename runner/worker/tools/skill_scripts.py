@@ -34,6 +34,7 @@ _MOST_OUTPUT_CHARS = 6000
 _MOST_FILES = 100
 _MOST_NAMED = 50
 _FOLDER = "scripts/"
+_MOST_LINE_CHARS = 200
 _CHUNK_BYTES = 1 << 16
 
 
@@ -156,5 +157,5 @@ async def _followed(ctx: Context, stream: asyncio.StreamReader) -> str:
     end, chunks = "", 0
     while chunk := await stream.read(_CHUNK_BYTES):
         end, chunks = (end + chunk.decode(errors="replace"))[-_MOST_OUTPUT_CHARS:], chunks + 1
-        await ctx.report_progress(chunks)
+        await ctx.report_progress(chunks, message=end.strip().rpartition("\n")[2][:_MOST_LINE_CHARS])
     return end
