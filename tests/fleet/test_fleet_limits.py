@@ -177,7 +177,7 @@ async def test_a_record_without_the_seal_does_nothing(world: World) -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "code"),
+    ("body", "code"),
     [
         ({"value": {"results": 1, "artifacts": [{}]}, "files": [{"id": "art_000000000000"}]}, "E_STORE"),
         ({"value": {"results": 1}, "files": [{"id": "art_000000000000"}]}, "E_INVALID_RESULT"),

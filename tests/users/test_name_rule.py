@@ -106,5 +106,5 @@ def test_subject_cannot_pose_as_verified_address() -> None:
 
 
 def test_invalid_pattern_refused_at_start() -> None:
-    with pytest.raises(UsageError, match="no pattern of RE2"):
+    with pytest.raises(UsageError, match="is not an RE2 pattern"):
         load({"identity_pattern": "("})
