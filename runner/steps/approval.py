@@ -53,7 +53,7 @@ class Hold:
         service: What serves the call.
         name: Name of the rule.
         rule: The rule.
-        key: Digest of server, user, tool and arguments.
+        key: Digest of server, user, tool, arguments and version.
         server: What the server serves, for people.
         lines: A line for each argument, for people.
     """
@@ -185,19 +185,25 @@ async def hold_of(
     if not service.settings.approvals:
         return None
 
+    meta = request.params.get("_meta")
+    chosen = (meta.get("fastmcp") if isinstance(meta, Mapping) else None) or None
+
     def judge() -> Hold | None:
         arguments = read_arguments(request.params.get("arguments"))
         found = rule_for(
             service.settings.approvals,
             tool=request.tool,
             user=request.user.name,
-            is_destructive=may_destroy,
+            # The annotations are those of the newest version.
+            is_destructive=may_destroy or chosen is not None,
             arguments=arguments,
         )
         if found is None:
             return None
-        key = key_of(place, request.user.name, request.tool, arguments)
-        lines = _lines(arguments)
+        # A version is chosen beside the arguments: an approval of one does not fit another.
+        call = arguments if chosen is None else [arguments, chosen]
+        key = key_of(place, request.user.name, request.tool, call)
+        lines = (*(() if chosen is None else _lines({"_meta.fastmcp": chosen})), *_lines(arguments))
         return Hold(service=service, name=found[0], rule=found[1], key=key, server=server, lines=lines)
 
     is_long = least_chars(request.params, SHORT_BYTES) > SHORT_BYTES
