@@ -168,7 +168,7 @@ class Hold:
 
 
 async def hold_of(
-    service: Service, request: Request, *, place: str, server: str, may_destroy: bool
+    service: Service, request: Request, *, place: str, server: str, may_destroy: bool, is_listed: bool
 ) -> Hold | None:
     """Return the hold of a call, if a rule holds it.
 
@@ -178,6 +178,7 @@ async def hold_of(
         place: What the server serves, in full.
         server: The same, for people.
         may_destroy: Whether its tool counts as destructive.
+        is_listed: Whether the server lists a tool of that name.
 
     Raises:
         CallError: `E_INVALID_ARGUMENT`: the arguments are not an object.
@@ -192,7 +193,7 @@ async def hold_of(
         arguments = read_arguments(request.params.get("arguments"))
         found = rule_for(
             service.settings.approvals,
-            tool=request.tool,
+            tool=request.tool if is_listed else None,
             user=request.user.name,
             # The annotations are those of the newest version.
             is_destructive=may_destroy or chosen is not None,

@@ -266,10 +266,11 @@ RULES = {
         ("look", "bob", False, {"sql": ["x; DROP TABLE y"]}, "paths"),
         ("look", "bob", False, {"count": 1000}, None),
         ("look", "bob", False, {"count": None}, None),
+        (None, "bob", False, {}, "operator"),
     ],
 )
 def test_rule_holds_calls_that_it_names(
-    tool: str, user: str, is_destructive: bool, arguments: dict[str, object], rule: str | None
+    tool: str | None, user: str, is_destructive: bool, arguments: dict[str, object], rule: str | None
 ) -> None:
     found = rule_for(RULES, tool=tool, user=user, is_destructive=is_destructive, arguments=arguments)
 
