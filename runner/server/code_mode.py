@@ -20,7 +20,7 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import CLIENT_CAPABILITIES_META_KEY, INTERNAL_ERROR, INVALID_PARAMS
 
 from runner.contract.unexpected_errors import unexpected
-from runner.settings.execution import SettingsT
+from runner.settings.execution import SettingsT, ToolSettings, is_pattern
 from runner.steps.listener import ClientRefusal
 from runner.toolset.admission import inside_place
 
@@ -42,7 +42,8 @@ Front = Callable[[_Context, CallNext], Coroutine[Any, Any, HandlerResult]]
 def narrowed(settings: SettingsT) -> SettingsT:
     """Return the settings of code that a model wrote: what is granted to all tools is not granted to it.
 
-    `[tools.execute]` still applies.
+    `[tools.execute]` still applies. A pattern such as `[tools."*"]` is not meant for code: only its limits
+    and scopes apply.
     """
     general: dict[str, Any] = {
         "allow_net": (),
@@ -57,7 +58,12 @@ def narrowed(settings: SettingsT) -> SettingsT:
         "worker_reuse": "call",
         "resource_tools": False,
     }
-    return settings.model_copy(update=general)
+    closed = {name: None for name in general if name in ToolSettings.model_fields}
+    tools = {
+        name: own.model_copy(update=closed) if is_pattern(name) else own
+        for name, own in settings.tools.items()
+    }
+    return settings.model_copy(update={**general, "tools": tools})
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,9 +14,10 @@ from fastmcp.exceptions import ToolError
 from support import becomes, settings_in
 
 from runner.errors import UsageError
-from runner.server.code_mode import MOST_CALLS
+from runner.server.code_mode import MOST_CALLS, narrowed
 from runner.server.host import make_host
 from runner.server.serve import with_code
+from runner.settings.execution import ToolSettings
 from runner.toolset.toolset import Toolset
 
 pytestmark = [pytest.mark.release, pytest.mark.anyio, pytest.mark.kernel]
@@ -219,6 +220,28 @@ async def test_code_at_fault_named_by_line(code: str, words: str, client: Client
         await run(client, code)
 
     assert words in str(failure.value)
+
+
+PATTERN = {
+    "allow_net": ("192.0.2.1",),
+    "allow_env": ("CODE_TEST",),
+    "allow_read": (Path("/usr/share"),),
+    "allow_write": (Path("/usr/share"),),
+    "allow_sockets": True,
+    "background_jobs": True,
+    "worker_reuse": "shared",
+}
+
+
+@pytest.mark.parametrize(("table", "is_granted"), [("execute", True), ("*", False), ("exec*", False)])
+def test_pattern_of_tools_grants_code_nothing(table: str, is_granted: bool, tmp_path: Path) -> None:
+    own = ToolSettings(**PATTERN, allow_run=(), memory_mb=64, scopes=("few",))
+    settings = narrowed(settings_in(tmp_path, tools={table: own}))
+
+    granted = settings.of_tool("execute")
+
+    assert [getattr(granted, name) == value for name, value in PATTERN.items()] == [is_granted] * len(PATTERN)
+    assert (granted.allow_run, granted.memory_mb, settings.scopes("execute")) == ((), 64, ("few",))
 
 
 async def test_silent_code_killed_by_ladder(tmp_path: Path) -> None:
