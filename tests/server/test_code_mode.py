@@ -18,6 +18,7 @@ from runner.server.code_mode import MOST_CALLS, narrowed
 from runner.server.host import make_host
 from runner.server.serve import with_code
 from runner.settings.execution import ToolSettings
+from runner.toolset.approvals import ApprovalFiles
 from runner.toolset.toolset import Toolset
 
 pytestmark = [pytest.mark.release, pytest.mark.anyio, pytest.mark.kernel]
@@ -52,13 +53,13 @@ def scoped() -> str:
 
 
 @contextlib.asynccontextmanager
-async def serving(folder: Path, **more: Any) -> AsyncIterator[Client[Any]]:
+async def serving(folder: Path, file: str = "tools.py", **more: Any) -> AsyncIterator[Client[Any]]:
     """Serve the file in code mode to one user."""
     folder.chmod(0o700)
-    (folder / "tools.py").write_text(TOOL_FILE)
+    (folder / file).write_text(TOOL_FILE)
     user = f"t-{uuid.uuid4().hex[:12]}"
     settings = settings_in(folder, **({"user": user, "code_mode": True} | more))
-    opened = Toolset.open(settings, [str(folder / "tools.py")])
+    opened = Toolset.open(settings, [str(folder / file)])
     async with (
         with_code(settings, opened) as toolset,
         Client(make_host(toolset, transport="stdio", download_url=None)) as client,
@@ -220,6 +221,24 @@ async def test_code_at_fault_named_by_line(code: str, words: str, client: Client
         await run(client, code)
 
     assert words in str(failure.value)
+
+
+async def test_approval_of_code_is_for_tools_of_one_server(tmp_path: Path) -> None:
+    shared = {
+        "user": f"t-{uuid.uuid4().hex[:12]}",
+        "approvals": {"code": {"tools": ["execute"], "by": "operator"}},
+    }
+    files = ApprovalFiles(settings_in(tmp_path).state_dir)
+    async with serving(tmp_path, **shared) as one, serving(tmp_path, "other.py", **shared) as other:
+        with pytest.raises(ToolError, match="was not run"):
+            await run(one, "return 1")
+        ((pending, _, _),) = files.listed()
+        files.answer(pending.id, approve=True)
+        with pytest.raises(ToolError, match="was not run"):
+            await run(other, "return 1")
+        assert await run(one, "return 1") == "1"
+
+    assert pending.server == "code_mode.py, tools.py"
 
 
 PATTERN = {
