@@ -20,6 +20,7 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import CLIENT_CAPABILITIES_META_KEY, INTERNAL_ERROR, INVALID_PARAMS
 
 from runner.contract.unexpected_errors import unexpected
+from runner.contract.widget_dialects import CODE_CALL_META, widget_rights
 from runner.settings.execution import SettingsT, ToolSettings, is_pattern
 from runner.steps.listener import ClientRefusal
 from runner.toolset.admission import inside_place
@@ -128,7 +129,8 @@ class ToolsOfCode:
         for _ in range(_MOST_PAGES):
             page = await self._answer("tools/list", params)
             tools = page.get("tools")
-            found += tools if isinstance(tools, list) else []
+            each = (tool for tool in (tools if isinstance(tools, list) else ()) if isinstance(tool, Mapping))
+            found += [tool for tool in each if widget_rights(tool).for_model]
             if not isinstance(page.get("nextCursor"), str):
                 break
             params = {"cursor": page["nextCursor"]}
@@ -138,6 +140,9 @@ class ToolsOfCode:
         meta = dict((self.ctx.params or {}).get("_meta") or {})
         # Progress is reported for the run. Without capabilities nothing becomes a task or a question.
         meta.pop("progressToken", None)
+        # A version is that of the tool that runs the code.
+        meta.pop("fastmcp", None)
+        meta[CODE_CALL_META] = True
         if CLIENT_CAPABILITIES_META_KEY in meta:
             meta[CLIENT_CAPABILITIES_META_KEY] = {}
         inner = replace(self.ctx, method=method, params={**params, "_meta": meta})

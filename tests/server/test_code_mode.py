@@ -49,6 +49,10 @@ def secret() -> str:
 @mcp.tool
 def scoped() -> str:
     return "for few"
+
+@mcp.tool(meta={"ui": {"visibility": ["app"]}})
+def buy() -> str:
+    return "bought"
 """
 
 
@@ -130,6 +134,17 @@ except Exception as error:
     return {'told': str(error)}
 """
     assert "no rows" in (await run(client, code))["told"]
+
+
+async def test_tool_of_pages_alone_not_reached_by_code(client: Client[Any]) -> None:
+    by_page = await client.call_tool("buy")
+    with pytest.raises(ToolError, match="may not be called by code"):
+        await run(client, "await call_tool('buy')")
+    found = text_of(await client.call_tool("get_schema", {"tools": ["buy", "rows"]}))
+
+    assert text_of(by_page) == "bought"
+    assert "### rows" in found
+    assert "### buy" not in found
 
 
 @pytest.mark.parametrize("name", ["execute", "get_schema"])
