@@ -137,6 +137,8 @@ class UpstreamCall(Call):
                         f"names begin with one of {', '.join(upstreams.names.servers)}",
                     )
                 await self.find(*found)
+                if self.spec is None:
+                    authorize_scopes(request.tool, upstreams.settings.scopes(None), request.facts)
                 widgets = None if self.spec is None else self.spec.widgets
                 authorize_widget(request.tool, widgets, request.params)
                 way = upstreams.ways[self.server]
