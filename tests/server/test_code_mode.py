@@ -229,6 +229,9 @@ async def test_code_starts_in_fresh_process(client: Client[Any]) -> None:
     [
         ("x = 1\nreturn (", "line 2: SyntaxError"),
         ("x = 1\nraise KeyError('gone')", "line 2: KeyError: 'gone'"),
+        ("yield 1", "line 1: TypeError"),
+        ("x = '\0'", "line 1: SyntaxError"),
+        (f"x = {'-' * 20000}1", "line 1: MemoryError"),
     ],
 )
 async def test_code_at_fault_named_by_line(code: str, words: str, client: Client[Any]) -> None:
