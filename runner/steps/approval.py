@@ -11,6 +11,7 @@ Source: MCP specification 2025-06-18 and 2025-11-25, "Elicitation"; 2026-07-28, 
 """
 
 import asyncio
+import hashlib
 import json
 import secrets
 from collections.abc import Mapping
@@ -76,7 +77,7 @@ class Hold:
         """
         approvals, expires_s = self.service.approvals, self.rule.expires_s
         state, _, of_tool = str(request.params.get("requestState") or "").partition(".")
-        resumed = approvals.resume(state, self.key)
+        resumed = approvals.resume(state, self.key, _rest(request.params.get("inputResponses")))
         if resumed:
             # It was approved, and its tool has asked for more.
             request.steps.approval = f"approved before, {self.name}"
@@ -142,8 +143,9 @@ class Hold:
         interim = completed.interim
         if interim is None or interim.get("resultType") != "input_required":
             return completed
+        rest = _rest(interim.get("inputRequests"))
         state = self.service.approvals.wait(
-            self.key, request.user.name, is_approved=True, expires_s=self.rule.expires_s
+            self.key, request.user.name, is_approved=True, expires_s=self.rule.expires_s, rest=rest
         )
         if interim.get("requestState") is not None:
             state = f"{state}.{interim['requestState']}"
@@ -209,6 +211,12 @@ async def hold_of(
 
     is_long = least_chars(request.params, SHORT_BYTES) > SHORT_BYTES
     return await asyncio.to_thread(judge) if is_long else judge()
+
+
+def _rest(named: object) -> str:
+    """Return the digest of the names of a tool's questions, or of those of the answers to them."""
+    names = sorted(map(str, named)) if isinstance(named, Mapping) else []
+    return hashlib.sha256(json.dumps(names).encode()).hexdigest()
 
 
 def _lines(arguments: Mapping[str, object]) -> tuple[str, ...]:

@@ -222,6 +222,16 @@ def test_state_of_a_question_counts_once_and_for_its_call(files: ApprovalFiles) 
     assert approvals.resume(None, "k") is None
 
 
+def test_approved_call_goes_on_with_what_its_tool_asked_for(files: ApprovalFiles) -> None:
+    approvals = Approvals(files=files)
+    state = approvals.wait("k", "ann", is_approved=True, expires_s=60, rest="asked")
+
+    assert approvals.resume(state, "k") is None
+    assert approvals.resume(state, "k", "other") is None
+    assert approvals.resume(state, "k", "asked") is True
+    assert approvals.resume(state, "k", "asked") is None
+
+
 def test_questions_of_one_user_are_bounded(files: ApprovalFiles) -> None:
     approvals = Approvals(files=files)
     states = [approvals.wait(str(n), "ann", is_approved=False, expires_s=60) for n in range(15)]
