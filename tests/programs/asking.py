@@ -8,7 +8,7 @@ mcp = FastMCP("asking")
 
 @mcp.tool
 async def shout(text: str, ctx: Context) -> str | InputRequiredResult:
-    """Ask for a name."""
+    """Request a name."""
     answer = (ctx.input_responses or {}).get("name")
     if isinstance(answer, ElicitResult):
         return f"{text} named {(answer.content or {})['value']} by {ctx.request_state}"
