@@ -81,7 +81,7 @@ async def client(tmp_path_factory: pytest.TempPathFactory, audit_dir: Path) -> A
     """A client whose user may have one call at a time."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("CODE_TEST", "of the operator")
-        more = {"allow_env": ("CODE_TEST",), "audit_dir": audit_dir, "max_calls_per_user": 1}
+        more: dict[str, Any] = {"allow_env": ("CODE_TEST",), "audit_dir": audit_dir, "max_calls_per_user": 1}
         async with serving(tmp_path_factory.mktemp("code"), **more) as it:
             yield it
 
@@ -242,7 +242,7 @@ async def test_code_at_fault_named_by_line(code: str, words: str, client: Client
 
 
 async def test_approval_of_code_is_for_tools_of_one_server(tmp_path: Path) -> None:
-    shared = {
+    shared: dict[str, Any] = {
         "user": f"t-{uuid.uuid4().hex[:12]}",
         "approvals": {"code": {"tools": ["execute"], "by": "operator"}},
     }
