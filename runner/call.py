@@ -141,8 +141,8 @@ class FileCall(Call):
         ]
         return await self.when_approved(
             partial(self.execute_admitted, spec),
-            place="\n".join(map(str, toolset.named_files)),
-            server=", ".join(file.name for file in toolset.named_files),
+            place="\n".join(place for _, place in toolset.places),
+            server=", ".join(name for name, _ in toolset.places),
             may_destroy=any(destroys),
         )
 

@@ -272,7 +272,9 @@ def grant_of(denial: Denial, settings: ServiceSettings, target: str) -> Grant | 
         return f"{place}: not granted, since no name has a zero byte"
     if denial.operation == "run":
         program = shutil.which(path, path=framework_environment(os.environ, ())["PATH"])
-        if program is None or not program.startswith("/") or within(Path(program), settings.homes):
+        # Links and `..` lead elsewhere than a path reads.
+        real = Path(os.path.realpath(program or "/"))
+        if program is None or not program.startswith("/") or within(real, os.path.realpath(settings.homes)):
             return f"{place}: not granted, since it is not a program of this machine"
         return Grant("allow_run", program, f"ran {path}", denial)
     if denial.operation in ("connect", "lookup") or denial.operation.startswith("socket."):

@@ -41,6 +41,7 @@ __all__ = [
     "network_denied",
     "no_process",
     "no_temporary_folder",
+    "not_for_code",
     "not_for_widgets",
     "notice",
     "out_of_descriptors",
@@ -680,6 +681,16 @@ def approval_store_failed(state: Path, problem: str) -> CallError:
         details={
             "suggestion": "For the operator: make room or restore the folder, owned by the server, mode 0700"
         },
+    )
+
+
+def not_for_code(tool: str) -> CallError:
+    """Return the error of a call by code of a tool that is not for models, or that no server lists."""
+    return CallError(
+        Code.E_INVALID_ARGUMENT,
+        f"{legible(tool)} may not be called by code: its _meta.ui.visibility does not name `model`, or its "
+        "server does not list it",
+        details={"suggestion": "Name a tool that search finds"},
     )
 
 

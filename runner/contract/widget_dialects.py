@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 __all__ = [
+    "CODE_CALL_META",
     "INVOCATION_KEYS",
     "INVOCATION_MAX_CHARS",
     "MCP_APP",
@@ -48,20 +49,26 @@ SCHEMA_DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 
 WIDGET_ACCESSIBLE = "openai/widgetAccessible"
+VISIBILITY = "openai/visibility"
 
 WIDGET_CALL_META = "toolcell/widget"
 """Key of `_meta` of a call that a widget asked for: `asked` where a person said yes to it, else `unasked`."""
 
+CODE_CALL_META = "toolcell/code"
+"""Key of `_meta` of a call by code, which a model wrote: in code mode no client keeps models from tools."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WidgetRights:
-    """Callers that a tool allows for a widget. A tool that names none allows none.
+    """Callers that a tool allows. A tool that names none allows models, and no widgets.
 
     Attributes:
+        for_model: Whether models may call it.
         may_call: Whether widgets may call it.
         may_destroy: Whether it may destroy something, so that a person decides on each call.
     """
 
+    for_model: bool = True
     may_call: bool = False
     may_destroy: bool = True
 
@@ -71,7 +78,7 @@ NO_WIDGETS = WidgetRights()
 
 
 def widget_rights(tool: Mapping[str, Any]) -> WidgetRights:
-    """Return the rights of widgets that a tool declares in `tools/list`.
+    """Return the rights of models and widgets that a tool declares in `tools/list`.
 
     A tool destroys nothing if it says that it only reads, or that it only adds; MCP takes one that says
     neither for destructive.
@@ -84,7 +91,9 @@ def widget_rights(tool: Mapping[str, Any]) -> WidgetRights:
         annotations.get("readOnlyHint") is True or annotations.get("destructiveHint") is False
     )
     may_call = "app" in named if isinstance(named, list) else accessible
-    return WidgetRights(may_call=may_call, may_destroy=not harmless)
+    is_private = isinstance(meta, Mapping) and meta.get(VISIBILITY) == "private"
+    for_model = "model" in named if isinstance(named, list) else not is_private
+    return WidgetRights(for_model=for_model, may_call=may_call, may_destroy=not harmless)
 
 
 def page_uri(name: str) -> str:

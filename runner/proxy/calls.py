@@ -29,7 +29,7 @@ from runner.contract.error_messages import invalid_argument
 from runner.contract.jsonable import NotJsonError, jsonable
 from runner.contract.normalise import lists_files
 from runner.contract.payload import payload_of
-from runner.contract.widget_dialects import NO_WIDGETS, WIDGET_CALL_META
+from runner.contract.widget_dialects import NO_WIDGETS
 from runner.errors import CallError, Code
 from runner.formats.json_size import least_chars
 from runner.homes.homes import HomeLease
@@ -137,9 +137,10 @@ class UpstreamCall(Call):
                         f"names begin with one of {', '.join(upstreams.names.servers)}",
                     )
                 await self.find(*found)
-                if WIDGET_CALL_META in (request.params.get("_meta") or {}):
-                    widgets = None if self.spec is None else self.spec.widgets
-                    authorize_widget(request.tool, widgets, request.params)
+                if self.spec is None:
+                    authorize_scopes(request.tool, upstreams.settings.scopes(None), request.facts)
+                widgets = None if self.spec is None else self.spec.widgets
+                authorize_widget(request.tool, widgets, request.params)
                 way = upstreams.ways[self.server]
                 destroys = self.spec is None or upstreams.approvals.is_destructive(
                     self.server, self.tool, now=self.spec.widgets.may_destroy

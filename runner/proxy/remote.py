@@ -34,7 +34,7 @@ from mcp_types import (
 )
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 
-from runner.contract.widget_dialects import WIDGET_CALL_META
+from runner.contract.widget_dialects import CODE_CALL_META, WIDGET_CALL_META
 from runner.errors import CallError, Code, RunnerError
 from runner.homes.homes import HomeLease
 from runner.protocol.internals.proxy import (
@@ -87,6 +87,7 @@ _OF_CONNECTIONS = (
     CLIENT_CAPABILITIES_META_KEY,
     "progressToken",
     "toolcell/artifacts",
+    CODE_CALL_META,
     WIDGET_CALL_META,
 )
 _CREDENTIALS = frozenset({401, 403, 407})

@@ -284,6 +284,11 @@ class Upstreams(CallServices):
         return [file for way in self.ways.values() for file in way.files]
 
     @property
+    def places(self) -> list[tuple[str, str]]:
+        """Return the servers, each with its name and its place."""
+        return [(way.name, f"{way.name}\n{way.place}") for way in self.ways.values()]
+
+    @property
     def offers_resource_tools(self) -> bool:
         """True if a model gets tools with which it reads the servers' resources."""
         return self.settings.resource_tools and self.guard.config.resources.enabled

@@ -20,7 +20,8 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import CLIENT_CAPABILITIES_META_KEY, INTERNAL_ERROR, INVALID_PARAMS
 
 from runner.contract.unexpected_errors import unexpected
-from runner.settings.execution import SettingsT
+from runner.contract.widget_dialects import CODE_CALL_META, widget_rights
+from runner.settings.execution import SettingsT, ToolSettings, is_pattern
 from runner.steps.listener import ClientRefusal
 from runner.toolset.admission import inside_place
 
@@ -42,7 +43,8 @@ Front = Callable[[_Context, CallNext], Coroutine[Any, Any, HandlerResult]]
 def narrowed(settings: SettingsT) -> SettingsT:
     """Return the settings of code that a model wrote: what is granted to all tools is not granted to it.
 
-    `[tools.execute]` still applies.
+    `[tools.execute]` still applies. A pattern such as `[tools."*"]` is not meant for code: only its limits
+    and scopes apply.
     """
     general: dict[str, Any] = {
         "allow_net": (),
@@ -57,7 +59,12 @@ def narrowed(settings: SettingsT) -> SettingsT:
         "worker_reuse": "call",
         "resource_tools": False,
     }
-    return settings.model_copy(update=general)
+    closed = {name: None for name in general if name in ToolSettings.model_fields}
+    tools = {
+        name: own.model_copy(update=closed) if is_pattern(name) else own
+        for name, own in settings.tools.items()
+    }
+    return settings.model_copy(update={**general, "tools": tools})
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +129,8 @@ class ToolsOfCode:
         for _ in range(_MOST_PAGES):
             page = await self._answer("tools/list", params)
             tools = page.get("tools")
-            found += tools if isinstance(tools, list) else []
+            each = (tool for tool in (tools if isinstance(tools, list) else ()) if isinstance(tool, Mapping))
+            found += [tool for tool in each if widget_rights(tool).for_model]
             if not isinstance(page.get("nextCursor"), str):
                 break
             params = {"cursor": page["nextCursor"]}
@@ -132,6 +140,9 @@ class ToolsOfCode:
         meta = dict((self.ctx.params or {}).get("_meta") or {})
         # Progress is reported for the run. Without capabilities nothing becomes a task or a question.
         meta.pop("progressToken", None)
+        # A version is that of the tool that runs the code.
+        meta.pop("fastmcp", None)
+        meta[CODE_CALL_META] = True
         if CLIENT_CAPABILITIES_META_KEY in meta:
             meta[CLIENT_CAPABILITIES_META_KEY] = {}
         inner = replace(self.ctx, method=method, params={**params, "_meta": meta})

@@ -63,18 +63,21 @@ class ApprovalSettings(BaseModel):
                 raise ValueError(f"{each!r} is not written as NAME=PATTERN, such as path=/etc/*")
         return self
 
-    def holds(self, *, tool: str, user: str, is_destructive: bool, arguments: Mapping[str, object]) -> bool:
+    def holds(
+        self, *, tool: str | None, user: str, is_destructive: bool, arguments: Mapping[str, object]
+    ) -> bool:
         """Return whether the rule holds a call.
 
         Args:
-            tool: Name of its tool, as clients see it.
+            tool: Name of its tool, as clients see it; None for one that its server does not list.
             user: Name of its user.
             is_destructive: Whether the tool may destroy something.
             arguments: Its arguments.
         """
         if self.destructive and not is_destructive:
             return False
-        if not any(fnmatchcase(tool, one) for one in self.tools):
+        # A server may take an unlisted name for another spelling of one that a rule names.
+        if tool is not None and not any(fnmatchcase(tool, one) for one in self.tools):
             return False
         if not any(fnmatchcase(user, one) for one in self.users):
             return False
@@ -93,7 +96,7 @@ class ApprovalSettings(BaseModel):
 def rule_for(
     rules: Mapping[str, ApprovalSettings],
     *,
-    tool: str,
+    tool: str | None,
     user: str,
     is_destructive: bool,
     arguments: Mapping[str, object],

@@ -229,8 +229,15 @@ class ExecutionSettings(LibrarySettings, RightsSettings, CallSettings, Observati
         # A total limit below the idle limit is not an error: `--total-timeout 5` alone must work.
         return Deadlines(idle_s=min(mine.idle_timeout_s, mine.total_timeout_s), total_s=mine.total_timeout_s)
 
-    def scopes(self, tool: str) -> tuple[str, ...]:
-        """Return the scopes that a token must have for a tool."""
+    def scopes(self, tool: str | None) -> tuple[str, ...]:
+        """Return the scopes that a token must have for a tool.
+
+        Args:
+            tool: Its name; None for one that its server does not list. A server may take that name for
+                another spelling of a tool that has scopes, so all scopes are needed.
+        """
+        if tool is None:
+            return tuple(dict.fromkeys(scope for own in self.tools.values() for scope in own.scopes or ()))
         scopes: tuple[str, ...] = self.own(tool).get("scopes", ())
         return scopes
 

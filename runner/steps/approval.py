@@ -11,6 +11,7 @@ Source: MCP specification 2025-06-18 and 2025-11-25, "Elicitation"; 2026-07-28, 
 """
 
 import asyncio
+import hashlib
 import json
 import secrets
 from collections.abc import Mapping
@@ -53,7 +54,7 @@ class Hold:
         service: What serves the call.
         name: Name of the rule.
         rule: The rule.
-        key: Digest of server, user, tool and arguments.
+        key: Digest of server, user, tool, arguments and version.
         server: What the server serves, for people.
         lines: A line for each argument, for people.
     """
@@ -76,7 +77,7 @@ class Hold:
         """
         approvals, expires_s = self.service.approvals, self.rule.expires_s
         state, _, of_tool = str(request.params.get("requestState") or "").partition(".")
-        resumed = approvals.resume(state, self.key)
+        resumed = approvals.resume(state, self.key, _rest(request.params.get("inputResponses")))
         if resumed:
             # It was approved, and its tool has asked for more.
             request.steps.approval = f"approved before, {self.name}"
@@ -142,8 +143,9 @@ class Hold:
         interim = completed.interim
         if interim is None or interim.get("resultType") != "input_required":
             return completed
+        rest = _rest(interim.get("inputRequests"))
         state = self.service.approvals.wait(
-            self.key, request.user.name, is_approved=True, expires_s=self.rule.expires_s
+            self.key, request.user.name, is_approved=True, expires_s=self.rule.expires_s, rest=rest
         )
         if interim.get("requestState") is not None:
             state = f"{state}.{interim['requestState']}"
@@ -168,7 +170,7 @@ class Hold:
 
 
 async def hold_of(
-    service: Service, request: Request, *, place: str, server: str, may_destroy: bool
+    service: Service, request: Request, *, place: str, server: str, may_destroy: bool, is_listed: bool
 ) -> Hold | None:
     """Return the hold of a call, if a rule holds it.
 
@@ -178,6 +180,7 @@ async def hold_of(
         place: What the server serves, in full.
         server: The same, for people.
         may_destroy: Whether its tool counts as destructive.
+        is_listed: Whether the server lists a tool of that name.
 
     Raises:
         CallError: `E_INVALID_ARGUMENT`: the arguments are not an object.
@@ -185,23 +188,35 @@ async def hold_of(
     if not service.settings.approvals:
         return None
 
+    meta = request.params.get("_meta")
+    chosen = (meta.get("fastmcp") if isinstance(meta, Mapping) else None) or None
+
     def judge() -> Hold | None:
         arguments = read_arguments(request.params.get("arguments"))
         found = rule_for(
             service.settings.approvals,
-            tool=request.tool,
+            tool=request.tool if is_listed else None,
             user=request.user.name,
-            is_destructive=may_destroy,
+            # The annotations are those of the newest version.
+            is_destructive=may_destroy or chosen is not None,
             arguments=arguments,
         )
         if found is None:
             return None
-        key = key_of(place, request.user.name, request.tool, arguments)
-        lines = _lines(arguments)
+        # A version is chosen beside the arguments: an approval of one does not fit another.
+        call = arguments if chosen is None else [arguments, chosen]
+        key = key_of(place, request.user.name, request.tool, call)
+        lines = (*(() if chosen is None else _lines({"_meta.fastmcp": chosen})), *_lines(arguments))
         return Hold(service=service, name=found[0], rule=found[1], key=key, server=server, lines=lines)
 
     is_long = least_chars(request.params, SHORT_BYTES) > SHORT_BYTES
     return await asyncio.to_thread(judge) if is_long else judge()
+
+
+def _rest(named: object) -> str:
+    """Return the digest of the names of a tool's questions, or of those of the answers to them."""
+    names = sorted(map(str, named)) if isinstance(named, Mapping) else []
+    return hashlib.sha256(json.dumps(names).encode()).hexdigest()
 
 
 def _lines(arguments: Mapping[str, object]) -> tuple[str, ...]:

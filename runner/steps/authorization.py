@@ -11,9 +11,9 @@ Visibility".
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from runner.contract.error_messages import not_for_widgets, unauthorized
+from runner.contract.error_messages import not_for_code, not_for_widgets, unauthorized
 from runner.contract.login_challenge import CHALLENGE_META, NO_AUTH, SCHEMES_META, challenge
-from runner.contract.widget_dialects import WIDGET_CALL_META, WidgetRights
+from runner.contract.widget_dialects import CODE_CALL_META, WIDGET_CALL_META, WidgetRights
 from runner.errors import CallError, Code
 from runner.toolset.catalog import ToolSpec
 from runner.worker.wire import RequestFacts
@@ -69,18 +69,24 @@ def callable_tools(
 
 
 def authorize_widget(tool: str, rights: WidgetRights | None, params: Mapping[str, Any]) -> None:
-    """Refuse a call by a widget, unless its tool allows it, and a person has consented where required.
+    """Refuse a call by a widget or by code, unless its tool allows it.
+
+    For a widget a person has to have consented where required.
 
     Args:
         tool: Name of the tool, as the client calls it.
-        rights: What the tool says of such calls; None where it is not known, which allows none.
+        rights: Rights that the tool declares; None where they are not known, which allows none.
         params: Of the `tools/call`.
 
     Raises:
         CallError: `E_INVALID_ARGUMENT`; it may not be made; the message says what the author can do.
     """
     meta = params.get("_meta")
-    made = meta.get(WIDGET_CALL_META) if isinstance(meta, Mapping) else None
+    if not isinstance(meta, Mapping):
+        return
+    if CODE_CALL_META in meta and (rights is None or not rights.for_model):
+        raise not_for_code(tool)
+    made = meta.get(WIDGET_CALL_META)
     if made is None:
         return
     if rights is None or not rights.may_call:

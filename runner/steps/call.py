@@ -117,7 +117,14 @@ class Call(ABC):
         Raises:
             CallError: It is not approved, or `act` raises it.
         """
-        hold = await hold_of(self.service, self.request, place=place, server=server, may_destroy=may_destroy)
+        hold = await hold_of(
+            self.service,
+            self.request,
+            place=place,
+            server=server,
+            may_destroy=may_destroy,
+            is_listed=self.spec is not None,
+        )
         if hold is None:
             return await act()
         self.request, question = await hold.pass_on(self.request, self.listener)

@@ -219,12 +219,14 @@ class _Waiting:
         key: The digest of the call.
         user: Name of its user.
         is_approved: Whether it was approved, and its tool has asked for more; else the answer is awaited.
+        rest: Digest of what an approved call goes on with; with anything else it would begin again.
         until: Seconds of a clock that never goes back.
     """
 
     key: str
     user: str
     is_approved: bool
+    rest: str
     until: float
 
 
@@ -272,7 +274,7 @@ class Approvals:
             self._open[user] -= 1
             self._open += Counter()
 
-    def wait(self, key: str, user: str, *, is_approved: bool, expires_s: float) -> str:
+    def wait(self, key: str, user: str, *, is_approved: bool, expires_s: float, rest: str = "") -> str:
         """Return the state with which the client sends a call again; it counts once.
 
         Raises:
@@ -281,13 +283,21 @@ class Approvals:
         self._check_room(user)
         name = secrets.token_urlsafe(24)
         until = time.monotonic() + expires_s
-        self._waiting[name] = _Waiting(key=key, user=user, is_approved=is_approved, until=until)
+        self._waiting[name] = _Waiting(key=key, user=user, is_approved=is_approved, rest=rest, until=until)
         return name
 
-    def resume(self, state: object, key: str) -> bool | None:
-        """Return whether the call of a state was approved; None unless the state is of such a call."""
+    def resume(self, state: object, key: str, rest: str = "") -> bool | None:
+        """Return whether the call of a state was approved; None unless the state is of such a call.
+
+        Args:
+            state: The state.
+            key: The digest of the call.
+            rest: Digest of what it goes on with.
+        """
         waiting = self._waiting.get(state) if isinstance(state, str) else None
         if waiting is None or waiting.key != key or waiting.until < time.monotonic():
+            return None
+        if waiting.is_approved and waiting.rest != rest:
             return None
         del self._waiting[str(state)]
         return waiting.is_approved

@@ -6,7 +6,7 @@ Both have one life cycle: calls are observed, and files and sessions looked afte
 import asyncio
 import contextlib
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -134,6 +134,11 @@ class CallServices(ABC):
     def servers(self) -> tuple[str, ...]:
         """Return the servers that stand behind this one, by the names with which what they offer begins."""
         return ()
+
+    @property
+    @abstractmethod
+    def places(self) -> Sequence[tuple[str, str]]:
+        """Return the parts of what is served, each with a name for people and in full."""
 
     def files(self, user: User, *, trace: str | None = None) -> MyFiles:
         """Return My Files of a user, in the session in which the user speaks.

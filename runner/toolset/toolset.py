@@ -108,6 +108,12 @@ class Toolset(CallServices):
     _apart: dict[str, PoolKey] = field(init=False, default_factory=dict)
     _shares: MemoryShares = field(init=False, default_factory=MemoryShares)
 
+    @property
+    def places(self) -> Sequence[tuple[str, str]]:
+        """Return the tool files, and beside another server its parts: code serves the tools of that one."""
+        own = [(file.name, str(file)) for file in self.named_files]
+        return own if self.beside is None else [*own, *self.beside.places]
+
     def __post_init__(self) -> None:
         CallServices.__post_init__(self)
         self.forkserver.renewed = self._revive

@@ -143,13 +143,19 @@ def test_program_is_granted_by_its_whole_path(settings: Settings, target: str, t
     own = tmp_path / "homes" / "ann" / "evil"
     own.write_text("#!/bin/sh\n")
     own.chmod(0o755)
+    (tmp_path / "link").symlink_to(own)
+    outside = tmp_path / "good"
+    outside.write_text("#!/bin/sh\n")
+    outside.chmod(0o755)
 
     def found(path: str) -> Any:
         return grant_of(Denial(operation="run", path=path), settings, target)
 
     assert found("sh").setting == "allow_run"
     assert found("sh").value.endswith("/sh")
-    assert all(isinstance(found(path), str) for path in ("no-such-program", str(own), "*", ""))
+    assert found(str(outside)).value == str(outside)
+    hidden = (str(own), str(tmp_path / "link"), f"/usr/..{own}")
+    assert all(isinstance(found(path), str) for path in ("no-such-program", *hidden, "*", ""))
 
 
 def test_policy_is_whole_toml_whatever_its_names_are(settings: Settings) -> None:

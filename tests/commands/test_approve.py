@@ -14,6 +14,7 @@ from support import SAMPLES, Ran
 pytestmark = [pytest.mark.release, pytest.mark.kernel]
 
 RULES = '[approvals.loud]\ntools = ["shout"]\narguments = ["text=*!"]\n'
+ASKING = Path(__file__).parents[1] / "programs" / "asking.py"
 ENVELOPE = {
     "io.modelcontextprotocol/protocolVersion": NEWEST,
     "io.modelcontextprotocol/clientInfo": {"name": "test", "version": "1"},
@@ -54,9 +55,12 @@ def config(folder: Path) -> Path:
 
 
 @pytest.fixture
-def lines(environment: dict[str, str], folder: Path, config: Path) -> Iterator[Lines]:
-    """Connect to a server over stdio."""
-    arguments = ["serve", str(SAMPLES / "hello.py"), "--transport", "stdio", "--config", str(config)]
+def lines(
+    environment: dict[str, str], folder: Path, config: Path, request: pytest.FixtureRequest
+) -> Iterator[Lines]:
+    """Connect to a server over stdio, of the sample or of the file that a test names."""
+    file = str(getattr(request, "param", SAMPLES / "hello.py"))
+    arguments = ["serve", file, "--transport", "stdio", "--config", str(config)]
     with subprocess.Popen(
         [sys.executable, "-m", "runner.cli.app", *arguments],
         env=environment,
@@ -108,6 +112,32 @@ def test_answer_of_later_era_passes_its_call_once(lines: Lines) -> None:
     assert moved["error"]["message"].startswith("Invalid")
     assert "did not approve it" in text_of(none)
     assert "HI!" in text_of(passed)
+
+
+@pytest.mark.parametrize("lines", [ASKING], indirect=True)
+def test_approved_call_cannot_begin_again(lines: Lines) -> None:
+    """A tool asks after its first step: without the answer it would take that step again."""
+    params = {"name": "shout", "arguments": {"text": "hi!"}, "_meta": ENVELOPE}
+
+    def asked(**more: Any) -> tuple[str, str]:
+        found = lines.request("tools/call", **params, **more)
+        if "content" in found:
+            return "", text_of(found)
+        return min(found["inputRequests"]), found["requestState"]
+
+    approval, state = asked()
+    question, state = asked(requestState=state, inputResponses={approval: YES})
+    answers = {question: {"action": "accept", "content": {"value": "Ann"}}}
+    begun_again = [
+        asked(requestState=state),
+        asked(requestState=state, inputResponses={}),
+        asked(requestState=state, inputResponses={"other": YES}),
+    ]
+    _, text = asked(requestState=state, inputResponses=answers)
+
+    assert (approval, question) == ("toolcell_approval", "name")
+    assert [name for name, _ in begun_again] == [approval] * len(begun_again)
+    assert "named Ann by step 1" in text
 
 
 def test_operator_approves_one_call_from_the_shell(

@@ -1,5 +1,7 @@
 """Rights and user name of a token, and requests that end with it, at a real server."""
 
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -10,11 +12,33 @@ from fastmcp import Client
 from fastmcp.client.auth import BearerAuth
 from fastmcp.exceptions import ToolError
 from issuer import Issuer, initialize
-from support import until
+from support import environment_in, server_url, stop, until
 
 pytestmark = [pytest.mark.release, pytest.mark.anyio, pytest.mark.kernel]
 
 Serve = Callable[..., str]
+
+LAX = """
+from fastmcp import FastMCP
+from fastmcp.server.middleware import Middleware
+
+class AnyCase(Middleware):
+    async def on_call_tool(self, context, call_next):
+        message = context.message.model_copy(update={"name": context.message.name.lower()})
+        return await call_next(context.copy(message=message))
+
+mcp = FastMCP("lax", middleware=[AnyCase()])
+
+@mcp.tool
+def change() -> str:
+    return "changed"
+
+@mcp.tool
+def look() -> str:
+    return "looked"
+
+mcp.run(show_banner=False)
+"""
 
 
 def files(url: str, token: str, **more: str) -> httpx2.Response:
@@ -45,6 +69,36 @@ async def test_scopes_decide_tools_listed_and_called(issuer: Issuer, serve_to: S
     assert files(url, some).status_code == 200
     assert ("change" in listed, "change" in also) == (False, True)
     assert (reply, changed) == ("ann", "changed")
+
+
+async def test_unlisted_spelling_of_tool_needs_all_scopes(issuer: Issuer, tmp_path: Path) -> None:
+    """A server behind the proxy may take several names for one tool."""
+    tmp_path.chmod(0o700)
+    (tmp_path / "runner.toml").write_text('[tools.change]\nscopes = ["change"]\n')
+    command = [sys.executable, "-m", "runner.cli.app", "proxy", "--transport", "http", "--port", "0"]
+    (tmp_path / "lax.py").write_text(LAX)
+    texts: dict[tuple[str, str], str] = {}
+    process = subprocess.Popen(
+        [*command, "--", sys.executable, "lax.py"],
+        env={**environment_in(tmp_path), **issuer.settings()},
+        cwd=tmp_path,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        url = server_url(process)
+        for scope in ("", "change"):
+            async with Client(url, auth=BearerAuth(issuer.token(scope=scope))) as client:
+                for name in ("look", "change", "CHANGE"):
+                    result = await client.call_tool(name, {}, raise_on_error=False)
+                    texts[scope, name] = result.content[0].text
+    finally:
+        stop(process)
+
+    assert texts["", "look"] == "looked"
+    assert texts["change", "CHANGE"] == texts["change", "change"] == "changed"
+    for name in ("change", "CHANGE"):
+        assert "logged in with the scopes change" in texts["", name]
 
 
 async def test_open_stream_ends_at_token_expiry(issuer: Issuer, serve_to: Serve, tmp_path: Path) -> None:

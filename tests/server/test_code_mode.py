@@ -14,9 +14,11 @@ from fastmcp.exceptions import ToolError
 from support import becomes, settings_in
 
 from runner.errors import UsageError
-from runner.server.code_mode import MOST_CALLS
+from runner.server.code_mode import MOST_CALLS, narrowed
 from runner.server.host import make_host
 from runner.server.serve import with_code
+from runner.settings.execution import ToolSettings
+from runner.toolset.approvals import ApprovalFiles
 from runner.toolset.toolset import Toolset
 
 pytestmark = [pytest.mark.release, pytest.mark.anyio, pytest.mark.kernel]
@@ -47,17 +49,21 @@ def secret() -> str:
 @mcp.tool
 def scoped() -> str:
     return "for few"
+
+@mcp.tool(meta={"ui": {"visibility": ["app"]}})
+def buy() -> str:
+    return "bought"
 """
 
 
 @contextlib.asynccontextmanager
-async def serving(folder: Path, **more: Any) -> AsyncIterator[Client[Any]]:
+async def serving(folder: Path, file: str = "tools.py", **more: Any) -> AsyncIterator[Client[Any]]:
     """Serve the file in code mode to one user."""
     folder.chmod(0o700)
-    (folder / "tools.py").write_text(TOOL_FILE)
+    (folder / file).write_text(TOOL_FILE)
     user = f"t-{uuid.uuid4().hex[:12]}"
     settings = settings_in(folder, **({"user": user, "code_mode": True} | more))
-    opened = Toolset.open(settings, [str(folder / "tools.py")])
+    opened = Toolset.open(settings, [str(folder / file)])
     async with (
         with_code(settings, opened) as toolset,
         Client(make_host(toolset, transport="stdio", download_url=None)) as client,
@@ -75,7 +81,7 @@ async def client(tmp_path_factory: pytest.TempPathFactory, audit_dir: Path) -> A
     """A client whose user may have one call at a time."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("CODE_TEST", "of the operator")
-        more = {"allow_env": ("CODE_TEST",), "audit_dir": audit_dir, "max_calls_per_user": 1}
+        more: dict[str, Any] = {"allow_env": ("CODE_TEST",), "audit_dir": audit_dir, "max_calls_per_user": 1}
         async with serving(tmp_path_factory.mktemp("code"), **more) as it:
             yield it
 
@@ -128,6 +134,17 @@ except Exception as error:
     return {'told': str(error)}
 """
     assert "no rows" in (await run(client, code))["told"]
+
+
+async def test_tool_of_pages_alone_not_reached_by_code(client: Client[Any]) -> None:
+    by_page = await client.call_tool("buy")
+    with pytest.raises(ToolError, match="may not be called by code"):
+        await run(client, "await call_tool('buy')")
+    found = text_of(await client.call_tool("get_schema", {"tools": ["buy", "rows"]}))
+
+    assert text_of(by_page) == "bought"
+    assert "### rows" in found
+    assert "### buy" not in found
 
 
 @pytest.mark.parametrize("name", ["execute", "get_schema"])
@@ -212,6 +229,9 @@ async def test_code_starts_in_fresh_process(client: Client[Any]) -> None:
     [
         ("x = 1\nreturn (", "line 2: SyntaxError"),
         ("x = 1\nraise KeyError('gone')", "line 2: KeyError: 'gone'"),
+        ("yield 1", "line 1: TypeError"),
+        ("x = '\0'", "line 1: SyntaxError"),
+        (f"x = {'-' * 20000}1", "line 1: MemoryError"),
     ],
 )
 async def test_code_at_fault_named_by_line(code: str, words: str, client: Client[Any]) -> None:
@@ -219,6 +239,46 @@ async def test_code_at_fault_named_by_line(code: str, words: str, client: Client
         await run(client, code)
 
     assert words in str(failure.value)
+
+
+async def test_approval_of_code_is_for_tools_of_one_server(tmp_path: Path) -> None:
+    shared: dict[str, Any] = {
+        "user": f"t-{uuid.uuid4().hex[:12]}",
+        "approvals": {"code": {"tools": ["execute"], "by": "operator"}},
+    }
+    files = ApprovalFiles(settings_in(tmp_path).state_dir)
+    async with serving(tmp_path, **shared) as one, serving(tmp_path, "other.py", **shared) as other:
+        with pytest.raises(ToolError, match="was not run"):
+            await run(one, "return 1")
+        ((pending, _, _),) = files.listed()
+        files.answer(pending.id, approve=True)
+        with pytest.raises(ToolError, match="was not run"):
+            await run(other, "return 1")
+        assert await run(one, "return 1") == "1"
+
+    assert pending.server == "code_mode.py, tools.py"
+
+
+PATTERN = {
+    "allow_net": ("192.0.2.1",),
+    "allow_env": ("CODE_TEST",),
+    "allow_read": (Path("/usr/share"),),
+    "allow_write": (Path("/usr/share"),),
+    "allow_sockets": True,
+    "background_jobs": True,
+    "worker_reuse": "shared",
+}
+
+
+@pytest.mark.parametrize(("table", "is_granted"), [("execute", True), ("*", False), ("exec*", False)])
+def test_pattern_of_tools_grants_code_nothing(table: str, is_granted: bool, tmp_path: Path) -> None:
+    own = ToolSettings(**PATTERN, allow_run=(), memory_mb=64, scopes=("few",))
+    settings = narrowed(settings_in(tmp_path, tools={table: own}))
+
+    granted = settings.of_tool("execute")
+
+    assert [getattr(granted, name) == value for name, value in PATTERN.items()] == [is_granted] * len(PATTERN)
+    assert (granted.allow_run, granted.memory_mb, settings.scopes("execute")) == ((), 64, ("few",))
 
 
 async def test_silent_code_killed_by_ladder(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """Requests that code sends for tools: what the server gets of each, and which are refused."""
 
 import asyncio
+import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, cast
@@ -8,7 +9,10 @@ from typing import Any, cast
 import pytest
 from mcp import MCPError
 
+from runner.contract.widget_dialects import widget_rights
+from runner.errors import CallError
 from runner.server.code_mode import MOST_CALLS, CodeMode, ToolsOfCode
+from runner.steps.authorization import authorize_widget
 from runner.steps.listener import ClientRefusal
 
 pytestmark = pytest.mark.anyio
@@ -17,6 +21,7 @@ META = {
     "progressToken": 7,
     "io.modelcontextprotocol/clientCapabilities": {"elicitation": {}},
     "traceparent": "00-1",
+    "fastmcp": {"version": "1"},
 }
 
 
@@ -59,15 +64,49 @@ async def test_call_of_code_is_request_of_same_client() -> None:
         "name": "add",
         "arguments": {"a": 1},
         # Nothing that would make it a task or a question, and no progress under the token of the run.
-        "_meta": {"io.modelcontextprotocol/clientCapabilities": {}, "traceparent": "00-1"},
+        "_meta": {
+            "io.modelcontextprotocol/clientCapabilities": {},
+            "traceparent": "00-1",
+            "toolcell/code": True,
+        },
     }
 
 
 async def test_list_of_code_has_all_pages() -> None:
-    server = Server({"tools": [1], "nextCursor": "a"}, {"tools": [2]})
+    first, second = {"name": "first"}, {"name": "second"}
+    server = Server({"tools": [first], "nextCursor": "a"}, {"tools": [second]})
 
-    assert await tools_of(server)("tools/list", {}) == {"tools": [1, 2]}
+    assert await tools_of(server)("tools/list", {}) == {"tools": [first, second]}
     assert server.got[1].params["cursor"] == "a"
+
+
+@pytest.mark.parametrize(
+    ("meta", "is_found"),
+    [
+        ({}, True),
+        ({"ui": {"visibility": ["app", "model"]}}, True),
+        ({"openai/visibility": "public"}, True),
+        ({"ui": {"visibility": ["app"]}}, False),
+        ({"ui": {"visibility": []}}, False),
+        ({"openai/visibility": "private"}, False),
+    ],
+)
+async def test_tool_that_is_not_for_models_hidden_from_code(meta: dict[str, Any], is_found: bool) -> None:
+    tool = {"name": "buy", "_meta": meta}
+    by_code = {"_meta": {"toolcell/code": True}}
+
+    listed = await tools_of(Server({"tools": [tool]}))("tools/list", {})
+    authorize_widget("buy", widget_rights(tool), {"_meta": {}})
+    with contextlib.nullcontext() if is_found else pytest.raises(CallError, match="not be called by code"):
+        authorize_widget("buy", widget_rights(tool), by_code)
+
+    assert listed == {"tools": [tool] if is_found else []}
+
+
+def test_tool_that_no_server_lists_not_called_by_code() -> None:
+    authorize_widget("BUY", None, {"_meta": {}})
+    with pytest.raises(CallError, match="not be called by code"):
+        authorize_widget("BUY", None, {"_meta": {"toolcell/code": True}})
 
 
 async def test_calls_of_code_above_bound_refused() -> None:

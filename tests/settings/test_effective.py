@@ -45,5 +45,6 @@ def test_tool_name_beats_pattern_which_beats_general_setting() -> None:
     assert settings.limits("other").home_bytes == settings.limits().home_bytes
     assert settings.scopes("sales_report") == settings.scopes("sales_a") == ("sales",)
     assert settings.scopes("other") == ()
+    assert settings.scopes(None) == ("sales",)
     # Processes are made with limits that no tool's exceed.
     assert settings.widest_limits().memory_bytes == 400 << 20

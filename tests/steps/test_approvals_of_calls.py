@@ -43,6 +43,14 @@ async def soften(ctx: Context) -> str:
     await ctx.send_notification(ToolListChangedNotification())
     return "softened"
 
+@mcp.tool(version="1")
+def drop(table: str) -> str:
+    return f"old drop of {table}"
+
+@mcp.tool(version="2", annotations={"readOnlyHint": True})
+def drop(table: str) -> str:
+    return f"new drop of {table}"
+
 @mcp.tool
 async def ask(ctx: Context) -> str:
     answer = await ctx.elicit("Name?", response_type=str)
@@ -184,3 +192,24 @@ async def test_tool_that_takes_its_annotation_back_stays_held(connect: Connect) 
     assert hints["delete"].read_only_hint is True
     assert "did not approve it" in refused
     assert len(person.questions) == 1
+
+
+async def test_annotation_of_newest_version_opens_no_older_one(connect: Connect) -> None:
+    person = Person(False)
+    async with connect(person) as client:
+        assert "new drop of a" in await text_of(client, "drop", table="a")
+        older = await client.call_tool("drop", {"table": "a"}, version="1", raise_on_error=False)
+
+    assert "did not approve it" in str(older.content)
+    assert '_meta.fastmcp = {"version": "1"}' in person.questions[0]
+
+
+async def test_approval_of_one_version_passes_no_other(connect: Connect, tmp_path: Path) -> None:
+    files = ApprovalFiles(tmp_path / "state")
+    async with connect(None, {"all": {"by": "operator"}}) as client:
+        assert "was not run" in await text_of(client, "drop", table="a")
+        ((pending, _, _),) = files.listed()
+        files.answer(pending.id, approve=True)
+        older = await client.call_tool("drop", {"table": "a"}, version="1", raise_on_error=False)
+        assert "was not run" in str(older.content)
+        assert "new drop of a" in await text_of(client, "drop", table="a")

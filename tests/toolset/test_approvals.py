@@ -222,6 +222,16 @@ def test_state_of_a_question_counts_once_and_for_its_call(files: ApprovalFiles) 
     assert approvals.resume(None, "k") is None
 
 
+def test_approved_call_goes_on_with_what_its_tool_asked_for(files: ApprovalFiles) -> None:
+    approvals = Approvals(files=files)
+    state = approvals.wait("k", "ann", is_approved=True, expires_s=60, rest="asked")
+
+    assert approvals.resume(state, "k") is None
+    assert approvals.resume(state, "k", "other") is None
+    assert approvals.resume(state, "k", "asked") is True
+    assert approvals.resume(state, "k", "asked") is None
+
+
 def test_questions_of_one_user_are_bounded(files: ApprovalFiles) -> None:
     approvals = Approvals(files=files)
     states = [approvals.wait(str(n), "ann", is_approved=False, expires_s=60) for n in range(15)]
@@ -266,10 +276,11 @@ RULES = {
         ("look", "bob", False, {"sql": ["x; DROP TABLE y"]}, "paths"),
         ("look", "bob", False, {"count": 1000}, None),
         ("look", "bob", False, {"count": None}, None),
+        (None, "bob", False, {}, "operator"),
     ],
 )
 def test_rule_holds_calls_that_it_names(
-    tool: str, user: str, is_destructive: bool, arguments: dict[str, object], rule: str | None
+    tool: str | None, user: str, is_destructive: bool, arguments: dict[str, object], rule: str | None
 ) -> None:
     found = rule_for(RULES, tool=tool, user=user, is_destructive=is_destructive, arguments=arguments)
 

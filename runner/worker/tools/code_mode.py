@@ -78,8 +78,10 @@ class ThisProcess:
             module = ast.parse("async def __code__(): pass", _SOURCE)
             module.body[0].body = body  # type: ignore[attr-defined]
             program = compile(module, _SOURCE, "exec")
-        except (SyntaxError, ValueError, RecursionError) as error:
-            raise ToolError(f"line {getattr(error, 'lineno', 1)}: {type(error).__name__}: {error}") from None
+        except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+            # MemoryError: it nests too deep for the parser.
+            line = getattr(error, "lineno", None) or 1
+            raise ToolError(f"line {line}: {type(error).__name__}: {error}") from None
         # Our `call_tool` instead of theirs: it needs no list of tools, and finds those with names of ours.
         names: dict[str, Any] = {**(inputs or {}), **(external_functions or {}), "call_tool": call_tool}
         exec(program, names)  # noqa: S102 - that is what this process is for
@@ -91,7 +93,8 @@ class ThisProcess:
                 raise
             frames = traceback.extract_tb(error.__traceback__)
             lines = [frame.lineno for frame in frames if frame.filename == _SOURCE]
-            raise ToolError(f"line {lines[-1]}: {type(error).__name__}: {error}") from error
+            # Without a line of it: code with `yield` is not a coroutine.
+            raise ToolError(f"line {lines[-1] if lines else 1}: {type(error).__name__}: {error}") from error
 
 
 async def call_tool(name: str, arguments: Mapping[str, Any] | None = None) -> Any:
