@@ -19,9 +19,17 @@ CASES = [
     case for name in ("cases.jsonl", "cases-ui.jsonl", "more.jsonl") for case in load_cases(FOLDER / name)
 ]
 BROWSER = pytest.mark.needs_browser
+INSPECTOR = pytest.mark.needs_npm
 SHOWN = {*conformance_pages.OPERATIONS, *conformance_widgets_ui.OPERATIONS}
 OURS = [
-    pytest.param(case, id=case["id"], marks=[BROWSER] if case["input"]["op"] in SHOWN else [])
+    pytest.param(
+        case,
+        id=case["id"],
+        marks=[
+            *([BROWSER] if case["input"]["op"] in SHOWN else []),
+            *([INSPECTOR] if case["input"]["op"].startswith("inspector_") else []),
+        ],
+    )
     for case in CASES
 ]
 
