@@ -220,7 +220,7 @@ def own_files_denied(attempted: str) -> CallError:
     """
     return CallError(
         Code.E_INVALID_PATH,
-        "What /proc has of processes cannot be read",
+        "A tool cannot read entries of processes in /proc",
         details={
             "attempted_path": _short_path(attempted),
             "allowed_prefix": None,
@@ -362,7 +362,7 @@ def crashed(
     if output:
         details["output"] = legible(output)
     if cause is not None:
-        details["suggestion"] = "Call again; whether the call had done its work already, nobody can say"
+        details["suggestion"] = "Call again, but check first: the call may already have taken effect"
         return CallError(Code.E_CRASHED, f"The call was ended while it ran: {cause}", details=details)
     details["suggestion"] = "Look at the tool's own output; native code that fails ends the whole process"
     return CallError(
@@ -413,7 +413,7 @@ def no_process(problem: str) -> CallError:
         details={
             "retry_after_seconds": _NO_PROCESS_S,
             "problem": problem,
-            "suggestion": "Try again; or raise what the server may have of processes and memory: "
+            "suggestion": "Try again; or raise the server's process and memory limits: "
             "user_processes, and the limits of its container or service (--pids-limit, TasksMax, --memory)",
         },
     )
@@ -473,7 +473,7 @@ def network_denied(host: str | None, port: int | None) -> CallError:
     flag = "--allow-net" if where is None else f"--allow-net={where}"
     return CallError(
         Code.E_NETWORK_DENIED,
-        f"The tool tried to reach {where or 'the network'}, which it may not",
+        f"The tool tried to reach {where or 'the network'}, which is not allowed",
         details={
             "host": None if host is None else legible(host),
             "port": port,
@@ -490,7 +490,7 @@ def socket_denied(kind: str, *, flag: str | None = None) -> CallError:
         kind: Family, type and protocol, as the kernel names them.
         flag: The option that would have allowed it; None for what nothing allows.
     """
-    may = "which none may" if flag is None else "which it may not"
+    may = "which is never allowed" if flag is None else "which is not allowed"
     suggestion = "Use TCP connections; names are looked up by the host, without UDP"
     if flag is not None:
         suggestion = (
@@ -509,7 +509,7 @@ def program_denied(program: str) -> CallError:
     shown = _short_path(program)
     return CallError(
         Code.E_INVALID_PATH,
-        f"The tool tried to run {shown}, which it may not",
+        f"The tool tried to run {shown}, which is not allowed",
         details={
             "attempted_path": shown,
             "allowed_prefix": None,
@@ -583,7 +583,7 @@ def over_rate(setting: str, most: int, retry_after_s: float, *, of_user: bool) -
     whose = "this user" if of_user else "all users together"
     return CallError(
         Code.E_BUSY,
-        f"{most} calls a minute are what {whose} may have ({setting}); try again in {seconds} seconds",
+        f"Rate limit reached: {most} calls a minute for {whose} ({setting}); try again in {seconds} seconds",
         details={
             "retry_after_seconds": seconds,
             "limit": setting,
@@ -658,8 +658,7 @@ def approval_busy(most: int) -> CallError:
     """
     return CallError(
         Code.E_BUSY,
-        f"The call was not run: it needs an approval, and {most} calls of this user, or too many of all "
-        "users, wait for one already",
+        f"The call was not run: too many calls already wait for an approval, at most {most} of one user",
         details={
             "limit": "waiting approvals",
             "value": most,

@@ -25,12 +25,12 @@ class _Words(NamedTuple):
 
 
 _SMALLER = "Read the data in chunks"
-_FEWER_FILES = "Write less, or delete what is not needed any more"
+_FEWER_FILES = "Write less, or delete what is no longer needed"
 
 _WORDS: Mapping[str, _Words] = {
     "memory_bytes": _Words("The tool needed more memory than its limit of {limit}", _SMALLER),
     "call_memory_bytes": _Words(
-        "The processes of the call together had {used} of memory; their limit is {limit}",
+        "The call's processes used {used} of memory in total; the limit is {limit}",
         "Start fewer processes, or give each less",
     ),
     "total_memory_bytes": _Words(
@@ -46,7 +46,7 @@ _WORDS: Mapping[str, _Words] = {
     "home_bytes": _Words("The user's folder held {used}; its limit is {limit}", _FEWER_FILES),
     "home_entries": _Words("The user's folder held more than its limit of {limit}", _FEWER_FILES),
     "open_files": _Words(
-        "The tool had more files open than its limit of {limit}", "Close files that are not needed any more"
+        "The tool had more files open than its limit of {limit}", "Close files that are no longer needed"
     ),
     "call_processes": _Words("The call had {used} at once; its limit is {limit}", "Start fewer at a time"),
     "processes": _Words(

@@ -55,8 +55,8 @@ _QUIET_S = 0.1
 
 _NONE = "there is no such task, or it has expired"
 _LOST = (
-    "this task is not here any more: its server has restarted since, or another server has it, or "
-    "later results needed the room; call the tool again if you need what it would have returned"
+    "this task no longer exists here: its server restarted, another server has it, or newer results "
+    "displaced it; call the tool again if you need its result"
 )
 
 Run = Callable[[Request], Awaitable[dict[str, Any]]]

@@ -185,8 +185,8 @@ def check_quota(size: int, used_bytes: int, quota: Quota) -> None:
     if used_bytes + size > quota.max_user_bytes:
         raise CallError(
             Code.E_QUOTA,
-            f"My Files of this user hold {used_bytes} bytes, and {size} more would be above their limit "
-            f"of {quota.max_user_bytes} (max_user_bytes); remove files and try again",
+            f"This user's files in My Files hold {used_bytes} bytes; {size} more would exceed the limit of "
+            f"{quota.max_user_bytes} (max_user_bytes); remove files and try again",
             details={"used_bytes": used_bytes, "file_size_bytes": size, "limit_bytes": quota.max_user_bytes},
         )
 

@@ -109,7 +109,7 @@ class Admission:
             names = ", ".join(place.kind[0] for place in places)
             raise CallError(
                 Code.E_BUSY,
-                f"As many calls run as the limit {names} permits; code does not wait for it: try again in "
+                f"The limit {names} is reached, and calls made by code do not queue; try again in "
                 f"{_RETRY_AFTER_S} seconds",
                 details={"retry_after_seconds": _RETRY_AFTER_S, "limit": names},
             )

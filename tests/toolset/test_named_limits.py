@@ -102,7 +102,7 @@ def test_rate_limit_error_names_limit_and_retry_time() -> None:
     error = refused.value
     assert (error.code, error.retryable) == (Code.E_BUSY, True)
     assert error.message == (
-        "2 calls a minute are what this user may have (call_limits.each.calls_per_minute); "
+        "Rate limit reached: 2 calls a minute for this user (call_limits.each.calls_per_minute); "
         "try again in 40 seconds"
     )
     assert error.details["retry_after_seconds"] == 40
