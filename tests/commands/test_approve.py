@@ -14,7 +14,7 @@ from support import SAMPLES, Ran
 pytestmark = [pytest.mark.release, pytest.mark.kernel]
 
 RULES = '[approvals.loud]\ntools = ["shout"]\narguments = ["text=*!"]\n'
-ASKING = Path(__file__).parents[1] / "programs" / "asking.py"
+ASKING = Path(__file__).parents[1] / "programs" / "asks_to_confirm.py"
 ENVELOPE = {
     "io.modelcontextprotocol/protocolVersion": NEWEST,
     "io.modelcontextprotocol/clientInfo": {"name": "test", "version": "1"},
