@@ -44,6 +44,7 @@ SCRIPTS = {
     "list.py": "import os, sys; print(os.listdir(sys.argv[1]))",
     "connect.py": "import socket, sys; socket.create_connection((sys.argv[1], 53), 2)",
     "silent.py": "while True: pass",
+    "long.py": "print(end='x' + 'ü' * 36_000)",
     "data.txt": "no script",
 }
 
@@ -118,6 +119,13 @@ async def test_scripts_run_by_suffix_and_by_first_line(skills: Path) -> None:
 
     assert shouted["results"]["stdout"] == "HELLO\n"
     assert counted["results"]["stdout"] == "42"
+
+
+async def test_output_in_several_chunks_keeps_its_characters(skills: Path) -> None:
+    async with serving(skills) as (client, _):
+        found = await run(client, "long.py")
+
+    assert set(found["results"]["stdout"]) == {"ü"}
 
 
 async def test_failed_script_named_with_status_and_complaint(skills: Path) -> None:

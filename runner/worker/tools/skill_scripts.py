@@ -11,6 +11,7 @@ Source: SEP-2640; agentskills.io, "Specification"; `docs/guide.md`, "Skills".
 """
 
 import asyncio
+import codecs
 import os
 import sys
 import tempfile
@@ -155,7 +156,9 @@ def _written(folder: Path) -> list[dict[str, str]]:
 async def _followed(ctx: Context, stream: asyncio.StreamReader) -> str:
     """Return the end of what a script writes. While it writes, it is not silent."""
     end, chunks = "", 0
+    # A character of several bytes may lie in two chunks.
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
     while chunk := await stream.read(_CHUNK_BYTES):
-        end, chunks = (end + chunk.decode(errors="replace"))[-_MOST_OUTPUT_CHARS:], chunks + 1
+        end, chunks = (end + decoder.decode(chunk))[-_MOST_OUTPUT_CHARS:], chunks + 1
         await ctx.report_progress(chunks, message=end.strip().rpartition("\n")[2][:_MOST_LINE_CHARS])
-    return end
+    return (end + decoder.decode(b"", final=True))[-_MOST_OUTPUT_CHARS:]
