@@ -13,7 +13,7 @@ import re
 import shutil
 import tomllib
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -158,7 +158,7 @@ class Learner:
 
     async def _of_tool(self, user: User, tool: str, arguments: Mapping[str, Any] | str) -> Learned:
         """Return the policy of one tool: add grants until it passes, then remove each that is not needed."""
-        if is_pattern(tool) or any("\ud800" <= letter <= "\udfff" for letter in tool):
+        if is_pattern(tool) or _has_surrogate(tool):
             return Learned(tool=tool, error="a configuration cannot name it, or names other tools so")
         if isinstance(arguments, str):
             return Learned(tool=tool, error=arguments)
@@ -189,7 +189,7 @@ class Learner:
                 grants, attempt = rest, without
                 notes[f"{_shown(grant)} is not needed"] = None
         if attempt.error is None:
-            denied = (one for one in attempt.denials if not isinstance(self._grant(one), str))
+            denied = (one for one in attempt.denials if isinstance(self._grant(one), Grant))
             notes |= dict.fromkeys(f"passes although denied: {one.operation} {one.path}" for one in denied)
         return Learned(tool=tool, grants=grants, error=attempt.error, notes=tuple(notes))
 
@@ -222,7 +222,7 @@ class Learner:
         if failure is not None:
             error = one_line(legible(failure.message))
         elif completed.interim is not None:
-            error = "it asks for input while it runs, and nobody answers here"
+            error = "it asks for input while it runs, and there is no client here to answer"
         elif processed.is_error:
             error = "the tool returned an error"
         raised: Any = None if outcome is None or outcome.answer is None else outcome.answer.get("raised")
@@ -237,16 +237,13 @@ class Learner:
             yield self._grant(denial)
         # Behind the walls of the tier namespace a closed path does not exist.
         if attempt.missing.startswith("/") and os.path.exists(attempt.missing):
-            yield self._grant(Denial(operation="open", path=attempt.missing, wants="read"), is_reported=False)
+            found = self._grant(Denial(operation="open", path=attempt.missing, wants="read"))
+            # No tool reported that denial.
+            yield replace(found, denial=None) if isinstance(found, Grant) else found
         yield from self._variables()
 
-    def _grant(self, denial: Denial, *, is_reported: bool = True) -> Grant | str:
-        found = grant_of(denial, self.settings, self.target)
-        return (
-            Grant(found.setting, found.value, found.reason)
-            if isinstance(found, Grant) and not is_reported
-            else found
-        )
+    def _grant(self, denial: Denial) -> Grant | str:
+        return grant_of(denial, self.settings, self.target)
 
     def _variables(self) -> Iterator[Grant]:
         """Yield the variables that the text of the file reads, which are set here and closed to tools."""
@@ -320,7 +317,7 @@ def _network(denial: Denial, settings: ServiceSettings) -> Grant | str:
 
 
 def _other_home(path: Path) -> str:
-    """Return the home folder of somebody else, or of root, in which a path lies, if it does."""
+    """Return the folder of homes, of root or of other accounts, that holds a path; empty for none."""
     own = os.path.expanduser("~") if os.geteuid() else ""
     top = next((top for top in _OF_OTHERS if within(path, top)), "")
     return "" if not top or (own.startswith("/home/") and within(path, own)) else top
@@ -331,7 +328,12 @@ def _is_valid(grant: Grant) -> bool:
         ToolSettings(**{grant.setting: (grant.value,)})
     except ValidationError:
         return False
-    return not any("\ud800" <= letter <= "\udfff" or letter == "\0" for letter in grant.value)
+    return "\0" not in grant.value and not _has_surrogate(grant.value)
+
+
+def _has_surrogate(text: str) -> bool:
+    """Return whether a text has half of a surrogate pair, which TOML cannot hold."""
+    return any("\ud800" <= letter <= "\udfff" for letter in text)
 
 
 def _tool_settings(settings: ServiceSettings, tool: str, grants: Sequence[Grant]) -> ToolSettings:
@@ -373,7 +375,7 @@ def policy_text(learned: Sequence[Learned], settings: ServiceSettings, at_import
         table = [f"[tools.{key}]"]
         for name in RIGHTS:
             values = [grant for grant in one.grants if grant.setting == name]
-            # A value of the tool replaces the general one, so that an empty list is said as well.
+            # A value of the tool replaces the general one, so an empty list is written too.
             if values or getattr(settings, name):
                 table += _entry(name, values)
                 if one.error is None:

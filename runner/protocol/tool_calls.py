@@ -96,7 +96,7 @@ class ToolCall:
         scope: The HTTP request's, as in ASGI, if it came over HTTP.
         connection: The SDK's connection, in the handshake era.
         cancelled: The error with which it was cancelled, if it was.
-        is_over: Whether nothing precedes its answer any more.
+        is_over: Whether its answer is on its way, so that no message may precede it.
     """
 
     id: str | int

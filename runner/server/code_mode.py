@@ -6,7 +6,7 @@ process. Each becomes a request of the same client: with the limits, the record 
 other. Such a call has the place of the code that waits for it, one at a time; it cannot run code itself,
 since only workers of that file are answered.
 
-Source: FastMCP, "Code Mode"; `docs/proxy.md`, "Code mode".
+Source: FastMCP, "Code Mode"; `docs/serving.md`, "Code mode".
 """
 
 import asyncio
@@ -41,7 +41,7 @@ Front = Callable[[_Context, CallNext], Coroutine[Any, Any, HandlerResult]]
 
 
 def narrowed(settings: SettingsT) -> SettingsT:
-    """Return the settings of code that a model wrote: what is granted to all tools is not granted to it.
+    """Return the settings of code that a model wrote: without what is granted to all tools.
 
     `[tools.execute]` still applies. A pattern such as `[tools."*"]` is not meant for code: only its limits
     and scopes apply.

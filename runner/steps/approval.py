@@ -51,7 +51,7 @@ class Hold:
     """A call that a rule holds.
 
     Attributes:
-        service: What serves the call.
+        service: The services of the server.
         name: Name of the rule.
         rule: The rule.
         key: Digest of server, user, tool, arguments and version.
@@ -175,7 +175,7 @@ async def hold_of(
     """Return the hold of a call, if a rule holds it.
 
     Args:
-        service: What serves the call.
+        service: The services of the server.
         request: The call.
         place: What the server serves, in full.
         server: The same, for people.

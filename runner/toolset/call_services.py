@@ -110,12 +110,11 @@ class CallServices(ABC):
         settings, counts = self.settings, self.counts
         check_pictures(settings)
         if self.beside is not None:
-            self.events = self.beside.events
-        self.library = replace(self.library, changed=partial(tell, self.events))
-        self.upkeep = Upkeep(library=self.library, idle_s=settings.session_idle_s, ends=self.ends_sessions)
+            self.events, self.upkeep = self.beside.events, self.beside.upkeep
+        library = self.library = replace(self.library, changed=partial(tell, self.events))
+        if self.beside is None:
+            self.upkeep = Upkeep(library=library, idle_s=settings.session_idle_s, ends=self.ends_sessions)
         self.claims = settings.state_dir / "claims"
-        if self.beside is not None:
-            self.upkeep = self.beside.upkeep
         tokens = Tokens(settings.state_dir / "tokens.json")
         self.links = DownloadLinks(tokens=tokens, base=settings.public_url or "")
         self.call_locks = CallLocks(settings.state_dir)
@@ -138,7 +137,7 @@ class CallServices(ABC):
     @property
     @abstractmethod
     def places(self) -> Sequence[tuple[str, str]]:
-        """Return the parts of what is served, each with a name for people and in full."""
+        """Return the targets of the server, each with a name for people and in full."""
 
     def files(self, user: User, *, trace: str | None = None) -> MyFiles:
         """Return My Files of a user, in the session in which the user speaks.

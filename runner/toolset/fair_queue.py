@@ -96,7 +96,7 @@ class FairQueue(Generic[T]):
         return True
 
     def leave_inside(self, places: Sequence[PlaceDemand]) -> Sequence[T]:
-        """Take note that such a call has ended; return those that start now, which are counted."""
+        """Release the places of such a call; return the calls that start now, which are counted."""
         self._discount(places)
         return self.next_ones() if places and self._waiting else ()
 

@@ -18,20 +18,12 @@ FOLDER = Path(__file__).parent
 CASES = [
     case for name in ("cases.jsonl", "cases-ui.jsonl", "more.jsonl") for case in load_cases(FOLDER / name)
 ]
-BROWSER = pytest.mark.needs_browser
-INSPECTOR = pytest.mark.needs_npm
 SHOWN = {*conformance_pages.OPERATIONS, *conformance_widgets_ui.OPERATIONS}
-OURS = [
-    pytest.param(
-        case,
-        id=case["id"],
-        marks=[
-            *([BROWSER] if case["input"]["op"] in SHOWN else []),
-            *([INSPECTOR] if case["input"]["op"].startswith("inspector_") else []),
-        ],
-    )
-    for case in CASES
-]
+NEEDS = {
+    **dict.fromkeys(SHOWN, pytest.mark.needs_browser),
+    **dict.fromkeys(("inspector_cli", "inspector_web"), pytest.mark.needs_npm),
+}
+OURS = [pytest.param(case, id=case["id"], marks=NEEDS.get(case["input"]["op"], ())) for case in CASES]
 
 
 @pytest.mark.parametrize("case", OURS)

@@ -60,7 +60,7 @@ async def test_announced_upload_above_the_quota_is_refused_unread(
             assert await becomes(lambda: other.status is not None)
 
     assert (other.status, other.taken, fits.status) == (507, 0, None)
-    assert f"their limit of {QUOTA} (max_user_bytes)" in other.error
+    assert f"the limit of {QUOTA} (max_user_bytes)" in other.error
 
 
 @pytest.mark.parametrize("length", [{}, {"content_length": "10"}], ids=["chunked", "lying"])

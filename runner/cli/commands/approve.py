@@ -23,7 +23,7 @@ __all__ = ["approve"]
 
 @takes(*LOGS)
 def approve(
-    name: Annotated[str | None, typer.Argument(metavar="[ID]", help="The call, as the list has it.")] = None,
+    name: Annotated[str | None, typer.Argument(metavar="[ID]", help="ID of the call, from the list.")] = None,
     *,
     refuse: Annotated[bool, typer.Option("--refuse", help="Refuse the call instead.")] = False,
     as_json: AsJson = False,

@@ -234,8 +234,8 @@ def _is_ours(present: object, entry: ClientEntry) -> bool:
 
 def _file_words(arguments: Sequence[object]) -> Sequence[object]:
     """Return the words of an entry up to its file, without those of a container."""
-    words = tuple(arguments[2:] if arguments[:1] in (["--in"], ("--in",)) else arguments)
-    return words[:2]
+    words = tuple(arguments)
+    return words[2:4] if words[:1] == ("--in",) else words[:2]
 
 
 def _indent(before: str | None) -> int | str:

@@ -126,9 +126,8 @@ async def _run(
     copy = skill.to_directory(Path(tempfile.mkdtemp(), skill.name))
     work = Path(tempfile.mkdtemp(prefix=f"{skill.name}-", dir=os.environ["HOME"]))
     inputs = {os.path.basename(name): name for name in filenames}
-    command = _command(path, skill.files[path]) or []
     process = await asyncio.create_subprocess_exec(
-        *command,
+        *(_command(path, skill.files[path]) or ()),
         str(copy / path),
         *(inputs.get(word, word) for word in args),
         cwd=work,
@@ -138,8 +137,7 @@ async def _run(
     )
     assert process.stdout is not None and process.stderr is not None  # noqa: S101, PT018 - both are pipes
     output, errors = await asyncio.gather(_followed(ctx, process.stdout), _followed(ctx, process.stderr))
-    status = await process.wait()
-    if status:
+    if status := await process.wait():
         raise ToolError(f"{path} ended with exit status {status}\n{errors or output}".rstrip())
     results = {"stdout": output, "stderr": errors}
     return {"results": {key: value for key, value in results.items() if value}, "artifacts": _written(work)}
