@@ -7,6 +7,7 @@ It exits with 1 if an input of at most 1 MiB holds a loop for longer than `BOUND
 
 import contextlib
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -46,7 +47,7 @@ _BEGIN, _END = "<!-- stalls: begin -->\n", "<!-- stalls: end -->\n"
 
 BOUND_S = 0.1
 # The document lists longer stalls only.
-_SHOWN_S = 0.06
+_SHOWN_S = 0.03
 MOST_BYTES = 1 << 20
 
 
@@ -210,8 +211,9 @@ def main(arguments: Sequence[str]) -> int:
         document = Path(arguments[0])
         before, _, rest = document.read_text().partition(_BEGIN)
         today = datetime.now(UTC).date().isoformat()
-        machine = f"{os.cpu_count()} processors, kernel {os.uname().release}"
-        about = f"On {today}, {machine}, Python {sys.version.split()[0]}:"
+        model = re.search(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text())
+        machine = f"{model[1] if model else os.uname().machine}, {os.cpu_count()} processors"
+        about = f"On {today}, {machine}, kernel {os.uname().release}, Python {sys.version.split()[0]}:"
         head = ["| server | entry point | inputs | longest stall | with | bytes |", "|" + " --- |" * 6]
         listed = [row for longest, row in sorted(table, reverse=True) if longest >= _SHOWN_S]
         others = [longest for longest, _ in table if longest < _SHOWN_S]
