@@ -10,12 +10,11 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from pathlib import Path
 
-from runner.observation.store_facts import StoreFacts
 from runner.store.areas import place_of
 from runner.store.blobs import utc_now
 from runner.store.local.blobs import LocalBlobs
 from runner.store.local.conversion import convert, is_old
-from runner.store.measuring import Meter
+from runner.store.measuring import Meter, StoreFacts
 from runner.store.protocol import Put, Record, Scope
 from runner.store.retention import RetentionRules
 from runner.store.store import BlobStore
