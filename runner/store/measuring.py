@@ -65,10 +65,9 @@ class Meter:
     def stored_bytes(self, add_up: Callable[[], int]) -> int | None:
         """Return the stored bytes, summed once a minute; None if that fails."""
         if time.monotonic() - self._known_at > _KEPT_S:
-            self._size = None
+            self._size, self._known_at = None, time.monotonic()
             with suppress(CallError):
                 self._size = add_up()
-            self._known_at = time.monotonic()
         return self._size
 
 

@@ -275,6 +275,24 @@ def test_partial_line_stays_and_next_file_continues(log: AuditLog, folder: Path)
     assert b'{"seq":2,"tim' in (folder / "audit-000001.jsonl").read_bytes()
 
 
+@pytest.mark.parametrize("tail", [b"", b'{"seq":3,"tim', b"\0" * 200_000], ids=["whole", "torn", "zeros"])
+def test_end_is_found_behind_lines_longer_than_a_block(folder: Path, tail: bytes) -> None:
+    for number in range(2):
+        log = AuditLog.open(folder)
+        log.calls_ended([ended(log, id=f"c{number}", user="x" * 100_000)])
+        log.close()
+    (folder / "head.json").unlink()
+    with (folder / "audit-000001.jsonl").open("ab") as file:
+        file.write(tail)
+
+    log = AuditLog.open(folder)
+    log.calls_ended([ended(log, id="c2")])
+    log.close()
+
+    verdict = verify(folder)
+    assert (verdict.records, verdict.last, verdict.faults) == (3, 3, ())
+
+
 def test_log_without_head_resumes_at_its_end(log: AuditLog, folder: Path) -> None:
     log.calls_ended([ended(log)])
     log.close()
