@@ -62,13 +62,13 @@ class Meter:
             self.failed_puts += error.code is Code.E_STORE
             raise
 
-    def stored_bytes(self, add_up: Callable[[], int]) -> int | None:
-        """Return the stored bytes, summed once a minute; None if that fails."""
+    def facts(self, add_up: Callable[[], int]) -> StoreFacts:
+        """Return the usage, its bytes summed once a minute; unknown if that fails."""
         if time.monotonic() - self._known_at > _KEPT_S:
             self._size, self._known_at = None, time.monotonic()
             with suppress(CallError):
                 self._size = add_up()
-        return self._size
+        return StoreFacts(stored_bytes=self._size, failed_puts=self.failed_puts)
 
 
 async def measured(store: ArtifactStore) -> StoreFacts:

@@ -45,8 +45,7 @@ class LocalStore(BlobStore):
 
     async def measure(self) -> StoreFacts:
         """Return the stored bytes, and the number of files refused."""
-        size = await asyncio.to_thread(self._meter.stored_bytes, self._stored_bytes)
-        return StoreFacts(stored_bytes=size, failed_puts=self._meter.failed_puts)
+        return await asyncio.to_thread(self._meter.facts, self._stored_bytes)
 
     async def users(self) -> Sequence[str]:
         """Return the areas of users who have anything here, as the segments of their names."""
