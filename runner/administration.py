@@ -22,7 +22,7 @@ from runner.files.sessions import Session
 from runner.homes.call_locks import CallLocks
 from runner.homes.homes import Homes
 from runner.http.logins import Logins
-from runner.observation.observers import audit_log_of
+from runner.observation.audit_log import AuditLog
 from runner.settings.settings import Settings
 from runner.store.local.store import LocalStore
 from runner.store.protocol import Record, Retention
@@ -245,9 +245,8 @@ class Administration:
 
     def _audit(self, act: str, facts: Mapping[str, Any]) -> None:
         """Record an operator's act in the audit log, if there is one."""
-        log = audit_log_of(self.settings)
-        if log is not None:
-            with contextlib.closing(log):
+        if self.settings.audit_dir is not None:
+            with contextlib.closing(AuditLog.open(self.settings.audit_dir)) as log:
                 log.add({"kind": "administration", "act": act, **facts})
 
     def _holders(self, user: str) -> list[str]:

@@ -9,7 +9,7 @@ Source: `docs/operating.md`, "The store".
 import asyncio
 from collections.abc import Sequence
 
-from runner.doctor.report import DoctorLine, Level
+from runner.doctor.report import DoctorLine, missing, ok
 from runner.errors import CallError
 from runner.files.my_files import open_library
 from runner.settings.execution import LibrarySettings
@@ -29,17 +29,12 @@ async def repair(settings: LibrarySettings) -> tuple[DoctorLine, ...]:
         ended = await library.end_idle_sessions(settings.session_idle_s)
         store = library.store
         removals = await store.sweep()
-        missing = await asyncio.to_thread(store.missing) if isinstance(store, LocalStore) else []
+        lost = await asyncio.to_thread(store.missing) if isinstance(store, LocalStore) else []
     except CallError as error:
-        cure = "free the store for this user, then try again"
-        return (
-            DoctorLine(section=_SECTION, name="sweep", level=Level.MISSING, detail=error.message, cure=cure),
-        )
+        return (missing(_SECTION, "sweep", error.message, "free the store for this user, then try again"),)
     lines = [_swept(removals, reason) for reason in (Reason.LEFT_BEHIND, Reason.EXPIRED)]
-    lines.append(
-        DoctorLine(section=_SECTION, name="sessions", level=Level.OK, detail=f"{ended} idle ones ended")
-    )
-    return (*lines, *map(_lost, missing))
+    lines.append(ok(_SECTION, "sessions", f"{ended} idle ones ended"))
+    return (*lines, *map(_lost, lost))
 
 
 async def verify(settings: LibrarySettings) -> tuple[DoctorLine, ...]:
@@ -50,27 +45,17 @@ async def verify(settings: LibrarySettings) -> tuple[DoctorLine, ...]:
     try:
         verdict = await store.verify()
     except CallError as error:
-        cure = "make the store usable, then try again"
-        return (
-            DoctorLine(section=_SECTION, name="verify", level=Level.MISSING, detail=error.message, cure=cure),
-        )
+        return (missing(_SECTION, "verify", error.message, "make the store usable, then try again"),)
     detail = f"{verdict.files} contents read, {verdict.bytes} bytes, {len(verdict.damaged)} damaged"
-    read = DoctorLine(section=_SECTION, name="verify", level=Level.OK, detail=detail)
-    return (read, *map(_lost, verdict.damaged))
+    return (ok(_SECTION, "verify", detail), *map(_lost, verdict.damaged))
 
 
 def _swept(removals: Sequence[Removal], reason: Reason) -> DoctorLine:
     sizes = [removal.size for removal in removals if removal.reason is reason]
     name = "left over" if reason is Reason.LEFT_BEHIND else reason.value
-    detail = f"{len(sizes)} removed, {sum(sizes)} bytes"
-    return DoctorLine(section=_SECTION, name=name, level=Level.OK, detail=detail)
+    return ok(_SECTION, name, f"{len(sizes)} removed, {sum(sizes)} bytes")
 
 
-def _lost(missing: Damage) -> DoctorLine:
-    return DoctorLine(
-        section=_SECTION,
-        name="damaged",
-        level=Level.MISSING,
-        detail=f"{missing.shown!r} in {missing.area}: {missing.problem}",
-        cure="put it again under its name, or remove it: runner files rm",
-    )
+def _lost(damage: Damage) -> DoctorLine:
+    detail = f"{damage.shown!r} in {damage.area}: {damage.problem}"
+    return missing(_SECTION, "damaged", detail, "put it again under its name, or remove it: runner files rm")

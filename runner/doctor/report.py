@@ -31,7 +31,17 @@ from runner.users.tool_secrets import secret_fault
 from sandbox.probe.gate import try_gate
 from sandbox.probe.machine import Probe, Tier, layers, probe
 
-__all__ = ["SUPPORTED", "DoctorLine", "DoctorReport", "Level", "reflinks", "report"]
+__all__ = [
+    "SUPPORTED",
+    "DoctorLine",
+    "DoctorReport",
+    "Level",
+    "missing",
+    "note",
+    "ok",
+    "reflinks",
+    "report",
+]
 
 SUPPORTED = {"fastmcp": ((4, 1, 2), (4, 3)), "mcp": ((2, 3), (2, 4))}
 """Versions this was built and tested for: from the first, below the second. As in pyproject.toml."""
@@ -75,6 +85,21 @@ class DoctorLine:
     def __post_init__(self) -> None:
         if self.level is Level.MISSING and not self.cure:
             raise ValueError(f"a missing line needs its cure: {self.name}")
+
+
+def ok(section: str, name: str, detail: str) -> DoctorLine:
+    """Return a line about what is as it should be."""
+    return DoctorLine(section=section, name=name, level=Level.OK, detail=detail)
+
+
+def note(section: str, name: str, detail: str, cure: str | None = None) -> DoctorLine:
+    """Return a line about what works, and could be better."""
+    return DoctorLine(section=section, name=name, level=Level.NOTE, detail=detail, cure=cure)
+
+
+def missing(section: str, name: str, detail: str, cure: str) -> DoctorLine:
+    """Return a line about what is needed and not there."""
+    return DoctorLine(section=section, name=name, level=Level.MISSING, detail=detail, cure=cure)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,10 +187,9 @@ def _machine(offered: Probe) -> Iterator[DoctorLine]:
     system = platform.system()
     detail = f"{system} {offered.kernel} {offered.architecture}"
     if system == "Linux":
-        yield DoctorLine(section="machine", name="kernel", level=Level.OK, detail=detail)
+        yield ok("machine", "kernel", detail)
     else:
-        cure = "run it on Linux, in a container or a virtual machine"
-        yield DoctorLine(section="machine", name="kernel", level=Level.MISSING, detail=detail, cure=cure)
+        yield missing("machine", "kernel", detail, "run it on Linux, in a container or a virtual machine")
 
 
 def _layers(tier: Tier | None) -> Iterator[DoctorLine]:
@@ -179,39 +203,31 @@ def _layers(tier: Tier | None) -> Iterator[DoctorLine]:
 
 def _links() -> Iterator[DoctorLine]:
     tried = try_gate()
-    cure = 'links for tools (`file_names`, `file_delivery = "url"`) do not work here; ' + _GATE_CURE
-    yield DoctorLine(
-        section="layers",
-        name="links for tools",
-        level=Level.OK if tried.enforced else Level.NOTE,
-        detail=tried.detail,
-        cure=None if tried.enforced else cure,
-    )
+    if tried.enforced:
+        yield ok("layers", "links for tools", tried.detail)
+    else:
+        cure = 'links for tools (`file_names`, `file_delivery = "url"`) do not work here; ' + _GATE_CURE
+        yield note("layers", "links for tools", tried.detail, cure)
 
 
 def _tiers(settings: Settings, offered: Probe, force: Tier | None) -> Iterator[DoctorLine]:
     if force is Tier.GUARD:
         detail = "chosen by name: the kernel enforces nothing, a hostile tool file gets out"
         cure = "use it for your own tool files only; leave --isolation out elsewhere"
-        yield DoctorLine(section="tiers", name="guard", level=Level.NOTE, detail=detail, cure=cure)
+        yield note("tiers", "guard", detail, cure)
     for tier in _STRONGEST_FIRST:
         faults = offered.missing(tier)
         wanted = force is None and settings.isolation in (tier.value, "auto")
         if tier is force:
-            yield DoctorLine(section="tiers", name=tier.value, level=Level.OK, detail="in force")
+            yield ok("tiers", tier.value, "in force")
         elif not faults:
-            yield DoctorLine(section="tiers", name=tier.value, level=Level.OK, detail="available")
+            yield ok("tiers", tier.value, "available")
         elif wanted and (tier is Tier.PROCESS or settings.isolation != "auto"):
             is_chosen = settings.isolation != "auto"
-            yield DoctorLine(
-                section="tiers",
-                name=tier.value,
-                level=Level.MISSING,
-                detail="asked for, not available" if is_chosen else "not available, and no other either",
-                cure="; ".join(faults),
-            )
+            detail = "asked for, not available" if is_chosen else "not available, and no other either"
+            yield missing("tiers", tier.value, detail, "; ".join(faults))
         else:
-            yield DoctorLine(section="tiers", name=tier.value, level=Level.NOTE, detail="; ".join(faults))
+            yield note("tiers", tier.value, "; ".join(faults))
 
 
 def _reuse(settings: Settings) -> str:
@@ -243,30 +259,17 @@ def _folders(settings: Settings) -> Iterator[DoctorLine]:
 def _denied(settings: Settings) -> list[DoctorLine]:
     """Return a line for each file of ours that this user may not use; what it holds cannot be told then."""
     found = denied_in(settings.state_dir, settings.local_store)
-    return [
-        DoctorLine(
-            section="folders",
-            name="access",
-            level=Level.MISSING,
-            detail=f"{denied.path} {denied.problem}",
-            cure=denied.cure,
-        )
-        for denied in found
-    ]
+    return [missing("folders", "access", f"{denied.path} {denied.problem}", denied.cure) for denied in found]
 
 
 def _bucket(settings: Settings, *, whole: bool) -> Iterator[DoctorLine]:
     if settings.store_scheme != "s3":
         return
     fault = fault_of(settings)
-    yield DoctorLine(
-        section="store",
-        name="bucket",
-        level=Level.MISSING if fault else Level.OK,
-        detail=f"{settings.store}: {fault.reason if fault else 'answers'}",
-        cure=fault.cure if fault else None,
-    )
-    if fault is None:
+    if fault is not None:
+        yield missing("store", "bucket", f"{settings.store}: {fault.reason}", fault.cure)
+    else:
+        yield ok("store", "bucket", f"{settings.store}: answers")
         yield _records(settings, whole=whole)
 
 
@@ -274,26 +277,18 @@ def _records(settings: Settings, *, whole: bool) -> DoctorLine:
     try:
         lost = lost_records(settings, in_all=whole)
     except CallError as error:
-        cure = "make the bucket usable, then try again"
-        return DoctorLine(
-            section="store", name="records", level=Level.MISSING, detail=error.message, cure=cure
-        )
+        return missing("store", "records", error.message, "make the bucket usable, then try again")
     cut = f"the listing was cut after {lost.objects} objects, {lost.users} users whole"
     if not lost.files and lost.is_cut:
         detail = f"each file that was looked at has its record; {cut}"
         cure = "runner doctor --whole-bucket looks at all, a request for each thousand objects"
-        return DoctorLine(section="store", name="records", level=Level.NOTE, detail=detail, cure=cure)
+        return note("store", "records", detail, cure)
     if not lost.files:
-        return DoctorLine(section="store", name="records", level=Level.OK, detail="each file has its record")
+        return ok("store", "records", "each file has its record")
     rest = f"; {cut}: runner doctor --whole-bucket looks at all" if lost.is_cut else ""
-    return DoctorLine(
-        section="store",
-        name="records",
-        level=Level.MISSING,
-        detail=f"{lost.files} files have lost their record, so nobody finds them; their bytes are there"
-        + rest,
-        cure="put the records back, from a version of the bucket for instance; the bytes are kept until then",
-    )
+    detail = f"{lost.files} files have lost their record, so nobody finds them; their bytes are there{rest}"
+    cure = "put the records back, from a version of the bucket for instance; the bytes are kept until then"
+    return missing("store", "records", detail, cure)
 
 
 def _local_store(settings: Settings) -> Iterator[DoctorLine]:
@@ -302,22 +297,17 @@ def _local_store(settings: Settings) -> Iterator[DoctorLine]:
         cure = "they are kept and not sent; docs/operating.md says what to do with them"
         if found:
             detail = f"{len(found)} waiting files have no record that can be read: {', '.join(found[:3])}"
-            yield DoctorLine(section="store", name="spool", level=Level.NOTE, detail=detail, cure=cure)
+            yield note("store", "spool", detail, cure)
         return
     if settings.store_scheme != "file":
-        lifetime = (
-            "as long as the process that keeps them" if settings.store_scheme == "memory" else "not at all"
-        )
-        yield DoctorLine(
-            section="store", name="files", level=Level.OK, detail=f"{settings.store} keeps them {lifetime}"
-        )
+        is_memory = settings.store_scheme == "memory"
+        lifetime = "as long as the process that keeps them" if is_memory else "not at all"
+        yield ok("store", "files", f"{settings.store} keeps them {lifetime}")
         return
     try:
         findings = examine(settings.store_path)
     except OSError as error:
-        cure = "let this user read the store"
-        detail = f"cannot be read: {error.strerror}"
-        yield DoctorLine(section="store", name="records", level=Level.MISSING, detail=detail, cure=cure)
+        yield missing("store", "records", f"cannot be read: {error.strerror}", "let this user read the store")
         return
     for finding in findings:
         level = Level.OK if finding.cure is None else Level.NOTE
@@ -337,16 +327,10 @@ def _own_folder(name: str, path: Path) -> DoctorLine:
     if not usable or (there == path and status.st_uid != os.geteuid()):
         cure = f"make it, as a folder of the user {account_name(os.geteuid())}, or name another with RUNNER_"
         cure += "STATE_DIR" if name == "state" else "STORE"
-        return DoctorLine(section="folders", name=name, level=Level.MISSING, detail=found, cure=cure)
+        return missing("folders", name, found, cure)
     if there == path and status.st_mode & 0o077:
-        return DoctorLine(
-            section="folders",
-            name=name,
-            level=Level.NOTE,
-            detail=f"{found}, open to others",
-            cure=f"chmod 700 {path}",
-        )
-    return _with_space("folders", name, found, there)
+        return note("folders", name, f"{found}, open to others", f"chmod 700 {path}")
+    return _with_space(name, found, there)
 
 
 def _set_apart(state: Path) -> Iterator[DoctorLine]:
@@ -354,29 +338,24 @@ def _set_apart(state: Path) -> Iterator[DoctorLine]:
     if names:
         cure = "look at what was damaged and why, then delete it"
         detail = f"{len(names)} damaged files are set apart: {', '.join(names[:3])}"
-        yield DoctorLine(section="folders", name="state", level=Level.NOTE, detail=detail, cure=cure)
+        yield note("folders", "state", detail, cure)
 
 
 def _homes_folder(path: Path) -> DoctorLine:
     if not path.is_dir():
-        return DoctorLine(
-            section="folders",
-            name="homes",
-            level=Level.MISSING,
-            detail=f"{path}: no folder",
-            cure=f"mkdir -m 1777 {path}, or name another with RUNNER_HOMES",
-        )
+        cure = f"mkdir -m 1777 {path}, or name another with RUNNER_HOMES"
+        return missing("folders", "homes", f"{path}: no folder", cure)
     status, found = path.stat(), f"{path}: {_described(path)}"
     if status.st_uid not in (0, os.geteuid()):
         cure = "let it belong to root or to this user, or name another with RUNNER_HOMES"
-        return DoctorLine(section="folders", name="homes", level=Level.MISSING, detail=found, cure=cure)
+        return missing("folders", "homes", found, cure)
     if status.st_mode & stat.S_IWOTH and not status.st_mode & stat.S_ISVTX:
         cure = f"chmod +t {path}: without it anybody may replace a home"
-        return DoctorLine(section="folders", name="homes", level=Level.MISSING, detail=found, cure=cure)
+        return missing("folders", "homes", found, cure)
     if not os.access(path, os.W_OK | os.X_OK):
         cure = f"let {account_name(os.geteuid())} write there, or name another with RUNNER_HOMES"
-        return DoctorLine(section="folders", name="homes", level=Level.MISSING, detail=found, cure=cure)
-    return _with_space("folders", "homes", found, path)
+        return missing("folders", "homes", found, cure)
+    return _with_space("homes", found, path)
 
 
 def _sharing(store: Path, homes: Path) -> Iterator[DoctorLine]:
@@ -387,25 +366,18 @@ def _sharing(store: Path, homes: Path) -> Iterator[DoctorLine]:
         # The lines above say what is wrong with the folder.
         return
     if shared:
-        yield DoctorLine(
-            section="folders", name="reflink", level=Level.OK, detail="inputs are staged without copying"
-        )
+        yield ok("folders", "reflink", "inputs are staged without copying")
     else:
-        yield DoctorLine(
-            section="folders",
-            name="reflink",
-            level=Level.NOTE,
-            detail="inputs are copied when they are staged",
-            cure="for large inputs put store and homes on one XFS or Btrfs file system",
-        )
+        cure = "for large inputs put store and homes on one XFS or Btrfs file system"
+        yield note("folders", "reflink", "inputs are copied when they are staged", cure)
 
 
-def _with_space(section: str, name: str, found: str, path: Path) -> DoctorLine:
+def _with_space(name: str, found: str, path: Path) -> DoctorLine:
     free = shutil.disk_usage(path).free
     detail = f"{found}, {free / 1024**3:.1f} GiB free"
     if free < _LITTLE_SPACE:
-        return DoctorLine(section=section, name=name, level=Level.NOTE, detail=detail, cure="free some space")
-    return DoctorLine(section=section, name=name, level=Level.OK, detail=detail)
+        return note("folders", name, detail, "free some space")
+    return ok("folders", name, detail)
 
 
 def _described(path: Path) -> str:
@@ -414,31 +386,26 @@ def _described(path: Path) -> str:
 
 
 def _versions() -> Iterator[DoctorLine]:
-    yield DoctorLine(section="versions", name="python", level=Level.OK, detail=platform.python_version())
+    yield ok("versions", "python", platform.python_version())
     for name, (first, end) in SUPPORTED.items():
         found = importlib.metadata.version(name)
         wanted = f">={'.'.join(map(str, first))},<{'.'.join(map(str, end))}"
         number = tuple(int(part) for part in re.findall(r"\d+", found)[:3])
         if first <= number < end:
-            yield DoctorLine(section="versions", name=name, level=Level.OK, detail=found)
+            yield ok("versions", name, found)
         else:
-            cure = f"pip install '{name}{wanted}'"
-            yield DoctorLine(section="versions", name=name, level=Level.MISSING, detail=found, cure=cure)
+            yield missing("versions", name, found, f"pip install '{name}{wanted}'")
 
 
 def _secrets(settings: Settings) -> Iterator[DoctorLine]:
     for name, secret in settings.secrets.items():
         fault = secret_fault(name, secret)
-        detail = f"{name}, for {', '.join(secret.tools)}"
-        yield DoctorLine(
-            section="configuration",
-            name="secret",
-            level=Level.MISSING if fault else Level.OK,
-            detail=fault or f"{detail}: {secret.report}",
-            cure=f"the server does not start without it; fix it, or take [secrets.{name}] out"
-            if fault
-            else None,
-        )
+        if fault:
+            cure = f"the server does not start without it; fix it, or take [secrets.{name}] out"
+            yield missing("configuration", "secret", fault, cure)
+        else:
+            detail = f"{name}, for {', '.join(secret.tools)}: {secret.report}"
+            yield ok("configuration", "secret", detail)
 
 
 def _configuration(settings: Settings) -> Iterator[DoctorLine]:
@@ -449,16 +416,12 @@ def _configuration(settings: Settings) -> Iterator[DoctorLine]:
             check_startable(settings, "http")
     except RunnerError as error:
         cure = "docs/settings.md lists what belongs together, under HTTP"
-        yield DoctorLine(
-            section="configuration", name="auth", level=Level.MISSING, detail=str(error), cure=cure
-        )
+        yield missing("configuration", "auth", str(error), cure)
     else:
-        yield DoctorLine(section="configuration", name="auth", level=Level.OK, detail=settings.auth.kind)
+        yield ok("configuration", "auth", settings.auth.kind)
         for warning in () if tls is None else tls.warnings:
             cure = "renew it; new connections are made with it without a restart"
-            yield DoctorLine(
-                section="configuration", name="auth", level=Level.NOTE, detail=warning, cure=cure
-            )
+            yield note("configuration", "auth", warning, cure)
     yield from _secrets(settings)
-    yield DoctorLine(section="configuration", name="workers", level=Level.OK, detail=_reuse(settings))
-    yield DoctorLine(section="configuration", name="jobs", level=Level.OK, detail=_jobs(settings))
+    yield ok("configuration", "workers", _reuse(settings))
+    yield ok("configuration", "jobs", _jobs(settings))

@@ -11,8 +11,7 @@ from runner.fleet.connection import REDIS_FAILURES, FleetConnection, leave_if_ca
 from runner.fleet.node import Node
 from runner.fleet.release import release_of
 from runner.http.readiness import Readiness
-from runner.observation.metrics import Gauges, Metrics
-from runner.observation.metrics_server import metrics_served
+from runner.observation.metrics import Gauges, Metrics, metrics_served
 from runner.settings.settings import Settings
 from runner.system.stop_signals import StopSignals
 from runner.toolset.toolset import Toolset

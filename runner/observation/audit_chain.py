@@ -12,12 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from runner.errors import UsageError
-from runner.observation.audit_log import FILES, GENESIS, read_head
+from runner.observation.audit_log import GENESIS, numbers_of, path_of, read_head
 
 __all__ = ["AuditVerdict", "verify"]
 
-_END = re.compile(rb',"hash":"([0-9a-f]{64})"\}\n')
-_END_BYTES = len(b',"hash":""}\n') + 64
+_LINE = re.compile(rb'(.*),"hash":"([0-9a-f]{64})"\}\n', re.DOTALL)
 _MOST_FAULTS = 20
 _MOST_OPEN = 100
 
@@ -68,26 +67,23 @@ def verify(folder: Path, *, expected: str | None = None) -> AuditVerdict:
 
 
 def _verify(folder: Path, expected: str | None) -> AuditVerdict:
-    numbers = sorted(int(match[1]) for path in folder.iterdir() if (match := FILES.fullmatch(path.name)))
-    if not numbers:
-        raise UsageError(f"there is no audit log in {folder}; is it the setting audit_dir?")
     records = first = last = 0
     last_hash, is_there = GENESIS, expected is None
     open_calls: dict[str, str] = {}
     faults: list[str] = []
     notes: list[str] = []
-    for where, line in _lines(folder, numbers, faults):
+    for where, line in _lines(folder, faults):
         if not line.endswith(b"\n"):
             # Only a process that died in the middle of it leaves that, and the next file goes on.
             notes.append(f"{where} was cut short by the end of a process; the next file, if any, goes on")
             continue
-        body, end = line[:-_END_BYTES], _END.fullmatch(line[-_END_BYTES:])
-        digest = hashlib.sha256(body).hexdigest()
-        record = {} if end is None else _record(body)
-        seq, call = record.get("seq"), str(record.get("call"))
-        if end is not None and digest != end[1].decode():
+        match = _LINE.fullmatch(line)
+        body, digest = (b"", "") if match is None else (match[1], match[2].decode())
+        if match is not None and hashlib.sha256(body).hexdigest() != digest:
             faults.append(f"{where} is not what was written: its hash does not fit")
             continue
+        record = _record(body)
+        seq, call = record.get("seq"), str(record.get("call"))
         if type(seq) is not int:
             faults.append(f"{where} is not a record")
             continue
@@ -119,12 +115,17 @@ def _verify(folder: Path, expected: str | None) -> AuditVerdict:
     )
 
 
-def _lines(folder: Path, numbers: list[int], faults: list[str]) -> Iterator[tuple[str, bytes]]:
+def _lines(folder: Path, faults: list[str]) -> Iterator[tuple[str, bytes]]:
     """Yield each line with its place; a file that is missing in between is a fault."""
-    for before, number in zip([numbers[0] - 1, *numbers], numbers, strict=False):
-        path = folder / f"audit-{number:06}.jsonl"
-        if number != before + 1:
+    numbers = numbers_of(folder)
+    if not numbers:
+        raise UsageError(f"there is no audit log in {folder}; is it the setting audit_dir?")
+    expected = numbers[0]
+    for number in numbers:
+        path = path_of(folder, number)
+        if number != expected:
             faults.append(f"a file is missing before {path.name}")
+        expected = number + 1
         with path.open("rb") as lines:
             for index, line in enumerate(lines, 1):
                 yield f"{path.name} line {index}", line

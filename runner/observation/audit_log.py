@@ -2,7 +2,7 @@
 
 A line ends with the SHA-256 of all of it before, and holds that of the line before as `prev`. So no line can
 be changed, removed or inserted unnoticed by someone who has the last hash. Lines are only appended, to files
-`audit-000001.jsonl`, `audit-000002.jsonl`, … of one folder. `head.json` beside them has the last line
+`audit-000001.jsonl`, `audit-000002.jsonl`, … of one folder. `head.json` beside them names the last line
 written, so that lines missing at the end are noticed too. A lock orders the lines of several processes.
 
 A call has two lines: `begin`, written while its worker runs and before its answer, and `call`, written within
@@ -16,9 +16,9 @@ Source: RFC 6962, 2.1 (an append-only log), simplified to a chain; flock(2); fsy
 """
 
 import contextlib
+import errno
 import hashlib
 import hmac
-import itertools
 import json
 import logging
 import os
@@ -26,8 +26,9 @@ import re
 import secrets
 import threading
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -35,33 +36,23 @@ from typing import Any
 from runner.errors import CallError, Code, UsageError
 from runner.observation.call_record import CallRecord, FileFacts
 from runner.system import locks
-from runner.system.state_files import (
-    Damaged,
-    open_lock,
-    open_regular,
-    read_whole,
-    sync_folder,
-    write_whole,
-)
+from runner.system.state_files import Damaged, open_lock, open_regular, read_whole, sync_folder, write_whole
 
-__all__ = ["FILES", "GENESIS", "MOST_PENDING", "AuditLog", "BeginLine", "Head", "read_head"]
+__all__ = ["GENESIS", "MOST_PENDING", "AuditLog", "BeginLine", "Head", "numbers_of", "path_of", "read_head"]
 
 log = logging.getLogger(__name__)
 
 GENESIS = "0" * 64
 """The `prev` of the first line of all."""
 
-FILES = re.compile(r"audit-(\d{6,})\.jsonl")
-"""Names of the files, with their number."""
-
 MOST_PENDING = 1000
 """Number of lines waiting for the disk at which calls are refused."""
 
 # Beyond that, lines of refused calls and logins are counted only.
 _MOST_HELD = 3 * MOST_PENDING
-_AT_ONCE = 100
 # Some 70,000 calls: small enough to be moved and searched, and few files a month.
 _FILE_BYTES = 64 * 1024 * 1024
+_BLOCK_BYTES = 64 * 1024
 _KEY_BYTES = 32
 _HEAD_CHARS = 256
 _COMPACT = json.JSONEncoder(separators=(",", ":"))
@@ -70,59 +61,72 @@ _SORTED = json.JSONEncoder(sort_keys=True, separators=(",", ":"), default=str)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Head:
-    """The end of the log: number and length of its last file, number and hash of its last line."""
+    """A line of the log: number of its file, its own number and hash."""
 
     file: int = 0
-    size: int = 0
     seq: int = 0
     hash: str = GENESIS
 
-    def line(self) -> bytes:
-        """Return the content of `head.json`: of constant length, so that it is overwritten in one piece."""
-        text = f'{{"file":{self.file},"size":{self.size},"seq":{self.seq},"hash":"{self.hash}"}}'
-        return text.ljust(_HEAD_CHARS).encode() + b"\n"
-
-    def followed_by(self, record: Mapping[str, Any]) -> tuple[bytes, "Head"]:
-        """Return the line of the next record, and the end of the log after it."""
-        body = _COMPACT.encode({"seq": self.seq + 1, **record, "prev": self.hash})[:-1]
-        digest = hashlib.sha256(body.encode()).hexdigest()
-        text = f'{body},"hash":"{digest}"}}\n'.encode()
-        return text, Head(file=self.file, size=self.size + len(text), seq=self.seq + 1, hash=digest)
+    @classmethod
+    def of(cls, line: bytes, *, file: int | None = None) -> "Head | None":
+        """Return the head that a line, or `head.json`, names; None if it is damaged."""
+        try:
+            read = json.loads(line)
+            number = int(read["file"]) if file is None else file
+            return cls(file=number, seq=int(read["seq"]), hash=str(read["hash"]))
+        except (ValueError, KeyError, TypeError, RecursionError):
+            return None
 
 
 def read_head(folder: Path) -> Head | None:
     """Return the content of `head.json`; None if it is missing or damaged."""
     try:
-        read = json.loads((folder / "head.json").read_bytes())
-        head = Head(file=read["file"], size=read["size"], seq=read["seq"], hash=read["hash"])
-    except (OSError, ValueError, KeyError, TypeError):
+        return Head.of((folder / "head.json").read_bytes())
+    except OSError:
         return None
-    numbers = (head.file, head.size, head.seq)
-    return head if all(type(n) is int for n in numbers) and isinstance(head.hash, str) else None
+
+
+def numbers_of(folder: Path) -> list[int]:
+    """Return the numbers of a log's files, in order."""
+    found = (re.fullmatch(r"audit-(\d{6,})\.jsonl", name) for name in os.listdir(folder))
+    return sorted(int(match[1]) for match in found if match)
+
+
+def path_of(folder: Path, number: int) -> Path:
+    """Return the path of a log's file."""
+    return folder / f"audit-{number:06}.jsonl"
 
 
 class _File:
     """A file of the log, open until it is full and no line of it waits for the disk."""
 
-    def __init__(self, fd: int, path: str) -> None:
-        self.fd, self.path = fd, path
+    def __init__(self, path: Path, fd: int) -> None:
+        self.path, self.fd = path, fd
 
     def __del__(self) -> None:
         os.close(self.fd)
 
-    def write(self, content: bytes, offset: int) -> None:
-        """Write all of it, or raise."""
-        while content:
-            written = os.pwrite(self.fd, content, offset)
-            content, offset = content[written:], offset + written
+    def write(self, text: bytes, offset: int) -> None:
+        """Write all of a line, or raise."""
+        if os.pwrite(self.fd, text, offset) < len(text):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    def size(self) -> int | None:
-        """Return its length; None once its name is of another file, or of none."""
+    def is_at(self, size: int) -> bool:
+        """Return whether it has its name and this length."""
         try:
             found = os.stat(self.path, follow_symlinks=False)
         except OSError:
-            return None
-        return found.st_size if os.path.samestat(found, os.fstat(self.fd)) else None
+            return False
+        return found.st_size == size and os.path.samestat(found, os.fstat(self.fd))
+
+    def last_line(self) -> tuple[bytes, int]:
+        """Return its last whole line, and where that ends."""
+        content, start = b"", os.fstat(self.fd).st_size
+        while start and content.count(b"\n") < 2:
+            start, end = max(start - _BLOCK_BYTES, 0), start
+            content = os.pread(self.fd, end - start, start) + content
+        end = content.rfind(b"\n") + 1
+        return content[content.rfind(b"\n", 0, max(end - 1, 0)) + 1 : end], start + end
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -163,16 +167,15 @@ class AuditLog:
     _lock: int
     _head_fd: int
     _file: _File | None = None
+    _size: int = 0
     _head: Head = field(default_factory=Head)
-    # What `head.json` has if no other process has written since.
-    _head_line: bytes = b""
     _pending: "deque[Mapping[str, Any]]" = field(default_factory=deque)
     _dropped: int = 0
     # Lines that may not be on disk, with their offsets. Only a sync, in its thread, removes them.
     _unsynced: "list[tuple[_File, int, bytes]]" = field(default_factory=list)
     _syncing: threading.Lock = field(default_factory=threading.Lock)
-    _fault: str | None = None
-    _sync_fault: str | None = None
+    # Why lines cannot be written or synced now.
+    _faults: dict[str, str] = field(default_factory=dict)
 
     @classmethod
     def open(cls, folder: Path, *, max_bytes: int = _FILE_BYTES) -> "AuditLog":
@@ -202,14 +205,15 @@ class AuditLog:
     @property
     def fault(self) -> str | None:
         """Return why records cannot be written now; None while they can."""
-        if self._fault is None and self._sync_fault is not None:
-            return f"its disk does not keep what was written ({self._sync_fault})"
-        return self._fault
+        unwritten, unsynced = self._faults.get("write"), self._faults.get("sync")
+        if unwritten is None and unsynced is not None:
+            return f"its disk does not keep what was written ({unsynced})"
+        return unwritten
 
     @property
     def pending(self) -> int:
         """Return the number of records that wait to be written, or to be written again."""
-        return len(self._pending) + (0 if self._sync_fault is None else len(self._unsynced))
+        return len(self._pending) + (len(self._unsynced) if "sync" in self._faults else 0)
 
     def digest(self, value: object) -> str:
         """Return the digest of a value: equal for equal values, and of no use without the folder's key."""
@@ -274,49 +278,97 @@ class AuditLog:
             self._hold({"kind": "dropped", "count": count})
         if not self._pending or self._lock < 0:
             return
+        with self._reported("write"), locks.locked(self._lock):
+            self._write()
+
+    def _write(self) -> None:
+        """Write all pending records; the caller holds the lock."""
         try:
-            with locks.locked(self._lock):
-                while self._pending:
-                    for _ in range(self._write(list(itertools.islice(self._pending, _AT_ONCE)))):
-                        self._pending.popleft()
-        except OSError as error:
-            self._log_fault("audit log write failed", error, is_new=self._fault is None)
-            self._fault = error.strerror or "unknown"
-            return
-        if self._fault is not None:
-            log.warning("audit log writable again", extra={"folder": str(self.folder)})
-        self._fault = None
+            while self._pending:
+                file = self._find_end()
+                record = {"seq": self._head.seq + 1, **self._pending[0], "prev": self._head.hash}
+                body = _COMPACT.encode(record)[:-1].encode()
+                digest = hashlib.sha256(body).hexdigest()
+                text = b'%b,"hash":"%b"}\n' % (body, digest.encode())
+                try:
+                    file.write(text, self._size)
+                except OSError:
+                    # Ours alone, under the lock: half a line would be read as a damaged one.
+                    os.ftruncate(file.fd, self._size)
+                    raise
+                self._unsynced.append((file, self._size, text))
+                self._size += len(text)
+                self._head = Head(file=self._head.file, seq=self._head.seq + 1, hash=digest)
+                self._pending.popleft()
+        finally:
+            # Of constant length, so that it is overwritten in one piece. The lines are in the log whatever
+            # becomes of this: the next process finds the end without it.
+            with contextlib.suppress(OSError):
+                head = json.dumps(asdict(self._head)).ljust(_HEAD_CHARS)
+                os.pwrite(self._head_fd, f"{head}\n".encode(), 0)
+
+    def _find_end(self) -> _File:
+        """Return the file that takes the next line, and set the head to the line before.
+
+        Other processes write too, may die while they do, and files may be moved.
+        """
+        if self._file is not None and self._size < self.max_bytes and self._file.is_at(self._size):
+            return self._file
+        self._file, self._head = None, read_head(self.folder) or Head()
+        numbers = numbers_of(self.folder)
+        for number in reversed(numbers):
+            try:
+                path = path_of(self.folder, number)
+                file = _File(path, open_regular(path, os.O_RDWR))
+            except Damaged:
+                # Something else has that name: it stays, and a file begins behind it.
+                continue
+            line, end = file.last_line()
+            last = Head.of(line, file=number)
+            if last is None:
+                continue
+            if last.seq >= self._head.seq:
+                self._head = last
+                # With half a line of a process that died, it stays, and a file begins.
+                if number == numbers[-1] and end < self.max_bytes and file.is_at(end):
+                    self._file, self._size = file, end
+            break
+        if self._file is None:
+            number = max([self._head.file, *numbers]) + 1
+            path = path_of(self.folder, number)
+            self._file = _File(path, open_regular(path, os.O_RDWR | os.O_CREAT | os.O_EXCL))
+            self._head, self._size = Head(file=number, seq=self._head.seq, hash=self._head.hash), 0
+        return self._file
 
     def sync(self) -> None:
         """Wait until written lines are on disk; also in a thread, while lines are added.
 
         After a failure they are written again at the next time: the kernel takes lost pages for written.
-
-        Raises:
-            OSError: The disk has not kept them.
         """
-        with self._syncing:
+        with self._syncing, self._reported("sync"):
             lines = tuple(self._unsynced)
-            try:
-                for file, offset, text in () if self._sync_fault is None else lines:
-                    file.write(text, offset)
-                for fd in {file.fd for file, _, _ in lines}:
-                    os.fdatasync(fd)
-                if lines:
-                    # A file may be new.
-                    sync_folder(self.folder)
-            except OSError as error:
-                self._log_fault("audit log sync failed", error, is_new=self._sync_fault is None)
-                self._sync_fault = error.strerror or "unknown"
-                raise
+            for file, offset, text in lines if "sync" in self._faults else ():
+                file.write(text, offset)
+            for fd in {file.fd for file, _, _ in lines}:
+                os.fdatasync(fd)
+            if lines:
+                # A file may be new.
+                sync_folder(self.folder)
             del self._unsynced[: len(lines)]
-            if self._sync_fault is not None:
-                log.warning("audit log synced again", extra={"folder": str(self.folder)})
-            self._sync_fault = None
 
-    def _log_fault(self, event: str, error: OSError, *, is_new: bool) -> None:
-        if is_new:
-            log.error(event, extra={"folder": str(self.folder), "problem": error.strerror})
+    @contextmanager
+    def _reported(self, act: str) -> Iterator[None]:
+        """Log the first of several failures of the disk, and the success after them."""
+        facts = {"folder": str(self.folder), "act": act}
+        try:
+            yield
+        except OSError as error:
+            if act not in self._faults:
+                log.error("audit log failed", extra={**facts, "problem": error.strerror})  # noqa: TRY400
+            self._faults[act] = error.strerror or "unknown"
+        else:
+            if self._faults.pop(act, None) is not None:
+                log.warning("audit log recovered", extra=facts)
 
     def close(self) -> None:
         """Write and sync as far as the disk takes it, and close the files."""
@@ -325,97 +377,13 @@ class AuditLog:
         self.flush()
         if self._pending:
             log.error("audit log records lost", extra={"count": len(self._pending)})
-        with contextlib.suppress(OSError):
-            self.sync()
+        self.sync()
         if self._unsynced:
             log.error("audit log lines not synced", extra={"count": len(self._unsynced)})
         os.close(self._head_fd)
         os.close(self._lock)
         self._unsynced.clear()
         self._file, self._head_fd, self._lock = None, -1, -1
-
-    def _write(self, records: Sequence[Mapping[str, Any]]) -> int:
-        """Write records to one file, and return how many it took: fewer if it is full by then."""
-        self._find_end()
-        if self._file is None or self._head.size >= self.max_bytes:
-            number = max([self._head.file, *self._numbers()]) + 1
-            flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-            path = self._path(number)
-            self._file = _File(os.open(path, flags, 0o600), path)
-            self._head = Head(file=number, seq=self._head.seq, hash=self._head.hash)
-        head, lines = self._head, []
-        for record in records:
-            offset = head.size
-            text, head = head.followed_by(record)
-            lines.append((self._file, offset, text))
-            if head.size >= self.max_bytes:
-                break
-        try:
-            self._file.write(b"".join(text for _, _, text in lines), self._head.size)
-        except OSError:
-            # Ours alone, under the lock: half a line would be read as a damaged one.
-            os.ftruncate(self._file.fd, self._head.size)
-            if len(lines) > 1:
-                # There may be room for fewer.
-                return self._write(records[:1])
-            raise
-        self._unsynced += lines
-        self._head, self._head_line = head, head.line()
-        # The lines are in the log whatever becomes of this: the next process finds the end without it.
-        with contextlib.suppress(OSError):
-            os.pwrite(self._head_fd, self._head_line, 0)
-        return len(lines)
-
-    def _find_end(self) -> None:
-        """Set file and head to the end of the log; other processes write too, and may die while they do."""
-        if (
-            self._file is not None
-            and os.pread(self._head_fd, len(self._head_line), 0) == self._head_line
-            and self._file.size() == self._head.size
-        ):
-            return
-        numbers = sorted(self._numbers())
-        head = read_head(self.folder)
-        if head is None:
-            # From the last file that has a line.
-            ends = (self._read_on(Head(file=number)) for number in reversed(numbers))
-            head = next((end for end in ends if end.seq), Head())
-        self._file = None
-        for number in numbers:
-            if number >= head.file:
-                head = self._read_on(
-                    head if number == head.file else Head(file=number, seq=head.seq, hash=head.hash)
-                )
-        self._head = head
-
-    def _read_on(self, head: Head) -> Head:
-        """Open the file of a head, and return the head after the whole lines that follow there."""
-        path, self._file = self._path(head.file), None
-        try:
-            file = _File(open_regular(Path(path), os.O_RDWR), path)
-        except Damaged:
-            # Something else has that name: it stays, and a file begins behind it.
-            return head
-        size = os.fstat(file.fd).st_size
-        for line in os.pread(file.fd, max(size - head.size, 0), head.size).splitlines(keepends=True):
-            try:
-                read = json.loads(line) if line.endswith(b"\n") else {}
-                if head.seq and read["prev"] != head.hash:
-                    break
-                head = Head(
-                    file=head.file, size=head.size + len(line), seq=int(read["seq"]), hash=str(read["hash"])
-                )
-            except (ValueError, TypeError, KeyError, RecursionError):
-                break
-        # With half a line of a process that died, or less than was noted, it stays, and a file begins.
-        self._file = file if head.size == size else None
-        return head
-
-    def _numbers(self) -> list[int]:
-        return [int(match[1]) for name in os.listdir(self.folder) if (match := FILES.fullmatch(name))]
-
-    def _path(self, number: int) -> str:
-        return str(self.folder / f"audit-{number:06}.jsonl")
 
 
 def _facts(file: FileFacts) -> dict[str, Any]:

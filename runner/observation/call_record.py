@@ -1,6 +1,8 @@
 """The record of a call that has ended, for all that is observed: it holds no value, content or token."""
 
 import logging
+import os
+import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -16,16 +18,11 @@ OTHER = "other"
 MOST_NAME_CHARS = 128
 """Bound of the recorded name of an unknown tool, which is any text its client sent."""
 
-_OF_OS = (
-    "chown chroot lchown link listdir makedirs mkdir mkfifo mknod open remove removexattr rename replace "
-    "rmdir scandir setxattr symlink truncate unlink"
-)
-_OF_SOCKETS = "bind connect getaddrinfo gethostbyname sendmsg sendto socket"
 _OPERATIONS = frozenset(
     {
-        *(f"os.{name}" for name in _OF_OS.split()),
         *("connect", "file operation", "lookup", "open", "run", "sqlite3.connect"),
-        *(f"socket.{name}" for name in _OF_SOCKETS.split()),
+        *(f"os.{name}" for name in dir(os)),
+        *(f"socket.{name}" for name in {*dir(socket), *dir(socket.socket)}),
     }
 )
 
@@ -33,7 +30,7 @@ _OPERATIONS = frozenset(
 def operation(name: str) -> str:
     """Return the name of an operation that was denied, or `other`.
 
-    Code in a worker could send any word there, a new one each time; the guard and the gate use these only.
+    Code in a worker could send any word there, a new one each time.
     """
     return name if name in _OPERATIONS else OTHER
 
@@ -54,8 +51,7 @@ class CallRecord:
     Attributes:
         is_known: Whether there is such a tool: only then is the name one of a bounded number.
         outcome: `ok`, `error` for a result that the tool marked as one, or the code of the envelope.
-        began: Seconds since the epoch.
-        steps: The end of each step, in seconds since `began`; in order.
+        steps: The end of each step, in seconds since the call began; in order.
         outputs: The files that it returned or deferred.
         returned: Number of the files that it returned.
         generated: Files that the tool wrote and did not return, and that were stored.
@@ -71,7 +67,6 @@ class CallRecord:
     is_known: bool
     method: str = "tools/call"
     outcome: str
-    began: float
     elapsed_s: float
     steps: Sequence[tuple[str, float]] = ()
     inputs: Sequence[FileFacts] = ()
@@ -89,9 +84,7 @@ class CallRecord:
         return round(self.elapsed_s * 1000, 1)
 
     def log_end(self) -> None:
-        """Log the call, with the time of its end: the line may be written a little later."""
-        if not log.isEnabledFor(logging.INFO):
-            return
+        """Log the call."""
         facts: dict[str, object] = {
             "user": self.user,
             "tool": self.tool,
@@ -101,8 +94,5 @@ class CallRecord:
         }
         facts |= {"generated": len(self.generated)} if self.generated else {}
         facts |= {"approval": self.approval} if self.approval else {}
-        line = log.makeRecord(log.name, logging.INFO, __file__, 0, "call ended", (), None, extra=facts)
-        line.created = self.began + self.elapsed_s
-        line.msecs = line.created % 1 * 1000
         with CallScope(self.id):
-            log.handle(line)
+            log.info("call ended", extra=facts)

@@ -4,26 +4,37 @@ Counters and histograms grow as calls end; gauges are read at a scrape. A label 
 values: a tool that does not exist is `unknown`, and beyond `MOST_TOOLS` a tool is `other`; servers behind a
 proxy may offer new ones without end.
 
+Metrics name users and tools, so they are not a path beside `/mcp`: the operator's network decides who
+reaches the address. A page in a browser cannot read it: it answers to addresses, `localhost` and
+`allowed_hosts` only.
+
 Source: prometheus.io, "Metric and label naming"; `docs/operating.md`, "Metrics".
 """
 
-from collections.abc import Iterable, Mapping
+import asyncio
+import contextlib
+import ipaddress
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, fields
 from functools import cache
 from typing import Any
 
+import uvicorn
 from prometheus_client import CollectorRegistry, Counter, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
-from prometheus_client.exposition import generate_latest
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 from prometheus_client.process_collector import ProcessCollector
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route
 
 from runner.observation.call_record import OTHER, CallRecord
-from runner.observation.store_facts import StoreFacts
+from runner.system.listening import QuietServer, listen_on
 
-__all__ = ["CONTENT_TYPE", "MOST_TOOLS", "Gauges", "Metrics"]
-
-CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-"""MIME type of an `exposition`."""
+__all__ = ["MOST_TOOLS", "Gauges", "Metrics", "metrics_served"]
 
 MOST_TOOLS = 1000
 """Number of tools with a label of their own; the others are `other`."""
@@ -35,9 +46,12 @@ _CALL_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5
 _STEP_BUCKETS = (0.0001, 0.0005, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 30, 600)
 
 
-def _row(name: str, about: str, label: str = "", *, kind: type[_Family] = GaugeMetricFamily) -> Any:
+def _row(
+    name: str, about: str, label: str = "", *, kind: type[_Family] = GaugeMetricFamily, unset: int | None = 0
+) -> Any:
     """Declare a field that is a metric, with a value for each value of its label if it has one."""
-    return field(default_factory=dict if label else int, metadata={"row": (name, about, label, kind)})
+    default = dict if label else lambda: unset
+    return field(default_factory=default, metadata={"row": (name, about, label, kind)})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +71,12 @@ class Gauges:
     user_memory: Mapping[str, int] = _row("user_memory_bytes", "Memory of the user's processes.", "user")
     faults: Iterable[str] = ()
     audit_pending: int = _row("audit_pending", "Records that wait for the audit log's disk.")
-    store: StoreFacts = field(default_factory=StoreFacts)
+    stored_bytes: int | None = _row("store_bytes", "Length of all that the store keeps.", unset=None)
+    pending_files: int = _row("store_pending_files", "Files that wait for the store.")
+    pending_bytes: int = _row("store_pending_bytes", "Length of these files.")
+    failed_puts: int = _row(
+        "store_failed_puts", "Puts that the store did not take.", kind=CounterMetricFamily
+    )
     events_lost: int = _row(
         "events_lost", "Events not sent to other hosts of a fleet.", kind=CounterMetricFamily
     )
@@ -126,26 +145,16 @@ class Metrics:
         self._now = now
         return generate_latest(self._registry)
 
-    def describe(self) -> Iterable[Metric]:
-        """Return nothing: the families of `collect` depend on the moment."""
-        return ()
-
     def collect(self) -> Iterable[Metric]:
         """Yield the gauges of `exposition`."""
-        now, store, faults = self._now, self._now.store, dict.fromkeys(self._now.faults, 1)
+        now, faults = self._now, dict.fromkeys(self._now.faults, 1)
         for part in fields(now):
-            if "row" in part.metadata:
+            values = getattr(now, part.name)
+            if "row" in part.metadata and values is not None:
                 name, about, label, kind = part.metadata["row"]
-                values = getattr(now, part.name)
                 if now.component and name in ("calls_running", "calls_waiting"):
                     label, values = "component", {now.component: values}
                 yield _family(name, about, values, label, kind=kind)
-        if store.stored_bytes is not None:
-            yield _family("store_bytes", "Length of all that the store keeps.", store.stored_bytes)
-        yield _family("store_pending_files", "Files that wait for the store.", store.pending_files)
-        yield _family("store_pending_bytes", "Length of these files.", store.pending_bytes)
-        about = "Puts that the store did not take."
-        yield _family("store_failed_puts", about, store.failed_puts, kind=CounterMetricFamily)
         yield _family("fault", "1 for each part that keeps calls from working.", faults, "part")
         yield _family("ready", "1 while calls would work.", int(not faults))
 
@@ -167,3 +176,55 @@ def _family(
 def _utf8(name: str) -> str:
     """Return a name without half a surrogate pair, which is not UTF-8 and would leave no metrics at all."""
     return name.encode(errors="backslashreplace").decode()
+
+
+@asynccontextmanager
+async def metrics_served(
+    address: str | None,
+    metrics: Metrics | None,
+    gauges: Callable[[], Awaitable[Gauges]],
+    *,
+    hosts: Collection[str] = (),
+) -> AsyncIterator[None]:
+    """Serve metrics at an address until the block ends; without one, do nothing.
+
+    Args:
+        address: HOST:PORT; port 0 takes a free one, which standard error names.
+        metrics: The metrics.
+        gauges: Returns the load now.
+        hosts: Names, beside `localhost` and addresses, that a scraper may use for this server.
+
+    Raises:
+        UsageError: The address cannot be listened on.
+    """
+    if address is None or metrics is None:
+        yield
+        return
+    host, _, port = address.rpartition(":")
+    listener = listen_on(host, int(port), setting="metrics_address")
+
+    async def answer(request: Request) -> Response:
+        name = (request.url.hostname or "").strip("[]")
+        if name != "localhost" and name not in hosts:
+            try:
+                ipaddress.ip_address(name)
+            except ValueError:
+                text = "this server does not know itself by that name; an operator adds it to allowed_hosts\n"
+                return PlainTextResponse(text, status_code=421)
+        return Response(
+            metrics.exposition(await gauges()), headers={"content-type": CONTENT_TYPE_PLAIN_0_0_4}
+        )
+
+    web = Starlette(routes=[Route("/metrics", answer, methods=["GET"])])
+    config = uvicorn.Config(
+        web, ws="none", log_config=None, access_log=False, lifespan="off", timeout_graceful_shutdown=1
+    )
+    server = QuietServer(config)
+    serving = asyncio.create_task(server.serve(sockets=[listener]))
+    print(f"metrics at http://{host}:{listener.getsockname()[1]}/metrics", file=sys.stderr, flush=True)  # noqa: T201
+    try:
+        yield
+    finally:
+        server.should_exit = True
+        with contextlib.suppress(Exception):
+            await serving

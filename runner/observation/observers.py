@@ -1,7 +1,6 @@
 """Recipients of each call's end: the log, and audit log, metrics and spans where settings ask for them."""
 
 import asyncio
-import contextlib
 import contextvars
 import logging
 import os
@@ -18,7 +17,7 @@ from runner.settings.parts import ObservationSettings
 if TYPE_CHECKING:
     from runner.observation.spans import CallSpan, Spans
 
-__all__ = ["Observers", "audit_log_of", "has_collector"]
+__all__ = ["Observers", "has_collector"]
 
 log = logging.getLogger(__name__)
 
@@ -42,7 +41,7 @@ class Observers:
     metrics: Metrics | None = None
     spans: "Spans | None" = None
     _ended: "list[tuple[CallRecord, CallSpan | None, BeginLine | None]]" = field(default_factory=list)
-    _timer: "tuple[asyncio.AbstractEventLoop, asyncio.TimerHandle] | None" = None
+    _timer: asyncio.TimerHandle | None = None
 
     @classmethod
     def of(cls, settings: ObservationSettings) -> Self:
@@ -53,8 +52,8 @@ class Observers:
         """
         return cls(
             spans=_spans() if has_collector(os.environ) else None,
-            audit=audit_log_of(settings),
-            metrics=Metrics() if settings.metrics_address is not None else None,
+            audit=None if settings.audit_dir is None else AuditLog.open(settings.audit_dir),
+            metrics=None if settings.metrics_address is None else Metrics(),
         )
 
     def check(self) -> None:
@@ -71,12 +70,7 @@ class Observers:
         return (None, params) if self.spans is None else self.spans.begin(params)
 
     def begin_line(self, facts: Mapping[str, str], arguments: object) -> BeginLine | None:
-        """Write the first line of a call soon: while its worker runs, so that no call waits for it.
-
-        Args:
-            facts: `call`, its id, `user`, `method` and `tool`.
-            arguments: Arguments from the client; for a digest only.
-        """
+        """Write the first line of a call soon: while its worker runs, so that no call waits for it."""
         if self.audit is None:
             return None
         begin = BeginLine(log=self.audit, facts=facts, arguments=arguments)
@@ -86,26 +80,23 @@ class Observers:
     def call_ended(
         self, record: CallRecord, span: "CallSpan | None" = None, begin: BeginLine | None = None
     ) -> None:
-        """Record a call once its answer is sent: no client waits for a line, a record or a span.
+        """Record a call once its answer is sent: no client waits for a record or a span.
 
-        Args:
-            record: The call.
-            span: Its span, where spans are made.
-            begin: Its first line in the audit log, where there is one; written before the answer.
+        The first line of its audit log, if it has none yet, is written before.
         """
         if begin is not None:
             begin.write()
         self._ended.append((record, span, begin))
-        loop = asyncio.get_running_loop()
-        if self._timer is None or self._timer[0] is not loop:
+        if self._timer is None:
             # Without the context of this call: a log record about many must not have its id.
-            timer = loop.call_later(_RECORD_S, self.record_ended, context=contextvars.Context())
-            self._timer = loop, timer
+            self._timer = asyncio.get_running_loop().call_later(
+                _RECORD_S, self.record_ended, context=contextvars.Context()
+            )
 
     def record_ended(self) -> None:
         """Record all calls that have ended, before a scrape or the end of the server."""
         if self._timer is not None:
-            self._timer[1].cancel()
+            self._timer.cancel()
             self._timer = None
         ended, self._ended = self._ended, []
         if self.audit is not None:
@@ -122,12 +113,7 @@ class Observers:
                 log.exception("call record failed", extra={"call": record.id})
 
     def logins_refused(self, count: int, facts: Mapping[str, Any]) -> None:
-        """Record tokens and keys that were refused.
-
-        Args:
-            count: Their number.
-            facts: Their kinds, the number of addresses, the users named.
-        """
+        """Record tokens and keys that were refused; the facts are for the audit log."""
         if self.audit is not None:
             self.audit.add({"kind": "refused logins", "count": count, **facts})
         if self.metrics is not None:
@@ -143,9 +129,7 @@ class Observers:
         while self.audit is not None:
             await asyncio.sleep(_SYNC_S)
             self.audit.flush()
-            # The log has an error, and `fault` the reason.
-            with contextlib.suppress(OSError):
-                await asyncio.to_thread(self.audit.sync)
+            await asyncio.to_thread(self.audit.sync)
 
     def close(self) -> None:
         """Write and send pending records, and close the files."""
@@ -157,24 +141,13 @@ class Observers:
                 self.spans.close()
 
 
-def audit_log_of(settings: ObservationSettings) -> AuditLog | None:
-    """Return the audit log that settings ask for, if they ask for one.
-
-    Raises:
-        UsageError: Its folder cannot be used.
-    """
-    return None if settings.audit_dir is None else AuditLog.open(settings.audit_dir)
-
-
 def has_collector(environment: Mapping[str, str]) -> bool:
     """Return whether the standard variables name a collector, and do not switch traces off."""
-    named = environment.get("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT") or environment.get(
-        "OTEL_EXPORTER_OTLP_ENDPOINT"
-    )
-    is_off = environment.get("OTEL_SDK_DISABLED", "").strip().lower() == "true"
-    return (
-        bool(named) and not is_off and environment.get("OTEL_TRACES_EXPORTER", "otlp").strip() in ("", "otlp")
-    )
+    if environment.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
+        return False
+    names = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
+    exporter = environment.get("OTEL_TRACES_EXPORTER", "otlp").strip()
+    return any(map(environment.get, names)) and exporter in ("", "otlp")
 
 
 def _spans() -> "Spans | None":

@@ -18,7 +18,7 @@ from typing import Any
 from opentelemetry import trace
 from opentelemetry.context import Context
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
-from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.resources import OTELResourceDetector, Resource
 from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.trace import Span as CallSpan
@@ -46,9 +46,8 @@ class Spans:
 
     def __init__(self, version: str, processor: SpanProcessor | None = None) -> None:
         # The environment's name of the service (OTEL_SERVICE_NAME) precedes ours.
-        resource = Resource({"service.name": "toolcell", "service.version": version}).merge(Resource.create())
-        if str(resource.attributes.get("service.name")).startswith("unknown_service"):
-            resource = resource.merge(Resource({"service.name": "toolcell"}))
+        ours = Resource.create({"service.name": "toolcell", "service.version": version})
+        resource = ours.merge(OTELResourceDetector().detect())
         self._provider = TracerProvider(resource=resource, shutdown_on_exit=False)
         self._processor = processor or BatchSpanProcessor(OTLPSpanExporter())
         self._provider.add_span_processor(self._processor)

@@ -22,7 +22,7 @@ from collections.abc import (
     Sequence,
 )
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -382,7 +382,7 @@ class Upstreams(CallServices):
             running=running,
             waiting=waiting,
             faults=tuple(self.observers.faults()),
-            store=await measured(self.library.store),
+            **asdict(await measured(self.library.store)),
             audit_pending=self.observers.audit.pending if self.observers.audit is not None else 0,
         )
 

@@ -18,7 +18,7 @@ from runner.artifacts.named_file import collect
 from runner.errors import CallError
 from sandbox.selftest.attempt import Act, ActEvidence, AttemptKind, Rows, Surroundings, rows
 from sandbox.selftest.calls import AT_CWD, call, libc, raised
-from sandbox.selftest.life import pulse, wait_until_ready
+from sandbox.selftest.surviving import pulse, wait_until_ready
 from sandbox.selftest.world import LIMITS, World
 
 __all__ = ["ARTIFACTS"]

@@ -21,8 +21,7 @@ from runner.system.terminal import draw
 from sandbox.inside.confine import LAYERS
 from sandbox.probe.machine import TRIAL_UID, Tier
 from sandbox.selftest.attempt import Attempt, AttemptKind, Blind
-from sandbox.selftest.run import SelftestReport, run
-from sandbox.selftest.trial import Mode, Setup, Trial, TrialVerdict
+from sandbox.selftest.trial import Mode, SelftestReport, Setup, Trial, TrialVerdict, run
 
 __all__ = ["AGAINST", "SelftestOptions", "selftest_from_shell", "settings_to_attack"]
 
@@ -43,29 +42,17 @@ _ORDER = (TrialVerdict.GOT_OUT, TrialVerdict.LEFT_OPEN, TrialVerdict.NOT_PROVABL
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SelftestOptions:
-    """The options of the command line.
+    """The options of the command line."""
 
-    Attributes:
-        kinds: Kinds to try; all where none is named.
-        only: Attempts to try, by their ids; all where none is named.
-        against: One of `AGAINST`.
-        guard: Whether the Python patches are in place.
-        tier: The tier that the attempts are made in.
-        reuse: Lifetime of workers, `user` or `call`; empty for each in turn.
-        uids: User ids that the tier may give to users.
-        as_json: Whether to print one JSON document instead of the table.
-        junit: Where to write a JUnit report, if anywhere.
-    """
-
-    kinds: Sequence[str] = ()
-    only: Sequence[str] = ()
-    against: str = "sandbox"
-    guard: bool = True
-    tier: Tier = Tier.PROCESS
-    reuse: str = ""
-    uids: range = range(TRIAL_UID, TRIAL_UID + 1)
-    as_json: bool = False
-    junit: Path | None = None
+    kinds: Sequence[str] = ()  # Kinds to try; all where none is named.
+    only: Sequence[str] = ()  # Attempts to try, by their ids; all where none is named.
+    against: str = "sandbox"  # One of `AGAINST`.
+    guard: bool = True  # Whether the Python patches are in place.
+    tier: Tier = Tier.PROCESS  # The tier that the attempts are made in.
+    reuse: str = ""  # Lifetime of workers, `user` or `call`; empty for each in turn.
+    uids: range = range(TRIAL_UID, TRIAL_UID + 1)  # User ids that the tier may give to users.
+    as_json: bool = False  # Whether to print one JSON document instead of the table.
+    junit: Path | None = None  # Where to write a JUnit report, if anywhere.
 
     @property
     def isolation(self) -> str:

@@ -28,8 +28,7 @@ from runner.http.context import Site
 from runner.http.gateway import TlsConnection
 from runner.http.open_streams import OpenStreams
 from runner.http.readiness import Readiness
-from runner.observation.metrics import Gauges
-from runner.observation.metrics_server import metrics_served
+from runner.observation.metrics import Gauges, metrics_served
 from runner.observation.observers import Observers
 from runner.playground.config import Playground
 from runner.playground.playground import About, open_playground

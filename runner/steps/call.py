@@ -8,7 +8,6 @@ Source: architecture, "One call, in order"; `docs/decisions/0033-one-spine-for-t
 
 import asyncio
 import logging
-import time
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -260,7 +259,6 @@ def _record_end(
     steps, worker_end = request.steps, request.steps.outcome
     files = () if completed is None else completed.processed.files
     deferred = () if completed is None else completed.processed.deferred
-    took_s = steps.elapsed_s()
     record = CallRecord(
         id=request.id,
         user=request.user.name,
@@ -268,8 +266,7 @@ def _record_end(
         is_known=is_known,
         method=request.method,
         outcome=outcome,
-        began=time.time() - took_s,
-        elapsed_s=took_s,
+        elapsed_s=steps.elapsed_s(),
         # A later one is not a step of the call, but of its answer.
         steps=tuple(steps.laps),
         inputs=[FileFacts(sha256=file.sha256, size=file.size) for file in steps.inputs],

@@ -2,17 +2,35 @@
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 from runner.errors import CallError, Code
-from runner.observation.store_facts import StoreFacts
 from runner.store.protocol import ArtifactStore
 
-__all__ = ["Measurable", "Meter", "measured"]
+__all__ = ["Measurable", "Meter", "StoreFacts", "measured"]
 
 _KEPT_S = 60.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreFacts:
+    """Usage of a store at one moment.
+
+    Attributes:
+        stored_bytes: Length of all stored content, equal content of one user once; None if unknown:
+            a bucket would have to be listed for it.
+        pending_files: Files that wait on this machine for the store.
+        pending_bytes: Their length.
+        failed_puts: How often the store did not take a file since the server began, what is sent again
+            included.
+    """
+
+    stored_bytes: int | None = None
+    pending_files: int = 0
+    pending_bytes: int = 0
+    failed_puts: int = 0
 
 
 @runtime_checkable
@@ -29,12 +47,11 @@ class Meter:
 
     Attributes:
         failed_puts: How often a file was not taken.
-        clock: Returns the time in seconds, from any origin.
     """
 
     failed_puts: int = 0
-    clock: Callable[[], float] = time.monotonic
-    _size_and_time: tuple[int | None, float] = field(default=(None, float("-inf")))
+    _size: int | None = None
+    _known_at: float = float("-inf")
 
     @contextmanager
     def counting(self) -> Iterator[None]:
@@ -45,15 +62,13 @@ class Meter:
             self.failed_puts += error.code is Code.E_STORE
             raise
 
-    def stored_bytes(self, add_up: Callable[[], int]) -> int | None:
-        """Return the stored bytes, summed once a minute; None if that fails."""
-        if self.clock() - self._size_and_time[1] > _KEPT_S:
-            try:
-                size: int | None = add_up()
-            except CallError:
-                size = None
-            self._size_and_time = size, self.clock()
-        return self._size_and_time[0]
+    def facts(self, add_up: Callable[[], int]) -> StoreFacts:
+        """Return the usage, its bytes summed once a minute; unknown if that fails."""
+        if time.monotonic() - self._known_at > _KEPT_S:
+            self._size, self._known_at = None, time.monotonic()
+            with suppress(CallError):
+                self._size = add_up()
+        return StoreFacts(stored_bytes=self._size, failed_puts=self.failed_puts)
 
 
 async def measured(store: ArtifactStore) -> StoreFacts:

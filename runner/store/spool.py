@@ -26,14 +26,13 @@ from pathlib import Path
 from typing import Literal
 
 from runner.errors import CallError, Code
-from runner.observation.store_facts import StoreFacts
 from runner.store.areas import place_of, places_for
 from runner.store.blobs import utc_now
 from runner.store.content import FileContent, problem_in
 from runner.store.damage import damaged
 from runner.store.entries import DamagedEntry, Entry
 from runner.store.local.blobs import LocalBlobs
-from runner.store.measuring import Meter, measured
+from runner.store.measuring import Meter, StoreFacts, measured
 from runner.store.protocol import ArtifactStore, Content, Put, Record, Removal, Retention, Scope
 from runner.store.retention import Budgets, Quota, RetentionRules
 from runner.store.sources import opened

@@ -11,7 +11,7 @@ import os
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -518,7 +518,7 @@ class Toolset(CallServices):
             ),
             faults=tuple(await self.faults()),
             audit_pending=self.observers.audit.pending if self.observers.audit is not None else 0,
-            store=await measured(self.library.store),
+            **asdict(await measured(self.library.store)),
             events_lost=self.events.lost,
         )
 

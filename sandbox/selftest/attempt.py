@@ -92,11 +92,6 @@ class Surroundings:
         """Return a file of the other user that holds the planted word."""
         return f"{self.other}/file.txt"
 
-    @property
-    def fresh_name(self) -> str:
-        """Return the free name for objects of the kernel."""
-        return f"toolcell-{self.fresh}"
-
     def to_json(self) -> dict[str, object]:
         """Return all but the callable as a JSON object."""
         return {name: value for name, value in asdict(self).items() if not callable(value)}
@@ -130,11 +125,6 @@ class ActEvidence:
         """Return the claim as text, to look for a planted word in."""
         return str(self.claim)
 
-    @property
-    def blind(self) -> bool:
-        """Return whether the host was not allowed to look, so that nothing is known."""
-        return isinstance(self.during, Blind)
-
 
 Act = Callable[[Surroundings], object]
 Look = Callable[["World", int], object]
@@ -150,28 +140,19 @@ def shows_word(world: "World", seen: ActEvidence) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attempt:
-    """One technique, with the act that tries it and the oracle that sees it succeed.
+    """One technique, with the act that tries it and the oracle that sees it succeed."""
 
-    Attributes:
-        id: Its name on the command line.
-        kind: Its aim.
-        technique: The system call or mechanism, which no other attempt has.
-        act: Runs in the worker.
-        escaped: Runs in the host after the call; returns whether the act got out.
-        during: The host's look at the process once the act has returned, while what it returned is kept. A
-            function that the act returned is called afterwards, and makes the answer.
-        residue: Heading of SECURITY.md under which this is left open, in the tiers that leave it open.
-        limit_s: Seconds that the call may take.
-    """
-
-    id: str
-    kind: AttemptKind
-    technique: str
-    act: Act
-    escaped: Oracle
+    id: str  # Its name on the command line.
+    kind: AttemptKind  # Its aim.
+    technique: str  # The system call or mechanism, which no other attempt has.
+    act: Act  # Runs in the worker.
+    escaped: Oracle  # Runs in the host after the call; returns whether the act got out.
+    # The host's look at the process once the act has returned, while what it returned is kept. A function
+    # that the act returned is called afterwards, and makes the answer.
     during: Look | None = None
+    # Heading of SECURITY.md under which this is left open, in the tiers that leave it open.
     residue: Residue | None = None
-    limit_s: float = 20.0
+    limit_s: float = 20.0  # Seconds that the call may take.
 
 
 def rows(
@@ -182,10 +163,14 @@ def rows(
     residue: Residue | None = None,
     limit_s: float = 20.0,
 ) -> tuple[Attempt, ...]:
-    """Return an attempt for each row `"name: technique": act`, or `(judge, act)` where it has its own."""
+    """Return an attempt for each row `"name: technique": act`, or `(judge, act)` where it has its own.
+
+    A name alone is that of its system call.
+    """
     made = []
     for title, row in acts.items():
         name, _, technique = title.partition(": ")
+        technique = technique or f"{name}(2)"
         judged, act = row if isinstance(row, tuple) else (judge, row)
         escaped, during = judged if isinstance(judged, tuple) else (judged, None)
         made.append(

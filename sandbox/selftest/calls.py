@@ -7,24 +7,24 @@ import ctypes
 import errno
 import os
 import struct
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import EllipsisType
 
 from sandbox.layers.syscall_table import present_architecture
+from sandbox.selftest.attempt import Surroundings
 
 __all__ = [
     "AT_CWD",
     "AT_EMPTY_PATH",
     "MORE",
+    "WAYS",
+    "Way",
     "attached",
     "call",
-    "entered",
     "filled",
     "libc",
-    "magic_link",
     "opened",
     "opened_by_handle",
-    "opened_by_how",
     "put",
     "raised",
     "raw",
@@ -33,6 +33,7 @@ __all__ = [
     "transferred",
 ]
 
+Way = Callable[[Surroundings, int], int]
 Argument = int | str | bytes | bytearray | None | ctypes.Array[ctypes.c_char]
 
 AT_CWD, AT_EMPTY_PATH = -100, 0x1000
@@ -44,6 +45,7 @@ MORE: Mapping[str, tuple[int, int | None]] = {
     "copy_file_range": (326, 285),
     "execveat": (322, 281),
     "fallocate": (285, 47),
+    "getdents64": (217, 61),
     "getxattr": (191, 8),
     "ioprio_get": (252, 31),
     "linkat": (265, 37),
@@ -96,27 +98,11 @@ def opened(path: str, flags: int, mode: int = 0) -> int:
     return call("openat", AT_CWD, path, flags, mode)
 
 
-def opened_by_how(path: str, flags: int) -> int:
-    """Open a file by openat2(2)."""
-    return call("openat2", AT_CWD, path, struct.pack("=QQQ", flags, 0, 0), 24)
-
-
 def opened_by_handle(path: str, mounted: str, flags: int) -> int:
     """Open a file by its handle, in the mount that has the folder `mounted`."""
     handle, mount = bytearray(struct.pack("=Ii", 128, 0) + bytes(128)), bytearray(4)
     call("name_to_handle_at", AT_CWD, path, handle, mount, 0)
     return call("open_by_handle_at", os.open(mounted, os.O_RDONLY), handle, flags)
-
-
-def magic_link(path: str) -> str:
-    """Open a file as a mere place in the tree; return the link of /proc to it."""
-    return f"/proc/self/fd/{opened(path, os.O_PATH)}"
-
-
-def entered(folder: str, name: str) -> str:
-    """Change into a folder; return the name of a file in it."""
-    os.chdir(folder)
-    return name
 
 
 def put(descriptor: int, data: bytes = b"written") -> None:
@@ -178,3 +164,29 @@ def _passed(argument: Argument) -> object:
         return (ctypes.c_char * len(argument)).from_buffer(argument)
     data = argument.encode() if isinstance(argument, str) else argument
     return ctypes.c_char_p(data) if isinstance(data, bytes) else data
+
+
+def _by_link(place: Surroundings, flags: int) -> int:
+    os.symlink(place.file, f"{place.home}/way")
+    return opened(f"{place.home}/way", flags)
+
+
+def _by_folder(place: Surroundings, flags: int) -> int:
+    os.chdir(place.other)
+    return opened("file.txt", flags)
+
+
+WAYS: Mapping[str, Way] = {
+    "openat2: openat2(2)": lambda p, flags: call(
+        "openat2", AT_CWD, p.file, struct.pack("=QQQ", flags, 0, 0), 24
+    ),
+    "through-link: a symbolic link in the own home": _by_link,
+    "through-root: the magic link /proc/self/root": lambda p, flags: opened(
+        f"/proc/self/root{p.file}", flags
+    ),
+    "through-folder: chdir(2), then a relative path": _by_folder,
+    "through-descriptor: an O_PATH descriptor opened again by /proc/self/fd": lambda p, flags: opened(
+        f"/proc/self/fd/{opened(p.file, os.O_PATH)}", flags
+    ),
+}
+"""Ways to another user's file that do not name it as `openat` does, to be opened with any flags."""

@@ -1,26 +1,37 @@
-"""The host's side of controls: an act in a process without confinement, ended by killing just that one."""
+"""Controls: the act of each attempt in a process without any layer, ended by killing just that one.
+
+One process imports the program and forks a child for each control, as a forkserver without confinement would.
+
+usage: python -m sandbox.selftest.control CONTROL_FD PROGRAM_MODULE
+"""
 
 import contextlib
+import importlib
 import os
 import select
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
+import traceback
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from typing import NoReturn
 
+from sandbox.denials.paths import PathRules
 from sandbox.errors import FrameError, SandboxError
 from sandbox.frames import CONTROL_BYTES, FrameKind, receive, send
 from sandbox.fsuid import as_owner_of
+from sandbox.inside.program import Channel, Program
 from sandbox.policy import MIB
 from sandbox.selftest.attempt import ActEvidence, Attempt, Blind
 from sandbox.selftest.world import Ground, World, world
 
-__all__ = ["Controls", "claimed", "controls", "looked"]
+__all__ = ["Controls", "claimed", "controls", "looked", "main"]
 
 _TAKES_ANYTHING = 1024 * MIB
 _GONE_S = 5.0
@@ -40,106 +51,74 @@ class Controls:
         Raises:
             SandboxError: The process that runs the controls has ended.
         """
-        output = self.ground.homes.parent / f"output-{attempt.id}"
-        with (
-            world(self.ground) as theirs,
-            output.open("wb") as file,
-            self._started(attempt, theirs, file.fileno()) as (child, connection),
-        ):
-            # This one acts as our own user, whatever user the home belongs to.
-            made = replace(theirs, uid=os.geteuid())
-            during, answer = child.converse(attempt, made, connection)
-            if answer is not None:
-                # What never answers is not ended: that takes a host with limits.
-                child.kill()
-            printed = output.stat().st_size
-            output.unlink()
-            seen = replace(claimed(answer, "no answer"), during=during, output_bytes=printed, naive=True)
-            return attempt.escaped(made, seen), seen
-
-    @contextmanager
-    def _started(
-        self, attempt: Attempt, made: World, output: int
-    ) -> "Iterator[tuple[_Child, socket.socket]]":
         ours, theirs = socket.socketpair()
-        call = {"id": attempt.id, "place": made.place.to_json(), "folder": str(made.path)}
-        with ours:
-            with self._lock, theirs:
-                child = self._forked(call, theirs.fileno(), output)
+        with world(self.ground) as bare, tempfile.TemporaryFile(dir=self.ground.homes.parent) as output, ours:
+            # This one acts as our own user, whatever user the home belongs to.
+            made = replace(bare, uid=os.geteuid())
+            with theirs:
+                pid = self._forked(theirs.fileno(), output.fileno())
+            # It waits for its call. Its number could become another's once it has ended.
+            child = os.pidfd_open(pid)
             try:
-                yield child, ours
+                call = {"id": attempt.id, "place": made.place.to_json(), "folder": str(made.path)}
+                send(ours, FrameKind.CALL, call)
+                during, answer = _converse(attempt, made, ours, pid)
+                if answer is not None:
+                    # What never answers is not ended: that takes a host with limits.
+                    _kill(child)
+                printed = os.fstat(output.fileno()).st_size
+                seen = replace(claimed(answer, "no answer"), during=during, output_bytes=printed, naive=True)
+                return attempt.escaped(made, seen), seen
             finally:
-                child.kill_all()
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(pid, signal.SIGKILL)
+                _kill(child)
+                os.close(child)
 
-    def _forked(self, call: Mapping[str, object], connection: int, output: int) -> "_Child":
-        try:
-            send(self.control, FrameKind.CALL, call, [connection, output])
+    def _forked(self, connection: int, output: int) -> int:
+        frame = None
+        with self._lock, contextlib.suppress(OSError):
+            send(self.control, FrameKind.FORK, None, [connection, output])
             frame = receive(self.control, CONTROL_BYTES)
-        except OSError:
-            frame = None
         if frame is None or not isinstance(frame[1], dict):
             raise SandboxError(
                 "the process that runs the controls has ended; its last words are on standard error"
             )
-        return _Child(int(frame[1]["pid"]))
+        return int(frame[1]["pid"])
 
 
-class _Child:
-    """One control, held by descriptor: its number could become another's."""
+def _converse(
+    attempt: Attempt, made: World, connection: socket.socket, pid: int
+) -> tuple[object, Mapping[str, object] | None]:
+    """Listen until the answer, the end or the limit; return what was found meanwhile, and the answer."""
+    during = None
+    deadline = time.monotonic() + attempt.limit_s
+    with contextlib.suppress(TimeoutError, ConnectionError, FrameError):
+        connection.settimeout(attempt.limit_s)
+        while (frame := receive(connection, _TAKES_ANYTHING)) is not None:
+            kind, value, _ = frame
+            if kind is FrameKind.ANSWER and isinstance(value, Mapping):
+                return during, value
+            if kind is FrameKind.REQUEST:
+                during = looked(attempt, made, pid)
+                send(connection, FrameKind.REPLY, {"id": 1})
+            connection.settimeout(max(0.001, deadline - time.monotonic()))
+    return during, None
 
-    def __init__(self, pid: int) -> None:
-        self.pid = pid
-        self._pidfd = -1
-        with contextlib.suppress(ProcessLookupError):
-            self._pidfd = os.pidfd_open(pid)
 
-    def converse(
-        self, attempt: Attempt, made: World, connection: socket.socket
-    ) -> tuple[object, Mapping[str, object] | None]:
-        """Listen until the answer, the end or the limit; return what was found meanwhile, and the answer."""
-        during = None
-        deadline = time.monotonic() + attempt.limit_s
-        with contextlib.suppress(TimeoutError, ConnectionError, FrameError):
-            connection.settimeout(attempt.limit_s)
-            while (frame := receive(connection, _TAKES_ANYTHING)) is not None:
-                kind, value, _ = frame
-                if kind is FrameKind.ANSWER and isinstance(value, Mapping):
-                    return during, value
-                if kind is FrameKind.REQUEST:
-                    during = looked(attempt, made, self.pid)
-                    send(connection, FrameKind.REPLY, {"id": 1})
-                connection.settimeout(max(0.001, deadline - time.monotonic()))
-        return during, None
-
-    def kill(self) -> None:
-        """Kill the process, and wait until it is gone."""
-        if self._pidfd >= 0:
-            with contextlib.suppress(ProcessLookupError):
-                signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
-            select.select([self._pidfd], [], [], _GONE_S)
-
-    def kill_all(self) -> None:
-        """Kill the process and what is left of its group."""
-        if self._pidfd >= 0:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(self.pid, signal.SIGKILL)
-            self.kill()
-            os.close(self._pidfd)
+def _kill(child: int) -> None:
+    """Kill a process, and wait until it is gone."""
+    with contextlib.suppress(ProcessLookupError):
+        signal.pidfd_send_signal(child, signal.SIGKILL)
+    select.select([child], [], [], _GONE_S)
 
 
 @contextmanager
 def controls(program: str, ground: Ground, environment: Mapping[str, str]) -> Iterator[Controls]:
-    """Start the process that controls are forked from, and end it.
-
-    Args:
-        program: Module of the program that has the acts.
-        ground: Where the worlds lie.
-        environment: The whole environment of the process.
-    """
+    """Start the process that controls are forked from, with this whole environment, and end it."""
     ours, theirs = socket.socketpair()
-    command = [sys.executable, "-P", "-m", "sandbox.selftest.unconfined", str(theirs.fileno()), program]
     process = subprocess.Popen(
-        command,
+        [sys.executable, "-P", "-m", __name__, str(theirs.fileno()), program],
         env=dict(environment),
         pass_fds=[theirs.fileno()],
         stdin=subprocess.DEVNULL,
@@ -176,9 +155,52 @@ def claimed(answer: Mapping[str, object] | None, ended: str | None) -> ActEviden
     """Return the evidence in an answer, or in the end of a process without one."""
     if answer is None:
         return ActEvidence(error=ended)
-    error = answer.get("error")
-    return ActEvidence(
-        claim=answer.get("value"),
-        error=None if error is None else str(error),
-        guarded=bool(answer.get("guarded", False)),
-    )
+    error = None if answer.get("error") is None else str(answer["error"])
+    return ActEvidence(claim=answer.get("value"), error=error, guarded=bool(answer.get("guarded", False)))
+
+
+def main() -> None:
+    """Fork a child for each order, until the host lets go."""
+    program: Program = importlib.import_module(sys.argv[2]).PROGRAM
+    # A terminal's Ctrl-C goes to the whole foreground group; only the host decides what it means.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # Nobody waits for the children, so the kernel need not keep them.
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    with socket.socket(fileno=int(sys.argv[1])) as control:
+        control.set_inheritable(False)
+        while (order := receive(control, CONTROL_BYTES)) is not None:
+            connection, output = order[2]
+            pid = os.fork()
+            if pid == 0:
+                control.close()
+                _serve(program, connection, output)
+            os.close(connection)
+            os.close(output)
+            send(control, FrameKind.STARTED, {"pid": pid})
+
+
+def _serve(program: Program, connection: int, output: int) -> NoReturn:
+    """Serve one call, then wait to be killed."""
+    status = 1
+    try:
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        # A group of its own, so that an act which plays with groups finds nobody but itself there.
+        os.setpgid(0, 0)
+        for standard in (1, 2):
+            os.dup2(output, standard)
+        os.close(output)
+        channel = Channel(socket.socket(fileno=connection), PathRules())
+        frame = channel.receive()
+        if frame is not None and isinstance(frame[1], Mapping):
+            os.chdir(str(frame[1]["folder"]))
+            channel.send(FrameKind.ANSWER, program.serve(frame[1], channel))
+            channel.receive()
+        status = 0
+    except BaseException:  # noqa: BLE001 - the last stop, as in a worker: whatever it was, somebody must read it
+        traceback.print_exc()
+    finally:
+        os._exit(status)
+
+
+if __name__ == "__main__":
+    main()

@@ -9,7 +9,7 @@ from pathlib import Path
 from sandbox.selftest.attempt import Judge, Look
 from sandbox.selftest.world import World
 
-__all__ = ["above", "amount", "exactly", "family", "found_by", "has", "lasting", "limit", "links"]
+__all__ = ["above", "amount", "family", "found_by", "has", "lasting", "limit", "links"]
 
 # Longer than the host takes to find out. On a machine that is busy all of its looks take longer, and so do
 # these: they are counted, too, and the process has to be above the bound in each.
@@ -27,13 +27,8 @@ def above(bound: float, look: Look) -> Judge:
     return lambda _world, seen: isinstance(seen.during, int | float) and seen.during > bound, look
 
 
-def exactly(wanted: int, look: Look) -> Judge:
-    """Return a judge: the host found just this during the act."""
-    return lambda _world, seen: seen.during == wanted, look
-
-
-def lasting(measure: Callable[[World, int], float], bound: float) -> Callable[[World, int], float]:
-    """Return a measurement that ends once a process is below a bound the host watches over."""
+def lasting(bound: float, measure: Callable[[World, int], float]) -> Judge:
+    """Return a judge: the host measured more than a bound that it watches over, time and again."""
 
     def during(world: World, pid: int) -> float:
         deadline, looks = time.monotonic() + _LAST_S, 0
@@ -42,16 +37,20 @@ def lasting(measure: Callable[[World, int], float], bound: float) -> Callable[[W
             time.sleep(0.05)
         return had
 
-    return during
+    return above(bound, during)
 
 
 def amount(pid: int, file: str, name: str) -> int:
     """Return an amount of memory in bytes, by its line in a file of /proc about a process; 0 without one."""
-    lines = Path(f"/proc/{pid}/{file}").read_text().splitlines()
+    try:
+        lines = Path(f"/proc/{pid}/{file}").read_text().splitlines()
+    except ProcessLookupError:
+        # Dead, and not yet reaped: it holds nothing any more, and the others may hold too much.
+        return 0
     return next((int(line.split()[1]) * 1024 for line in lines if line.startswith(f"{name}:")), 0)
 
 
-def limit(pid: int, name: str) -> float:
+def limit(name: str, pid: int) -> float:
     """Return a soft limit of a process, without the privilege that prlimit(2) needs for another user's."""
     lines = Path(f"/proc/{pid}/limits").read_text().splitlines()
     soft = next(line for line in lines if line.startswith(name))[len(name) :].split()[0]

@@ -2,6 +2,9 @@
 
 The secret is a descriptor and a variable of the process that imports this module, so that an attempt can show
 that neither is left in a worker.
+
+Not among the attempts, because the control would do harm: stopping or rebooting the machine, setting its
+clock or name, loading modules and kernels, swap and quotas, kill(2) of all processes.
 """
 
 import errno
@@ -14,11 +17,18 @@ from sandbox.denials.judge import GuardDenied
 from sandbox.frames import FrameKind
 from sandbox.inside.program import Channel
 from sandbox.selftest.attempt import SECRET_FILE, Attempt, Surroundings
-from sandbox.selftest.attempts import ATTEMPTS
+from sandbox.selftest.reading import READING
+from sandbox.selftest.resources import RESOURCES
+from sandbox.selftest.surviving import SURVIVING
+from sandbox.selftest.tampering import TAMPERING
+from sandbox.selftest.writing import WRITING
 
-__all__ = ["PROGRAM", "Attacker"]
+__all__ = ["ATTEMPTS", "HARMLESS", "PROGRAM", "Attacker"]
 
 _careless = [os.open(os.environ[SECRET_FILE], os.O_RDONLY)] if SECRET_FILE in os.environ else []
+
+ATTEMPTS = (*WRITING, *READING, *SURVIVING, *RESOURCES, *TAMPERING)
+"""Every attempt that needs nothing but the sandbox, in the order of the report."""
 
 HARMLESS = {"id": None}
 """A call that does nothing, so that the next one in its worker is not the first."""
@@ -43,6 +53,9 @@ class Attacker:
     def prepare(self, *, warm: bool) -> None:
         """Do nothing."""
 
+    def wait(self, connection: socket.socket) -> None:
+        """Do nothing: threads go on by themselves."""
+
     def serve(self, call: object, channel: Channel) -> object:
         """Run one act; answer with what it returned, or how it was denied.
 
@@ -56,8 +69,7 @@ class Attacker:
         # As where programs run by hand: Python would else answer for the kernel.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         place = Surroundings.from_json(
-            call["place"],
-            report=lambda: channel.send(FrameKind.NOTIFY, {"method": "progress"}),
+            call["place"], report=lambda: channel.send(FrameKind.NOTIFY, {"method": "progress"})
         )
         attempt = self._attempts[str(call["id"])]
         try:
@@ -73,9 +85,6 @@ class Attacker:
         except Exception as error:  # noqa: BLE001 - an attacker takes whatever comes; it is reported
             return {"error": type(error).__name__}
         return {"value": value}
-
-    def wait(self, connection: socket.socket) -> None:
-        """Do nothing: threads go on by themselves."""
 
 
 PROGRAM = Attacker(ATTEMPTS)

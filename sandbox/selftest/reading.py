@@ -12,6 +12,7 @@ import socket
 import struct
 import subprocess
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from sandbox.selftest.attempt import (
@@ -28,23 +29,21 @@ from sandbox.selftest.attempt import (
 )
 from sandbox.selftest.calls import (
     AT_CWD,
+    WAYS,
+    Way,
     attached,
     call,
-    entered,
     filled,
     libc,
-    magic_link,
     opened,
     opened_by_handle,
-    opened_by_how,
-    raised,
     raw,
     seize,
     taken,
     transferred,
 )
+from sandbox.selftest.kernel_objects import number_of
 from sandbox.selftest.measuring import found_by
-from sandbox.selftest.planted import number_of
 from sandbox.selftest.world import World
 
 __all__ = ["READING"]
@@ -67,8 +66,8 @@ def _listed(name: Callable[[World], object]) -> Oracle:
     return lambda world, seen: isinstance(seen.claim, list) and str(name(world)) in seen.claim
 
 
-def _shows_metadata(path: Callable[[World], str]) -> Oracle:
-    return lambda world, seen: seen.claim == _stat(path(world))
+def _shows_metadata(world: World, seen: ActEvidence) -> bool:
+    return seen.claim in (_stat(world.place.file), _stat(f"{world.place.state}/key"))
 
 
 def _stat(path: str) -> list[int]:
@@ -76,18 +75,14 @@ def _stat(path: str) -> list[int]:
     return [facts.st_ino, facts.st_size, facts.st_mtime_ns]
 
 
-def _lock_denied(lock: Callable[[int, int], object]) -> Callable[[World, int], bool]:
-    """Return a look for a lock that somebody else holds on the file that may be read."""
-
-    def during(world: World, _pid: int) -> bool:
-        with open(world.place.readable, "a") as file:
-            try:
-                lock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                return True
-        return False
-
-    return during
+def _lock_denied(lock: Callable[[int, int], object], world: World, _pid: int) -> bool:
+    """Return whether somebody else holds a lock on the file that may be read."""
+    with open(world.place.readable, "a") as file:
+        try:
+            lock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            return True
+    return False
 
 
 def _leased(world: World, pid: int) -> bool:
@@ -100,28 +95,8 @@ def _touch_in_other(world: World, _pid: int) -> None:
     (world.other / f"new-{world.canary}").touch()
 
 
-def _every(path: str) -> str:
-    """Read a file of /proc, however many pieces it comes in; only the lines that could matter."""
-    with open(path, errors="replace") as file:
-        return "".join(line for line in file if "hidden-" in line)
-
-
-def _getdents(place: Surroundings) -> list[str]:
-    libc.opendir.restype = ctypes.c_void_p
-    libc.readdir.restype = ctypes.c_void_p
-    stream = libc.opendir(place.other.encode())
-    if stream is None:
-        raised("opendir", -1)
-    names = []
-    while entry := libc.readdir(ctypes.c_void_p(stream)):
-        # d_name stands behind two 64-bit words, a 16-bit one and a byte.
-        names.append(ctypes.string_at(entry + 19).decode())
-    return names
-
-
-def _through_link(place: Surroundings) -> str:
-    os.symlink(place.file, f"{place.home}/way")
-    return raw(f"{place.home}/way")
+def _taken_by(way: Way, place: Surroundings) -> str:
+    return taken(way(place, os.O_RDONLY))
 
 
 def _through_hard_link(place: Surroundings) -> str:
@@ -212,32 +187,25 @@ def _statx(place: Surroundings) -> list[int]:
     return [struct.unpack_from("=Q", buffer, 32)[0], size, seconds * 1_000_000_000 + nanoseconds]
 
 
-def _locking(lock: Callable[[int], object]) -> Callable[[Surroundings], object]:
-    """Return an act that locks the file that may be read, and keeps it open."""
-
-    def act(place: Surroundings) -> object:
-        file = open(place.readable)  # noqa: SIM115 - open until the host has looked
-        lock(file.fileno())
-        return lambda: file.close()
-
-    return act
+def _locked(lock: Callable[[int, int], object], kind: int, place: Surroundings) -> object:
+    """Lock the file that may be read, and keep it open."""
+    file = open(place.readable)  # noqa: SIM115 - open until the host has looked
+    lock(file.fileno(), kind)
+    return file.close
 
 
 _CONTENTS: Rows = {
     "open: open() of Python, to read": lambda p: Path(f"{p.state}/key").read_text(),
     "openat: openat(2) to read, past Python": lambda p: raw(p.file),
-    "openat2: openat2(2) to read": lambda p: taken(opened_by_how(p.file, os.O_RDONLY)),
     "list: os.listdir() of another home": lambda p: os.listdir(p.other),
-    "getdents: opendir(3), getdents64(2)": _getdents,
+    "getdents: getdents64(2)": lambda p: filled(
+        "getdents64", opened(p.other, os.O_RDONLY), ..., _BYTES
+    ).decode(errors="replace"),
     "names: the list of all homes": lambda p: os.listdir(p.homes),
-    "through-link: a symbolic link to another's file, read": _through_link,
     "through-hard-link: link(2) to another's file, read": _through_hard_link,
     "through-handle: name_to_handle_at(2), open_by_handle_at(2)": lambda p: taken(
         opened_by_handle(p.file, p.home, os.O_RDONLY)
     ),
-    "through-descriptor: an O_PATH descriptor opened again, read": lambda p: raw(magic_link(p.file)),
-    "through-folder: chdir(2) into another home, read": lambda p: raw(entered(p.other, "file.txt")),
-    "through-root: /proc/self/root, read": lambda p: raw(f"/proc/self/root{p.file}"),
     "by-program: execve(2) of a program that reads": lambda p: _output("cat", p.file),
     "run: execve(2) of another's program": lambda p: _output(f"{p.other}/prog"),
     "execveat: execveat(2) of another's program": _run_it_from_folder,
@@ -250,7 +218,7 @@ _CONTENTS: Rows = {
     "environment: a variable of the host's environment": (_shows_ground_word, _environment),
     "lease: fcntl(2) F_SETLEASE on a readable file": (
         found_by(_leased),
-        _locking(lambda fd: fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_RDLCK)),
+        partial(_locked, lambda fd, kind: fcntl.fcntl(fd, fcntl.F_SETLEASE, kind), fcntl.F_RDLCK),
     ),
     "environ: /proc/PID/environ": lambda p: raw(f"/proc/{p.victim}/environ"),
     "cmdline: /proc/PID/cmdline": lambda p: raw(f"/proc/{p.victim}/cmdline"),
@@ -267,7 +235,7 @@ _CONTENTS: Rows = {
     "pidfd-getfd: pidfd_getfd(2)": lambda p: os.pread(
         call("pidfd_getfd", os.pidfd_open(p.victim), p.descriptor, 0), _BYTES, 0
     ).decode(),
-    "processes: the list of processes": (
+    "processes: list of processes": (
         _listed(lambda world: world.stranger.pid),
         lambda _: os.listdir("/proc"),
     ),
@@ -283,18 +251,13 @@ _CONTENTS: Rows = {
         lambda world, seen: seen.claim == number_of(world.canary),
         lambda p: call("semctl", p.semaphore, 0, _GETVAL),
     ),
-    "shm-list: the list of all POSIX shared memory": (
+    "shm-list: list of POSIX shared memory": (
         _listed(lambda world: Path(world.place.shared).name),
         lambda p: os.listdir(Path(p.shared).parent),
     ),
-    "key: keyctl(2), KEYCTL_READ of a key": lambda p: filled(
-        "keyctl", _KEY_READ, p.key, ..., _BYTES
-    ).decode(),
-    "keyring: keyctl(2), the keys of the user's keyring": (
-        _listed(lambda world: world.place.key),
-        _listed_keys,
-    ),
-    "unix-names: /proc/net/unix": lambda _: _every("/proc/net/unix"),
+    "key: keyctl(2), KEYCTL_READ": lambda p: filled("keyctl", _KEY_READ, p.key, ..., _BYTES).decode(),
+    "keyring: keyctl(2), the user's keyring": (_listed(lambda world: world.place.key), _listed_keys),
+    "unix-names: /proc/net/unix": lambda _: Path("/proc/net/unix").read_text(errors="replace"),
     "sock-diag: netlink(7), NETLINK_SOCK_DIAG": _query_kernel,
 }
 
@@ -304,34 +267,23 @@ _HOMES: Rows = {
         lambda _world, seen: seen.claim == [True, False],
         lambda p: [os.access(path, os.F_OK) for path in (p.file, f"{p.other}/nothing")],
     ),
-    "readlink: readlink(2) of a known link in another home": (
-        shows_word,
-        lambda p: os.readlink(f"{p.other}/link"),
-    ),
-}
-
-_ELSEWHERE: Rows = {
-    "statx: statx(2) of a file of the runner": _statx,
+    "readlink: readlink(2) in another home": (shows_word, lambda p: os.readlink(f"{p.other}/link")),
 }
 
 _LOCKS: Rows = {
-    "flock: flock(2) on a readable file": _locking(lambda fd: fcntl.flock(fd, fcntl.LOCK_SH)),
+    "flock: flock(2) on a readable file": partial(_locked, fcntl.flock, fcntl.LOCK_SH),
     "record-lock: fcntl(2) F_SETLK on a readable file": (
-        found_by(_lock_denied(fcntl.lockf)),
-        _locking(lambda fd: fcntl.lockf(fd, fcntl.LOCK_SH)),
+        found_by(partial(_lock_denied, fcntl.lockf)),
+        partial(_locked, fcntl.lockf, fcntl.LOCK_SH),
     ),
 }
 
+_BY_WAYS: Rows = {f"{title}, read": partial(_taken_by, way) for title, way in WAYS.items()}
+
+_rows = partial(rows, AttemptKind.OTHER_USER)
 READING = (
-    *rows(AttemptKind.OTHER_USER, shows_word, _CONTENTS),
-    *rows(
-        AttemptKind.OTHER_USER, _shows_metadata(lambda world: world.place.file), _HOMES, residue=Residue.HOMES
-    ),
-    *rows(
-        AttemptKind.OTHER_USER,
-        _shows_metadata(lambda world: f"{world.place.state}/key"),
-        _ELSEWHERE,
-        residue=Residue.ELSEWHERE,
-    ),
-    *rows(AttemptKind.OTHER_USER, found_by(_lock_denied(fcntl.flock)), _LOCKS, residue=Residue.LOCKS),
+    *_rows(shows_word, {**_CONTENTS, **_BY_WAYS}),
+    *_rows(_shows_metadata, _HOMES, residue=Residue.HOMES),
+    *_rows(_shows_metadata, {"statx: statx(2) of a file of the runner": _statx}, residue=Residue.ELSEWHERE),
+    *_rows(found_by(partial(_lock_denied, fcntl.flock)), _LOCKS, residue=Residue.LOCKS),
 )

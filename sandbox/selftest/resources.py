@@ -20,13 +20,14 @@ import struct
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from sandbox.host.process_stat import ProcessStat
 from sandbox.selftest.attempt import Act, ActEvidence, AttemptKind, Rows, Surroundings, rows
 from sandbox.selftest.calls import attached, call, libc, opened, raised
-from sandbox.selftest.life import pulse, stay
-from sandbox.selftest.measuring import above, amount, exactly, family, found_by, has, lasting, limit, links
+from sandbox.selftest.measuring import above, amount, family, found_by, has, lasting, limit, links
+from sandbox.selftest.surviving import pulse, stay
 from sandbox.selftest.world import LIMITS, World
 
 __all__ = ["RESOURCES"]
@@ -62,15 +63,7 @@ _PARTS = 2 * LIMITS.home_bytes // LIMITS.file_bytes
 
 def _shares(_world: World, pid: int) -> int:
     """Return the memory of a process and its children, in bytes; what they share is shared out."""
-    return sum(_share(each) for each in family(pid))
-
-
-def _share(pid: int) -> int:
-    try:
-        return amount(pid, "smaps_rollup", "Pss")
-    except ProcessLookupError:
-        # Dead, and not yet reaped: it holds nothing any more, and the others may hold too much.
-        return 0
+    return sum(amount(each, "smaps_rollup", "Pss") for each in family(pid))
 
 
 def _disk(world: World, pid: int) -> float:
@@ -89,10 +82,6 @@ def _held_open(_world: World, pid: int) -> float:
 def _counted(file: str, mark: bytes) -> Callable[[World, int], int]:
     """Return a count of a mark in a file of /proc about a process."""
     return lambda _world, pid: Path(f"/proc/{pid}/{file}").read_bytes().count(mark)
-
-
-def _scheduler(_world: World, pid: int) -> int:
-    return os.sched_getscheduler(pid)
 
 
 def _too_long(world: World, _seen: ActEvidence) -> bool:
@@ -164,7 +153,7 @@ def _mapped_file(descriptor: int, length: int) -> None:
 
 
 def _shared_file(place: Surroundings) -> int:
-    path = f"/dev/shm/{place.fresh_name}"  # noqa: S108 - what shm_open(3) does
+    path = f"/dev/shm/toolcell-{place.fresh}"  # noqa: S108 - what shm_open(3) does
     descriptor = opened(path, os.O_CREAT | os.O_RDWR, 0o600)
     call("unlinkat", -100, path, 0)
     return descriptor
@@ -254,16 +243,6 @@ def _received(_place: Surroundings) -> object:
     return pair
 
 
-def _raised_limit(_place: Surroundings) -> None:
-    with contextlib.suppress(ValueError):
-        resource.setrlimit(resource.RLIMIT_FSIZE, (LIMITS.file_bytes * 8, LIMITS.file_bytes * 8))
-
-
-def _raised_limit_the_old_way(_place: Surroundings) -> None:
-    with contextlib.suppress(OSError):
-        call("setrlimit", resource.RLIMIT_NOFILE, struct.pack("=QQ", 4096, 4096))
-
-
 def _hash_until_burnt() -> None:
     while time.process_time() < _BURNT_S + 0.1:
         # Long enough that Python lets the other thread run.
@@ -310,20 +289,23 @@ def _long_output(_place: Surroundings) -> None:
         os.write(1, b"x" * 1024)
 
 
+_RESIDENT = above(_TOO_MUCH_BYTES, lambda _world, pid: amount(pid, "status", "VmRSS"))
 _LOCKS = above(1024 * _KIB, lambda _world, pid: amount(pid, "status", "VmLck"))
 _MANY_DESCRIPTORS = above(LIMITS.open_files, lambda _world, pid: len(links(pid)))
 _HIGH_DESCRIPTOR = above(LIMITS.open_files, lambda _world, pid: max(links(pid)))
-_TOGETHER = above(_TOO_MUCH_TOGETHER, lasting(_shares, _TOO_MUCH_TOGETHER))
+_TOGETHER = lasting(_TOO_MUCH_TOGETHER, _shares)
 _FAVOUR = above(0, lambda _world, pid: -os.getpriority(os.PRIO_PROCESS, pid))
-_DISK_CLASS = exactly(_IOPRIO_REALTIME, lambda _world, pid: call("ioprio_get", 1, pid))
+_FIFO = found_by(lambda _world, pid: os.sched_getscheduler(pid) == _SCHED_FIFO)
+_DEADLINE = found_by(lambda _world, pid: os.sched_getscheduler(pid) == _SCHED_DEADLINE)
+_DISK_CLASS = found_by(lambda _world, pid: call("ioprio_get", 1, pid) == _IOPRIO_REALTIME)
 
 _ALONE: Rows = {
     "heap: malloc(3), as Python objects": lambda _: bytearray(_HELD_BYTES),
     "mmap: mmap(2), private and anonymous": _mapped(_MAP_PRIVATE_ANONYMOUS),
     "mmap-zero: mmap(2), private, of /dev/zero": _mapped(_MAP_PRIVATE, name="/dev/zero"),
-    "brk: brk(2)": _break,
+    "brk": _break,
     "mprotect: mprotect(2) of what was mapped to read": _protected_later,
-    "mremap: mremap(2)": _moved,
+    "mremap": _moved,
     "memfd: memfd_create(2)": _in_pieces(lambda _: call("memfd_create", b"held", 0)),
     "shmget: shmget(2), shmat(2), written": lambda p: _touch(
         attached(call("shmget", p.fresh, _HELD_BYTES, 0o1600), 0)
@@ -335,8 +317,8 @@ _ALONE: Rows = {
         found_by(has("secretmem")),
         lambda _: _mapped_file(call("memfd_secret", 0), _PAGE),
     ),
-    "mlock: mlock(2)": (_LOCKS, _lock_page),
-    "mlockall: mlockall(2)": (_LOCKS, lambda _: raised("mlockall", libc.mlockall(_MCL_CURRENT))),
+    "mlock": (_LOCKS, _lock_page),
+    "mlockall": (_LOCKS, lambda _: raised("mlockall", libc.mlockall(_MCL_CURRENT))),
     "mmap-locked: mmap(2) with MAP_LOCKED": (
         _LOCKS,
         lambda _: _map(_LOCKED_BYTES, _PROT_READ_WRITE, _MAP_SHARED_ANONYMOUS | _MAP_LOCKED),
@@ -344,61 +326,49 @@ _ALONE: Rows = {
     "write: write(2) beyond the length of a file": (_too_long, _written),
     "pwrite: pwrite(2) at a far offset": (_too_long, lambda p: os.pwrite(_new(p), b"x", _LONG)),
     "ftruncate: ftruncate(2) to a sparse length": (_too_long, lambda p: os.ftruncate(_new(p), _LONG)),
-    "fallocate: fallocate(2)": (_too_long, lambda p: call("fallocate", _new(p), 0, 0, _LONG)),
+    "fallocate": (_too_long, lambda p: call("fallocate", _new(p), 0, 0, _LONG)),
     "copy-file-range: copy_file_range(2)": (
         _too_long,
         _twice(lambda source, target: os.copy_file_range(source, target, LIMITS.file_bytes, 0)),
     ),
-    "sendfile: sendfile(2)": (
-        _too_long,
-        _twice(lambda source, target: os.sendfile(target, source, 0, LIMITS.file_bytes)),
-    ),
-    "splice: splice(2)": (_too_long, _spliced),
+    "sendfile": (_too_long, _twice(lambda source, target: os.sendfile(target, source, 0, LIMITS.file_bytes))),
+    "splice": (_too_long, _spliced),
     "open: openat(2) without end": (_MANY_DESCRIPTORS, _opened),
     "scm-rights: recvmsg(2) with SCM_RIGHTS": (_MANY_DESCRIPTORS, _received),
     "dupfd: fcntl(2) F_DUPFD": (
         _HIGH_DESCRIPTOR,
         lambda _: fcntl.fcntl(1, fcntl.F_DUPFD, 3 * LIMITS.open_files),
     ),
-    "dup2: dup2(2)": (_HIGH_DESCRIPTOR, lambda _: os.dup2(1, 3 * LIMITS.open_files)),
+    "dup2": (_HIGH_DESCRIPTOR, lambda _: os.dup2(1, 3 * LIMITS.open_files)),
     "prlimit: prlimit64(2) of one's own limits": (
-        above(LIMITS.file_bytes, lambda _world, pid: limit(pid, "Max file size")),
-        _raised_limit,
+        above(LIMITS.file_bytes, lambda _world, pid: limit("Max file size", pid)),
+        lambda _: resource.setrlimit(resource.RLIMIT_FSIZE, (8 * LIMITS.file_bytes,) * 2),
     ),
     "setrlimit: setrlimit(2), the old system call": (
-        above(LIMITS.open_files, lambda _world, pid: limit(pid, "Max open files")),
-        _raised_limit_the_old_way,
+        above(LIMITS.open_files, lambda _world, pid: limit("Max open files", pid)),
+        lambda _: call("setrlimit", resource.RLIMIT_NOFILE, struct.pack("=QQ", 4096, 4096)),
     ),
     "nice: setpriority(2) of oneself, upwards": (_FAVOUR, lambda _: os.setpriority(os.PRIO_PROCESS, 0, -5)),
-    "fifo: sched_setscheduler(2) SCHED_FIFO": (exactly(_SCHED_FIFO, _scheduler), _realtime),
-    "deadline: sched_setattr(2) SCHED_DEADLINE": (exactly(_SCHED_DEADLINE, _scheduler), _deadline),
+    "fifo: sched_setscheduler(2) SCHED_FIFO": (_FIFO, _realtime),
+    "deadline: sched_setattr(2) SCHED_DEADLINE": (_DEADLINE, _deadline),
     "ioprio: ioprio_set(2) of oneself": (_DISK_CLASS, lambda _: call("ioprio_set", 1, 0, _IOPRIO_REALTIME)),
-    "timers: timer_create(2), which can send SIGCONT": (
-        above(0, _counted("timers", b"ClockID:")),
-        _many_timers,
-    ),
+    "timers: timer_create(2), to send SIGCONT": (above(0, _counted("timers", b"ClockID:")), _many_timers),
     "aio: io_setup(2)": (above(0, _counted("maps", b"[aio]")), lambda _: call("io_setup", 16, bytearray(8))),
     "answer: an answer longer than a frame may be": (
         lambda _world, seen: len(seen.text) > LIMITS.frame_bytes,
         lambda _: "x" * (LIMITS.frame_bytes + 1),
     ),
-    "output: output without end": (
-        lambda _world, seen: seen.output_bytes > LIMITS.output_bytes,
-        _long_output,
-    ),
+    "output: endless output": (lambda _world, seen: seen.output_bytes > LIMITS.output_bytes, _long_output),
 }
 
 _AT_LENGTH: Rows = {
     "shared: mmap(2), shared and anonymous": _mapped(_MAP_SHARED_ANONYMOUS, _TOGETHER_BYTES),
     "several: memory of several processes together": _several,
-    "fork: fork(2), fifty times": (above(_MANY, lasting(lambda _world, pid: len(family(pid)), _MANY)), _many),
-    "files: many files, each within the limit": (
-        above(LIMITS.home_bytes, lasting(_disk, LIMITS.home_bytes)),
-        _filled_files,
-    ),
+    "fork: fork(2), fifty times": (lasting(_MANY, lambda _world, pid: len(family(pid))), _many),
+    "files: many files, each within the limit": (lasting(LIMITS.home_bytes, _disk), _filled_files),
     "nameless: files without a name, held open": (
-        above(LIMITS.home_bytes, lasting(_held_open, LIMITS.home_bytes)),
-        lambda p: _filled_files(p, nameless=True),
+        lasting(LIMITS.home_bytes, _held_open),
+        partial(_filled_files, nameless=True),
     ),
     "cpu: SIGXCPU ignored": (above(_BURNT_S, lambda _world, pid: ProcessStat.of(pid).cpu_s), _burn),
 }
@@ -409,11 +379,7 @@ _UNTIL_ENDED: Rows = {
 }
 
 RESOURCES = (
-    *rows(
-        AttemptKind.RESOURCES,
-        above(_TOO_MUCH_BYTES, lambda _world, pid: amount(pid, "status", "VmRSS")),
-        _ALONE,
-    ),
+    *rows(AttemptKind.RESOURCES, _RESIDENT, _ALONE),
     *rows(AttemptKind.RESOURCES, _TOGETHER, _AT_LENGTH, limit_s=_LIMIT_S),
     *rows(AttemptKind.RESOURCES, lambda world, _seen: world.outlived(), _UNTIL_ENDED, limit_s=1.0),
 )

@@ -1,9 +1,12 @@
 """Attempts of kind `survive`: leave something alive or in memory when the call has ended.
 
-Source: fork(2), clone(2), setsid(2), setpgid(2), prctl(2), posix_spawn(3), sysvipc(7), mq_overview(7),
-keyctl(2).
+What is left alive holds a lock in the home, which belongs to the open file that every descendant inherits.
+
+Source: flock(2), fork(2), clone(2), setsid(2), setpgid(2), prctl(2), posix_spawn(3), sysvipc(7),
+mq_overview(7), keyctl(2).
 """
 
+import fcntl
 import os
 import signal
 import struct
@@ -14,14 +17,48 @@ from collections.abc import Callable
 
 from sandbox.selftest.attempt import Act, AttemptKind, Judge, Rows, Surroundings, rows
 from sandbox.selftest.calls import call, libc, raised
-from sandbox.selftest.life import live, pulse, ready, stay, wait_until_ready
-from sandbox.selftest.planted import KernelObject
+from sandbox.selftest.kernel_objects import KernelObject
 
-__all__ = ["SURVIVING"]
+__all__ = ["SURVIVING", "pulse", "stay", "wait_until_ready"]
 
 _PR_SET_CHILD_SUBREAPER, _PR_SET_PDEATHSIG = 36, 1
 _CLONE_PARENT = 0x8000
 _CHAIN_S = 8.0
+_STAY_S, _START_S = 60, 5.0
+
+
+def pulse(place: Surroundings) -> None:
+    """Take the lock, and say so."""
+    descriptor = os.open(f"{place.home}/pulse", os.O_RDWR | os.O_CREAT, 0o600)
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+    # Should nobody end it, it ends itself.
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    signal.alarm(_STAY_S)
+    ready(place)
+
+
+def ready(place: Surroundings) -> None:
+    """End the wait of `wait_until_ready`."""
+    os.close(os.open(f"{place.home}/ready", os.O_WRONLY | os.O_CREAT, 0o600))
+
+
+def live() -> None:
+    """Do nothing until the end."""
+    while True:
+        signal.pause()
+
+
+def stay(place: Surroundings) -> None:
+    """Take the lock, and live."""
+    pulse(place)
+    live()
+
+
+def wait_until_ready(place: Surroundings) -> None:
+    """Wait until a descendant has the lock, or clearly gets none."""
+    deadline = time.monotonic() + _START_S
+    while not os.path.exists(f"{place.home}/ready") and time.monotonic() < deadline:
+        time.sleep(0.002)
 
 
 def _left_in_kernel(kind: KernelObject) -> tuple[Judge, Act]:
@@ -46,19 +83,12 @@ def _left(life: Act, fork: Callable[[], int] = os.fork) -> Callable[[Surrounding
     return act
 
 
-def _new_session(place: Surroundings) -> None:
-    os.setsid()
-    stay(place)
+def _then(become: Callable[[], object], life: Act = stay) -> Act:
+    def act(place: Surroundings) -> None:
+        become()
+        life(place)
 
-
-def _new_group(place: Surroundings) -> None:
-    os.setpgid(0, 0)
-    stay(place)
-
-
-def _raw_session(place: Surroundings) -> None:
-    call("setsid")
-    _left(stay)(place)
+    return act
 
 
 def _parents_group(place: Surroundings) -> None:
@@ -73,11 +103,10 @@ def _subreaper(place: Surroundings) -> None:
     live()
 
 
-def _deaf(place: Surroundings) -> None:
+def _deaf() -> None:
     """Refuse the signal at the death of the parent, and all others that can be refused."""
     raised("prctl", libc.prctl(_PR_SET_PDEATHSIG, 0, 0, 0, 0))
     signal.pthread_sigmask(signal.SIG_SETMASK, set(signal.Signals))
-    stay(place)
 
 
 def _stopped(place: Surroundings) -> None:
@@ -129,16 +158,16 @@ def _started(place: Surroundings) -> None:
 _ROWS: Rows = {
     "fork: fork(2), and stay": _left(stay),
     "orphan: fork(2) twice, and become an orphan": _left(_left(stay)),
-    "setsid: setsid(2), a session of one's own": _left(_new_session),
-    "daemon: setsid(2), then fork(2): a daemon": _left(_raw_session),
-    "setpgid: setpgid(2), a group of one's own": _left(_new_group),
+    "setsid: setsid(2), a session of one's own": _left(_then(os.setsid)),
+    "daemon: setsid(2), then fork(2): a daemon": _left(_then(lambda: call("setsid"), _left(stay))),
+    "setpgid: setpgid(2), a group of one's own": _left(_then(lambda: os.setpgid(0, 0))),
     "group: setpgid(2), into the group of the parent's parent": _parents_group,
     "subreaper: prctl(2) PR_SET_CHILD_SUBREAPER, to keep orphans": _left(_subreaper),
-    "deaf: prctl(2) PR_SET_PDEATHSIG, and every signal blocked": _left(_deaf),
+    "deaf: prctl(2) PR_SET_PDEATHSIG, and every signal blocked": _left(_then(_deaf)),
     "stopped: SIGSTOP, so that it takes part in nothing": _left(_stopped),
     "chain: a chain of forks, racing the kill": _left(_chain),
     "sibling: clone(2) with CLONE_PARENT": _left(stay, _siblings_clone),
-    "clone3: clone3(2)": _left(stay, _clone3),
+    "clone3": _left(stay, _clone3),
     "spawn: posix_spawn(3) with POSIX_SPAWN_SETSID": _spawned,
     "program: vfork(2) and execve(2) of another program": _started,
     "segment: shmget(2)": _left_in_kernel(KernelObject.SEGMENT),

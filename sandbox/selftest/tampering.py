@@ -16,6 +16,7 @@ import socket
 import struct
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 from sandbox.selftest.attempt import (
@@ -29,8 +30,8 @@ from sandbox.selftest.attempt import (
     rows,
 )
 from sandbox.selftest.calls import attached, call, filled, libc, opened, put, raised, seize, transferred
+from sandbox.selftest.kernel_objects import number_of
 from sandbox.selftest.measuring import family, found_by, has, limit, links
-from sandbox.selftest.planted import number_of
 from sandbox.selftest.world import World
 
 __all__ = ["TAMPERING"]
@@ -149,7 +150,7 @@ def _hidden(_world: World, pid: int) -> bool:
     return os.getuid() != 0 and os.stat(f"/proc/{pid}/environ").st_uid == 0
 
 
-def _information() -> bytes:
+def _siginfo() -> bytes:
     return struct.pack("=iiiiii", signal.SIGUSR1, 0, _SI_QUEUE, 0, os.getpid(), os.getuid()).ljust(128, b"\0")
 
 
@@ -185,9 +186,17 @@ def _send(place: Surroundings) -> None:
     call("mq_timedsend", queue, b"forged", 6, 0, None)
 
 
+def _tcp(place: Surroundings) -> tuple[str, int]:
+    return "127.0.0.1", place.port
+
+
+def _udp(place: Surroundings) -> tuple[str, int]:
+    return "127.0.0.1", place.datagram_port
+
+
 def _connecting(
     address: Callable[[Surroundings], tuple[str, int] | str],
-    family: int,
+    family: int = socket.AF_INET,
     kind: int = socket.SOCK_STREAM,
     protocol: int = 0,
 ) -> Act:
@@ -200,16 +209,6 @@ def _connecting(
                 client.send(b"x")
 
     return act
-
-
-def _fast_open(place: Surroundings) -> None:
-    with socket.socket() as client:
-        client.sendto(b"x", _MSG_FASTOPEN, ("127.0.0.1", place.port))
-
-
-def _udp(place: Surroundings) -> None:
-    with socket.socket(type=socket.SOCK_DGRAM) as client:
-        client.sendto(b"x", ("127.0.0.1", place.datagram_port))
 
 
 def _listen(place: Surroundings) -> socket.socket:
@@ -290,30 +289,26 @@ def _perf(place: Surroundings) -> None:
 _SLOWED = _stranger(lambda pid: os.getpriority(os.PRIO_PROCESS, pid), 7)
 
 _SIGNALS: Rows = {
-    "kill: kill(2)": lambda p: os.kill(p.victim, signal.SIGUSR1),
+    "kill": lambda p: os.kill(p.victim, signal.SIGUSR1),
     "killpg: kill(2) of a group": lambda p: os.killpg(p.victim, signal.SIGUSR1),
-    "tkill: tkill(2)": lambda p: call("tkill", p.victim, signal.SIGUSR1),
-    "tgkill: tgkill(2)": lambda p: call("tgkill", p.victim, p.victim, signal.SIGUSR1),
-    "sigqueue: rt_sigqueueinfo(2)": lambda p: call(
-        "rt_sigqueueinfo", p.victim, signal.SIGUSR1, _information()
-    ),
+    "tkill": lambda p: call("tkill", p.victim, signal.SIGUSR1),
+    "tgkill": lambda p: call("tgkill", p.victim, p.victim, signal.SIGUSR1),
+    "sigqueue: rt_sigqueueinfo(2)": lambda p: call("rt_sigqueueinfo", p.victim, signal.SIGUSR1, _siginfo()),
     "tgsigqueue: rt_tgsigqueueinfo(2)": lambda p: call(
-        "rt_tgsigqueueinfo", p.victim, p.victim, signal.SIGUSR1, _information()
+        "rt_tgsigqueueinfo", p.victim, p.victim, signal.SIGUSR1, _siginfo()
     ),
     "pidfd: pidfd_send_signal(2)": lambda p: signal.pidfd_send_signal(
         os.pidfd_open(p.victim), signal.SIGUSR1
     ),
-    "setown: fcntl(2) F_SETOWN: the kernel sends the signal": _owned(
-        lambda noisy, victim: fcntl.fcntl(noisy, fcntl.F_SETOWN, victim)
-    ),
+    "setown: fcntl(2) F_SETOWN": _owned(lambda fd, pid: fcntl.fcntl(fd, fcntl.F_SETOWN, pid)),
     "setown-ex: fcntl(2) F_SETOWN_EX": _owned(
-        lambda noisy, pid: fcntl.fcntl(noisy, _F_SETOWN_EX, struct.pack("=ii", _F_OWNER_PID, pid))
+        lambda fd, pid: fcntl.fcntl(fd, _F_SETOWN_EX, struct.pack("=ii", _F_OWNER_PID, pid))
     ),
     "fiosetown: ioctl(2) FIOSETOWN": _owned(
-        lambda noisy, victim: fcntl.ioctl(noisy, _FIOSETOWN, struct.pack("=i", victim))
+        lambda fd, pid: fcntl.ioctl(fd, _FIOSETOWN, struct.pack("=i", pid))
     ),
     "siocspgrp: ioctl(2) SIOCSPGRP": _owned(
-        lambda noisy, victim: fcntl.ioctl(noisy, _SIOCSPGRP, struct.pack("=i", victim))
+        lambda fd, pid: fcntl.ioctl(fd, _SIOCSPGRP, struct.pack("=i", pid))
     ),
     "vm-writev: process_vm_writev(2)": (
         _rewritten,
@@ -329,13 +324,10 @@ _SIGNALS: Rows = {
         lambda p: put(opened(f"/proc/{p.victim}/oom_score_adj", os.O_WRONLY), b"500"),
     ),
     "prlimit: prlimit64(2) of another process": (
-        _stranger(lambda pid: limit(pid, "Max open files"), 7),
+        _stranger(partial(limit, "Max open files"), 7),
         lambda p: call("prlimit64", p.victim, 7, struct.pack("=QQ", 7, 7), None),
     ),
-    "nice: setpriority(2) of another process": (
-        _SLOWED,
-        lambda p: os.setpriority(os.PRIO_PROCESS, p.victim, 7),
-    ),
+    "nice: setpriority(2) of another": (_SLOWED, lambda p: os.setpriority(os.PRIO_PROCESS, p.victim, 7)),
     "nice-group: setpriority(2) of a group": (_SLOWED, lambda p: os.setpriority(os.PRIO_PGRP, p.victim, 7)),
     "sched-attr: sched_setattr(2) of another process": (
         _SLOWED,
@@ -359,7 +351,7 @@ _SIGNALS: Rows = {
         lambda p: put(opened(p.terminal, os.O_RDWR | os.O_NOCTTY), b"typed"),
     ),
     "tiocsti: ioctl(2) TIOCSTI": (_typed, _terminal_input),
-    "msgsnd: msgsnd(2)": (
+    "msgsnd": (
         _holds(b"forged", lambda p: filled("msgrcv", p.messages, ..., _BYTES, 0, _IPC_NOWAIT, skip=8)),
         lambda p: call("msgsnd", p.messages, struct.pack("=q", 1) + b"forged", 6, _IPC_NOWAIT),
     ),
@@ -368,18 +360,12 @@ _SIGNALS: Rows = {
         _holds(_CHANGED_WORD, _segment_word),
         lambda p: ctypes.memmove(attached(p.segment, 0), _CHANGED_WORD, len(_CHANGED_WORD)),
     ),
-    "semop: semop(2)": (
-        _semaphore_changed,
-        lambda p: call("semop", p.semaphore, struct.pack("=Hhh", 0, 1, 0), 1),
-    ),
-    "semtimedop: semtimedop(2)": (
+    "semop": (_semaphore_changed, lambda p: call("semop", p.semaphore, struct.pack("=Hhh", 0, 1, 0), 1)),
+    "semtimedop": (
         _semaphore_changed,
         lambda p: call("semtimedop", p.semaphore, struct.pack("=Hhh", 0, 1, 0), 1, None),
     ),
-    "semctl: semctl(2), SETVAL": (
-        _semaphore_changed,
-        lambda p: call("semctl", p.semaphore, 0, _SETVAL, 7),
-    ),
+    "semctl: semctl(2), SETVAL": (_semaphore_changed, lambda p: call("semctl", p.semaphore, 0, _SETVAL, 7)),
     "keyctl: keyctl(2), KEYCTL_UPDATE": (
         _holds(b"forged", lambda p: filled("keyctl", _KEYCTL_READ, p.key, ..., _BYTES)),
         lambda p: call("keyctl", _KEYCTL_UPDATE, p.key, b"forged", 6),
@@ -387,18 +373,14 @@ _SIGNALS: Rows = {
 }
 
 _SOCKETS: Rows = {
-    "tcp: connect(2) over TCP": lambda p: socket.create_connection(("127.0.0.1", p.port), timeout=2).close(),
+    "tcp: connect(2) over TCP": _connecting(_tcp),
     "tcp6: connect(2) over TCP, by an address of IPv6": _connecting(
         lambda p: ("::ffff:127.0.0.1", p.port), socket.AF_INET6
     ),
-    "fast-open: sendto(2) with MSG_FASTOPEN": _fast_open,
-    "mptcp: socket(2) of IPPROTO_MPTCP": _connecting(
-        lambda p: ("127.0.0.1", p.port), socket.AF_INET, protocol=_IPPROTO_MPTCP
-    ),
-    "udp: sendto(2) over UDP": _udp,
-    "udp-connected: connect(2) and send(2) over UDP": _connecting(
-        lambda p: ("127.0.0.1", p.datagram_port), socket.AF_INET, socket.SOCK_DGRAM
-    ),
+    "fast-open: sendto(2) with MSG_FASTOPEN": lambda p: socket.socket().sendto(b"x", _MSG_FASTOPEN, _tcp(p)),
+    "mptcp: socket(2) of IPPROTO_MPTCP": _connecting(_tcp, protocol=_IPPROTO_MPTCP),
+    "udp: sendto(2) over UDP": lambda p: socket.socket(type=socket.SOCK_DGRAM).sendto(b"x", _udp(p)),
+    "udp-connected: connect(2) and send(2) over UDP": _connecting(_udp, kind=socket.SOCK_DGRAM),
     "unix: connect(2) to a named socket": _connecting(lambda p: p.stream, socket.AF_UNIX),
     "abstract: connect(2) to an abstract socket": _connecting(lambda p: f"\0{p.abstract}", socket.AF_UNIX),
     "pair-sendto: socketpair(2) and sendto(2) to a named socket": lambda p: _end().sendto(b"x", p.datagram),
@@ -436,17 +418,14 @@ _RIGHTS: Rows = {
         found_by(_differs("ns/mnt")),
         lambda _: call("unshare", _CLONE_NEWNS),
     ),
-    "setns: setns(2)": (found_by(_differs("ns/uts")), _setns),
-    "chroot: chroot(2)": (found_by(_differs("root")), lambda p: os.chroot(p.home)),
-    "personality: personality(2)": (
-        found_by(_not_randomised),
-        lambda _: call("personality", _ADDR_NO_RANDOMIZE),
-    ),
+    "setns": (found_by(_differs("ns/uts")), _setns),
+    "chroot": (found_by(_differs("root")), lambda p: os.chroot(p.home)),
+    "personality": (found_by(_not_randomised), lambda _: call("personality", _ADDR_NO_RANDOMIZE)),
     "dumpable: prctl(2) PR_SET_DUMPABLE": (
         found_by(_hidden),
         lambda _: raised("prctl", libc.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)),
     ),
-    "bpf: bpf(2)": (
+    "bpf": (
         found_by(has("bpf-map")),
         lambda _: call("bpf", 0, struct.pack("=IIIII", 2, 4, 4, 1, 0).ljust(72, b"\0"), 72),
     ),

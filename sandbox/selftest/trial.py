@@ -1,35 +1,44 @@
-"""One attempt tried twice: unconfined, to show that it works, and in a worker."""
+"""A run: every attempt tried unconfined, to show that it works, and in workers; and the result of all."""
 
 import asyncio
 import contextlib
 import enum
 import importlib.util
 import os
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 
 from sandbox.deadlines import Deadlines, Rung
 from sandbox.host.forkserver import Forkserver
 from sandbox.host.idle_workers import IdleWorkers
-from sandbox.host.lease import Lease
 from sandbox.host.pool import Pool
 from sandbox.host.retirement import Reuse
 from sandbox.outcome import Ending, Outcome
 from sandbox.policy import Policy
 from sandbox.probe.machine import TRIAL_UID, Tier
 from sandbox.readable import Readable, default_read
-from sandbox.selftest.attempt import SECRET_FILE, SECRET_WORD, ActEvidence, Attempt, AttemptKind, Residue
+from sandbox.selftest.attempt import (
+    SECRET_FILE,
+    SECRET_WORD,
+    ActEvidence,
+    Attempt,
+    AttemptKind,
+    Blind,
+    Residue,
+)
 from sandbox.selftest.control import Controls, claimed, controls, looked
 from sandbox.selftest.program import HARMLESS
 from sandbox.selftest.world import LIMITS, Ground, World, ground, world
 
-__all__ = ["Bench", "Mode", "Setup", "Trial", "TrialVerdict", "bench"]
+__all__ = ["Mode", "SelftestReport", "Setup", "Trial", "TrialVerdict", "run"]
 
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _LOAD_S = 30.0
 _CALLS = 1000
+_AT_ONCE = 4
 
 
 class Mode(enum.Enum):
@@ -52,32 +61,23 @@ class TrialVerdict(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:
-    """An attempt and its result.
+    """An attempt and its result."""
 
-    Attributes:
-        attempt: The attempt.
-        provable: Whether it gets out without confinement, so that its being held means something.
-        escaped: Whether it got out of the confinement.
-        seen: Evidence of the confined act.
-        control: Evidence of the unconfined one.
-        left_open: Whether the tier leaves this open, as SECURITY.md says.
-        mode: Lifetime of its worker.
-    """
-
-    attempt: Attempt
-    provable: bool
-    escaped: bool
-    seen: ActEvidence
-    control: ActEvidence
-    left_open: bool = False
-    mode: Mode = Mode.CALL
+    attempt: Attempt  # The attempt.
+    provable: bool  # Whether it gets out without confinement, so that its being held means something.
+    escaped: bool  # Whether it got out of the confinement.
+    seen: ActEvidence  # Evidence of the confined act.
+    control: ActEvidence  # Evidence of the unconfined one.
+    left_open: bool = False  # Whether the tier leaves this open, as SECURITY.md says.
+    mode: Mode = Mode.CALL  # Lifetime of its worker.
 
     @property
     def verdict(self) -> TrialVerdict:
         """Return its result."""
         if self.escaped:
             return TrialVerdict.LEFT_OPEN if self.left_open else TrialVerdict.GOT_OUT
-        return TrialVerdict.HELD if self.provable and not self.seen.blind else TrialVerdict.NOT_PROVABLE
+        is_known = self.provable and not isinstance(self.seen.during, Blind)
+        return TrialVerdict.HELD if is_known else TrialVerdict.NOT_PROVABLE
 
     @property
     def stopped_by(self) -> str:
@@ -92,25 +92,15 @@ class Trial:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setup:
-    """The sandbox that attempts are made against.
+    """The sandbox that attempts are made against."""
 
-    Attributes:
-        program: Module of the program that has the acts.
-        guard: Whether the Python patches are in place.
-        without: Layers left out.
-        naive: Whether the host handles outputs as one without a sandbox does.
-        tier: Which layers there are.
-        uids: User ids to give to users, in tiers that do so.
-        modes: Lifetimes of workers; each attempt is made once in each.
-    """
-
-    program: str = "sandbox.selftest.program"
-    guard: bool = True
-    without: tuple[str, ...] = ()
-    naive: bool = False
-    tier: Tier = Tier.PROCESS
-    uids: range = range(TRIAL_UID, TRIAL_UID + 1024)
-    modes: tuple[Mode, ...] = (Mode.CALL,)
+    program: str = "sandbox.selftest.program"  # Module of the program that has the acts.
+    guard: bool = True  # Whether the Python patches are in place.
+    without: tuple[str, ...] = ()  # Layers left out.
+    naive: bool = False  # Whether the host handles outputs as one without a sandbox does.
+    tier: Tier = Tier.PROCESS  # Which layers there are.
+    uids: range = range(TRIAL_UID, TRIAL_UID + 1024)  # User ids to give to users, in tiers that do so.
+    modes: tuple[Mode, ...] = (Mode.CALL,)  # Lifetimes of workers; each attempt is made once in each.
 
     @property
     def has_ids(self) -> bool:
@@ -125,8 +115,99 @@ class Setup:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Bench:
-    """The place where attempts are tried. Make one with `bench`."""
+class SelftestReport:
+    """The result of a run."""
+
+    trials: tuple[Trial, ...]  # One for each attempt and mode, in the order of the attempts.
+    elapsed_s: float  # Its duration.
+
+    def of(self, verdict: TrialVerdict) -> tuple[Trial, ...]:
+        """Return the trials that ended so."""
+        return tuple(trial for trial in self.trials if trial.verdict is verdict)
+
+    @property
+    def modes(self) -> tuple[Mode, ...]:
+        """Return the modes of workers, in the order in which they were tried."""
+        return tuple(mode for mode in Mode if any(trial.mode is mode for trial in self.trials))
+
+    def in_mode(self, mode: Mode) -> "SelftestReport":
+        """Return the result of the attempts in one mode."""
+        return replace(self, trials=tuple(trial for trial in self.trials if trial.mode is mode))
+
+    @property
+    def counted(self) -> tuple[Trial, ...]:
+        """Return the trials that prove something: their attempt gets out of an unconfined process."""
+        return tuple(t for t in self.trials if t.verdict in (TrialVerdict.HELD, TrialVerdict.GOT_OUT))
+
+    @property
+    def kinds(self) -> tuple[AttemptKind, ...]:
+        """Return the kinds of the trials that were counted."""
+        return tuple(kind for kind in AttemptKind if any(t.attempt.kind is kind for t in self.counted))
+
+    @property
+    def held(self) -> bool:
+        """Return whether nothing got out that should not."""
+        return not self.of(TrialVerdict.GOT_OUT)
+
+
+async def run(
+    attempts: Sequence[Attempt], setup: Setup, *, tell: Callable[[Trial], None] = lambda _trial: None
+) -> SelftestReport:
+    """Try every attempt, each in a worker of its own, once in each mode of the setup.
+
+    Raises:
+        SandboxError: No worker could be had.
+    """
+    started = time.monotonic()
+    with ground(setup.uids if setup.has_ids else None) as made:
+        environment = {
+            "PATH": _PATH,
+            "LANG": "C.UTF-8",
+            SECRET_FILE: str(made.word_file),
+            SECRET_WORD: made.word,
+            # Where packages are found, in a checkout.
+            **{name: os.environ[name] for name in ("PYTHONPATH",) if name in os.environ},
+        }
+        spec = importlib.util.find_spec(setup.program)
+        file = Path(spec.origin if spec is not None and spec.origin else __file__)
+        readable = default_read(
+            deny=(made.homes,), never=(made.state,), beside=(file,), extra=(made.shared, file.parent)
+        )
+        forkserver = await Forkserver.start(setup.program, environment=environment, lasting=False)
+        try:
+            with controls(setup.program, made, environment) as unconfined:
+                bench = _Bench(
+                    ground=made, controls=unconfined, forkserver=forkserver, setup=setup, readable=readable
+                )
+                trials = await _tried(bench, attempts, tell)
+        finally:
+            await forkserver.close()
+    return SelftestReport(trials=tuple(trials), elapsed_s=time.monotonic() - started)
+
+
+async def _tried(bench: "_Bench", attempts: Sequence[Attempt], tell: Callable[[Trial], None]) -> list[Trial]:
+    places = asyncio.Semaphore(_AT_ONCE)
+
+    async def one(attempt: Attempt) -> list[Trial]:
+        async with places:
+            tried = await bench.trials(attempt)
+        for trial in tried:
+            tell(trial)
+        return tried
+
+    tasks = [asyncio.create_task(one(attempt)) for attempt in attempts]
+    try:
+        return [trial for tried in await asyncio.gather(*tasks) for trial in tried]
+    finally:
+        # When one has failed, the others are stopped.
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Bench:
+    """The place where attempts are tried."""
 
     ground: Ground
     controls: Controls
@@ -135,37 +216,30 @@ class Bench:
     readable: Readable
 
     async def trials(self, attempt: Attempt) -> list[Trial]:
-        """Try one attempt, first without confinement and then in a worker, once in each mode.
-
-        Raises:
-            SandboxError: No worker could be had; nothing is known then.
-        """
+        """Try one attempt, first without confinement and then in a worker, once in each mode."""
         provable, control = await asyncio.to_thread(self.controls.run, attempt)
-        left_open = attempt.residue in self.setup.leaves_open()
-        trial = partial(Trial, attempt=attempt, provable=provable, control=control, left_open=left_open)
         tried = []
         for mode in self.setup.modes:
-            escaped, seen = await self._confined(attempt, mode)
-            tried.append(trial(escaped=escaped, seen=seen, mode=mode))
+            # Waits for the file system, without keeping the loop.
+            stack = contextlib.ExitStack()
+            made = await asyncio.to_thread(stack.enter_context, world(self.ground))
+            try:
+                escaped, seen = await self._confined(attempt, made, mode)
+            finally:
+                await asyncio.to_thread(stack.close)
+            trial = Trial(
+                attempt=attempt,
+                provable=provable,
+                escaped=escaped,
+                seen=seen,
+                control=control,
+                left_open=attempt.residue in self.setup.leaves_open(),
+                mode=mode,
+            )
+            tried.append(trial)
         return tried
 
-    async def _confined(self, attempt: Attempt, mode: Mode) -> tuple[bool, ActEvidence]:
-        async with _in_thread(world(self.ground)) as bare, self._pool(bare, mode) as pool:
-            elsewhere = self.setup.tier is Tier.NAMESPACE
-            made = replace(bare, zygote=pool.zygote.pid if elsewhere else 0)
-            lease = await _leased(pool, mode)
-            listener = _Listener(look=partial(looked, attempt, made, lease.worker.pid))
-            deadlines = Deadlines(idle_s=attempt.limit_s, total_s=1.5 * attempt.limit_s)
-            call = {"id": attempt.id, "place": made.place.to_json()}
-            outcome = await lease.run(call, deadlines=deadlines, listener=listener)
-            await lease.at_rest()
-            seen = replace(_seen(outcome), during=listener.found, naive=self.setup.naive)
-            escaped = await asyncio.to_thread(attempt.escaped, made, seen)
-            lease.release()
-            return escaped, seen
-
-    @asynccontextmanager
-    async def _pool(self, made: World, mode: Mode) -> AsyncIterator[Pool]:
+    async def _confined(self, attempt: Attempt, made: World, mode: Mode) -> tuple[bool, ActEvidence]:
         policy = Policy(
             home=made.path,
             read=self.readable.read,
@@ -190,20 +264,27 @@ class Bench:
             reuse=Reuse(calls=_CALLS if mode is Mode.USER else 1),
         )
         try:
-            yield pool
+            if self.setup.tier is Tier.NAMESPACE:
+                made = replace(made, zygote=pool.zygote.pid)
+            if mode is Mode.USER:
+                # The worker has served its user before, is stopped, and continued for the attempt.
+                lease = await pool.lease(LIMITS, keeps=True)
+                await lease.run(HARMLESS, deadlines=Deadlines(), listener=_Listener())
+                await lease.at_rest()
+                lease.release()
+            lease = await pool.lease(LIMITS, keeps=mode is Mode.USER)
+            listener = _Listener(look=partial(looked, attempt, made, lease.worker.pid))
+            deadlines = Deadlines(idle_s=attempt.limit_s, total_s=1.5 * attempt.limit_s)
+            call = {"id": attempt.id, "place": made.place.to_json()}
+            outcome = await lease.run(call, deadlines=deadlines, listener=listener)
+            await lease.at_rest()
+            seen = replace(_seen(outcome), during=listener.found, naive=self.setup.naive)
+            escaped = await asyncio.to_thread(attempt.escaped, made, seen)
+            lease.release()
+            return escaped, seen
         finally:
             pool.close()
             await pool.zygote.settled()
-
-
-async def _leased(pool: Pool, mode: Mode) -> Lease:
-    """Lease a worker: one that has served its user before, been stopped and is continued, if it stays."""
-    if mode is Mode.USER:
-        lease = await pool.lease(LIMITS, keeps=True)
-        await lease.run(HARMLESS, deadlines=Deadlines(), listener=_Listener())
-        await lease.at_rest()
-        lease.release()
-    return await pool.lease(LIMITS, keeps=mode is Mode.USER)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -229,40 +310,6 @@ class _Listener:
         """Ignore that time passes."""
 
 
-@asynccontextmanager
-async def bench(setup: Setup) -> AsyncIterator[Bench]:
-    """Make a scratch world and a forkserver for attempts; take both away at the end."""
-    with ground(setup.uids if setup.has_ids else None) as made:
-        environment = {
-            "PATH": _PATH,
-            "LANG": "C.UTF-8",
-            SECRET_FILE: str(made.word_file),
-            SECRET_WORD: made.word,
-            # Where packages are found, in a checkout.
-            **{name: os.environ[name] for name in ("PYTHONPATH",) if name in os.environ},
-        }
-        spec = importlib.util.find_spec(setup.program)
-        file = made.homes.parent.joinpath(spec.origin if spec is not None and spec.origin else __file__)
-        readable = default_read(
-            deny=(made.homes,),
-            never=(made.state,),
-            beside=(file,),
-            extra=(made.shared, file.parent),
-        )
-        forkserver = await Forkserver.start(setup.program, environment=environment, lasting=False)
-        try:
-            with controls(setup.program, made, environment) as unconfined:
-                yield Bench(
-                    ground=made,
-                    controls=unconfined,
-                    forkserver=forkserver,
-                    setup=setup,
-                    readable=readable,
-                )
-        finally:
-            await forkserver.close()
-
-
 def _seen(outcome: Outcome) -> ActEvidence:
     limit = "" if outcome.reached is None else outcome.reached.limit
     ended = {
@@ -274,13 +321,3 @@ def _seen(outcome: Outcome) -> ActEvidence:
         Ending.TOTAL_TIMEOUT: "ended at its limit",
     }[outcome.ending]
     return replace(claimed(outcome.answer, ended), output_bytes=len(outcome.output.encode()))
-
-
-@asynccontextmanager
-async def _in_thread(manager: "contextlib.AbstractContextManager[World]") -> AsyncIterator[World]:
-    """Enter and leave a context manager that waits for the file system, without keeping the loop."""
-    made = await asyncio.to_thread(manager.__enter__)
-    try:
-        yield made
-    finally:
-        await asyncio.to_thread(manager.__exit__, None, None, None)

@@ -5,6 +5,7 @@ Source: user_namespaces(7) and flock(2) for how the host looks; sandbox notes on
 
 import contextlib
 import fcntl
+import glob
 import itertools
 import os
 import random
@@ -21,10 +22,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sandbox.policy import MIB, Limits
-from sandbox.selftest import planted
+from sandbox.selftest import kernel_objects, planted
 from sandbox.selftest.attempt import WORD_DIGITS, Surroundings
 from sandbox.selftest.calls import call
-from sandbox.selftest.looking import left_at, left_here
 
 __all__ = ["LIMITS", "Ground", "World", "ground", "world"]
 
@@ -51,23 +51,14 @@ Facts = tuple[object, ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ground:
-    """The folders of all worlds of one run.
+    """The folders of all worlds of one run."""
 
-    Attributes:
-        homes: The folder of all homes; no worker may read it.
-        state: Where a runner would keep its keys; no worker may read it.
-        shared: What every worker may read.
-        word: What is planted in the process that all workers come from.
-        word_file: A file that holds the same word, opened by that process.
-        ids: User ids to give away, one after the other; None where all is ours.
-    """
-
-    homes: Path
-    state: Path
-    shared: Path
-    word: str
-    word_file: Path
-    ids: Iterator[int] | None = None
+    homes: Path  # The folder of all homes; no worker may read it.
+    state: Path  # Where a runner would keep its keys; no worker may read it.
+    shared: Path  # What every worker may read.
+    word: str  # What is planted in the process that all workers come from.
+    word_file: Path  # A file that holds the same word, opened by that process.
+    ids: Iterator[int] | None = None  # User ids to give away, one after the other; None where all is ours.
 
     def give(self, *folders: Path) -> int | None:
         """Give folders and what is in them to a user that has an id of its own, if users have; return it."""
@@ -81,41 +72,26 @@ class Ground:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class World:
-    """The surroundings of one attempt, at which the host looks afterwards.
+    """The surroundings of one attempt, at which the host looks afterwards."""
 
-    Attributes:
-        place: The paths and numbers given to the act.
-        canary: The word that was planted.
-        ground: Where all worlds lie.
-        path: The home, which the act may write.
-        fd: Descriptor of it, taken before the act.
-        other: The home of another user.
-        before: What lay outside the home before the act.
-        stranger: A process of a stranger.
-        listening: Descriptors that can be read once something is reached.
-        terminal: Descriptor of the far end of a terminal.
-        uid: User id that may write the home.
-        zygote: Process whose namespaces the act is in, where they are not the host's; else 0.
-    """
+    place: Surroundings  # The paths and numbers given to the act.
+    canary: str  # The word that was planted.
+    ground: Ground  # Where all worlds lie.
+    path: Path  # The home, which the act may write.
+    fd: int  # Descriptor of it, taken before the act.
+    other: Path  # The home of another user.
+    before: dict[str, Facts]  # What lay outside the home before the act.
+    stranger: planted.Victim  # A process of a stranger.
+    listening: list[int]  # Descriptors that can be read once something is reached.
+    terminal: int  # Descriptor of the far end of a terminal.
+    uid: int  # User id that may write the home.
+    zygote: int = 0  # Process whose namespaces the act is in, where they are not the host's; else 0.
 
-    place: Surroundings
-    canary: str
-    ground: Ground
-    path: Path
-    fd: int
-    other: Path
-    before: dict[str, Facts]
-    stranger: planted.Victim
-    listening: list[int]
-    terminal: int
-    uid: int
-    zygote: int = 0
-
-    def leftovers(self) -> frozenset[planted.KernelObject]:
+    def leftovers(self) -> frozenset[kernel_objects.KernelObject]:
         """Return the kernel objects under the free number, as seen from the process of the act."""
         if not self.zygote and self.uid == os.geteuid():
-            return left_here(self.place.fresh)
-        return left_at(self.zygote, self.uid, self.place.fresh)
+            return kernel_objects.left_here(self.place.fresh)
+        return kernel_objects.left_at(self.zygote, self.uid, self.place.fresh)
 
     def changed(self) -> bool:
         """Return whether anything outside the home is not as it was."""
@@ -139,18 +115,17 @@ class World:
         """Kill the processes that the act has left."""
         deadline = time.monotonic() + _END_S
         while self.outlived() and time.monotonic() < deadline:
-            for pid in _holders(self.path / "pulse"):
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
+            for link in glob.iglob("/proc/[0-9]*/fd/*"):
+                with contextlib.suppress(OSError):
+                    facts = Path(link.replace("/fd/", "/fdinfo/"))
+                    # Not all that have the file open: a child of ours may, before it executes a program.
+                    if os.readlink(link) == str(self.path / "pulse") and "lock:" in facts.read_text():
+                        os.kill(int(link.split("/")[2]), signal.SIGKILL)
 
 
 @contextmanager
 def ground(ids: range | None = None) -> Iterator[Ground]:
-    """Make a scratch folder for the worlds of one run, and remove it.
-
-    Args:
-        ids: User ids that may be given to users; None where all users have ours.
-    """
+    """Make a scratch folder for the worlds of one run, and remove it; without ids all users have ours."""
     with tempfile.TemporaryDirectory(prefix="toolcell-selftest-", ignore_cleanup_errors=True) as name:
         top = Path(name).resolve()
         made = {part: top / part for part in ("homes", "state", "shared")}
@@ -189,10 +164,13 @@ def world(ground: Ground) -> Iterator[World]:
         uid, _ = ground.give(home), ground.give(other)
         # Positive, and none that another program would think of.
         fresh, planted_number = random.SystemRandom().sample(range(0x7000_0000, 0x7FFF_FFFF), 2)
-        stack.enter_context(planted.removed(fresh, planted_number))
+        stack.callback(kernel_objects.remove, fresh, planted_number)
         stranger = stack.enter_context(planted.victim(canary, other))
         listening, addresses = stack.enter_context(planted.sockets(other, canary))
-        far_end, terminal = stack.enter_context(planted.terminal())
+        far_end, near_end = os.openpty()
+        for end in (far_end, near_end):
+            stack.callback(os.close, end)
+            os.set_blocking(end, False)
         place = Surroundings(
             home=str(home),
             other=str(other),
@@ -202,10 +180,10 @@ def world(ground: Ground) -> Iterator[World]:
             victim=stranger.pid,
             address=stranger.address,
             descriptor=stranger.descriptor,
-            terminal=terminal,
+            terminal=os.ttyname(near_end),
             fresh=fresh,
             **addresses,  # type: ignore[arg-type]
-            **planted.kernel_objects(planted_number, canary),  # type: ignore[arg-type]
+            **kernel_objects.planted(planted_number, canary),  # type: ignore[arg-type]
         )
         made = World(
             place=place,
@@ -261,17 +239,6 @@ def _facts(path: Path) -> Facts:
     times = (facts.st_mtime_ns, facts.st_ctime_ns)
     identity = (facts.st_dev, facts.st_mode, facts.st_uid, facts.st_gid, facts.st_nlink)
     return *identity, *times, content
-
-
-def _holders(path: Path) -> Iterator[int]:
-    """Yield the processes that have a file open."""
-    wanted = str(path)
-    for name in os.listdir("/proc"):
-        if name.isdecimal() and int(name) != os.getpid():
-            with contextlib.suppress(OSError):
-                for descriptor in os.listdir(f"/proc/{name}/fd"):
-                    if os.readlink(f"/proc/{name}/fd/{descriptor}") == wanted:
-                        yield int(name)
 
 
 def _unmount(top: Path) -> None:

@@ -13,18 +13,18 @@ import stat
 import struct
 import subprocess
 import threading
+from functools import partial
 
 from sandbox.selftest.attempt import AttemptKind, Oracle, Rows, Surroundings, rows
 from sandbox.selftest.calls import (
     AT_CWD,
     AT_EMPTY_PATH,
+    WAYS,
+    Way,
     call,
-    entered,
     libc,
-    magic_link,
     opened,
     opened_by_handle,
-    opened_by_how,
     put,
     raised,
 )
@@ -81,6 +81,10 @@ def _setxattrat(place: Surroundings) -> None:
     call("setxattrat", AT_CWD, place.file, 0, b"user.word", attributes, len(attributes))
 
 
+def _put_by(way: Way, place: Surroundings) -> None:
+    put(way(place, os.O_WRONLY))
+
+
 def _set_flags(place: Surroundings) -> None:
     descriptor, flags = _read_only(place), bytearray(8)
     fcntl.ioctl(descriptor, _GET_FLAGS, flags)
@@ -92,11 +96,6 @@ def _set_xflags(place: Surroundings) -> None:
     fcntl.ioctl(descriptor, _GET_XFLAGS, attributes)
     # FS_XFLAG_NODUMP in the first of its words.
     fcntl.ioctl(descriptor, _SET_XFLAGS, bytes([attributes[0] ^ 0x80]) + bytes(attributes[1:]))
-
-
-def _through_link(place: Surroundings) -> None:
-    os.symlink(place.file, f"{place.home}/way")
-    put(os.open(f"{place.home}/way", os.O_WRONLY))
 
 
 def _by_program(place: Surroundings) -> None:
@@ -165,19 +164,18 @@ def _new_mount(place: Surroundings) -> None:
 _ALONE: Rows = {
     "open: open() of Python, to append": _open,
     "create: openat(2) with O_CREAT": lambda p: put(opened(f"{p.other}/new.txt", _NEW, 0o600)),
-    "openat2: openat2(2)": lambda p: put(opened_by_how(p.file, os.O_WRONLY)),
     "truncating-read: openat(2) with O_RDONLY and O_TRUNC": lambda p: opened(
         p.file, os.O_RDONLY | os.O_TRUNC
     ),
-    "truncate: truncate(2)": lambda p: os.truncate(p.file, 0),
+    "truncate": lambda p: os.truncate(p.file, 0),
     "nameless: O_TMPFILE, given a name by linkat(2)": _nameless,
     "mmap: mmap(2), shared and writable": _mapped,
-    "unlink: unlink(2)": lambda p: os.unlink(p.file),
+    "unlink": lambda p: os.unlink(p.file),
     "unlinkat: unlinkat(2) from an O_PATH folder": lambda p: call(
         "unlinkat", opened(p.other, os.O_PATH | os.O_DIRECTORY), b"file.txt", 0
     ),
-    "rmdir: rmdir(2)": lambda p: os.rmdir(f"{p.other}/empty"),
-    "mkdir: mkdir(2)": lambda p: os.mkdir(f"{p.other}/new"),
+    "rmdir": lambda p: os.rmdir(f"{p.other}/empty"),
+    "mkdir": lambda p: os.mkdir(f"{p.other}/new"),
     "rename: rename(2) of another's file": lambda p: os.rename(p.file, f"{p.other}/b"),
     "steal: rename(2) into the own home": lambda p: os.rename(p.file, f"{p.home}/b"),
     "overwrite: rename(2) over another's file": lambda p: os.replace(f"{p.home}/own.txt", p.file),
@@ -185,39 +183,39 @@ _ALONE: Rows = {
         "renameat2", AT_CWD, f"{p.home}/own.txt", AT_CWD, p.file, _EXCHANGE
     ),
     "link: link(2) into another's home": lambda p: os.link(f"{p.home}/own.txt", f"{p.other}/new.txt"),
-    "symlink: symlink(2)": lambda p: os.symlink("/etc", f"{p.other}/new"),
+    "symlink": lambda p: os.symlink("/etc", f"{p.other}/new"),
     "node: mknodat(2) of a regular file": lambda p: call(
         "mknodat", AT_CWD, f"{p.other}/new.txt", stat.S_IFREG | 0o600, 0
     ),
-    "chmod: chmod(2)": lambda p: call("chmod", p.file, 0o666),
+    "chmod": lambda p: call("chmod", p.file, 0o666),
     "fchmod: fchmod(2) of a file that may be read": lambda p: os.fchmod(_read_only(p), 0o666),
-    "fchmodat: fchmodat(2)": lambda p: call("fchmodat", AT_CWD, p.file, 0o666),
+    "fchmodat": lambda p: call("fchmodat", AT_CWD, p.file, 0o666),
     "fchmodat2: fchmodat2(2) of an O_PATH descriptor": lambda p: call(
         "fchmodat2", opened(p.file, os.O_PATH), b"", 0o666, AT_EMPTY_PATH
     ),
-    "chown: chown(2)": lambda p: call("chown", p.file, os.getuid(), os.getgid()),
-    "lchown: lchown(2)": lambda p: call("lchown", f"{p.other}/link", os.getuid(), -1),
-    "fchown: fchown(2)": lambda p: os.fchown(_read_only(p), os.getuid(), -1),
+    "chown": lambda p: call("chown", p.file, os.getuid(), os.getgid()),
+    "lchown": lambda p: call("lchown", f"{p.other}/link", os.getuid(), -1),
+    "fchown": lambda p: os.fchown(_read_only(p), os.getuid(), -1),
     "fchownat: fchownat(2) of an O_PATH descriptor": lambda p: call(
         "fchownat", opened(p.file, os.O_PATH), b"", os.getuid(), os.getgid(), AT_EMPTY_PATH
     ),
-    "utime: utime(2)": lambda p: call("utime", p.file, struct.pack("=2q", 1, 1)),
-    "utimes: utimes(2)": lambda p: call("utimes", p.file, _ONE_SECOND),
-    "futimesat: futimesat(2)": lambda p: call("futimesat", AT_CWD, p.file, _ONE_SECOND),
-    "utimensat: utimensat(2)": lambda p: os.utime(p.file, (1, 1)),
+    "utime": lambda p: call("utime", p.file, struct.pack("=2q", 1, 1)),
+    "utimes": lambda p: call("utimes", p.file, _ONE_SECOND),
+    "futimesat": lambda p: call("futimesat", AT_CWD, p.file, _ONE_SECOND),
+    "utimensat": lambda p: os.utime(p.file, (1, 1)),
     "futimens: utimensat(2) without a name": lambda p: call("utimensat", _read_only(p), None, _ONE_SECOND, 0),
-    "setxattr: setxattr(2)": lambda p: call("setxattr", p.file, b"user.word", b"new", 3, 0),
-    "lsetxattr: lsetxattr(2)": lambda p: call("lsetxattr", p.file, b"user.word", b"new", 3, 0),
+    "setxattr": lambda p: call("setxattr", p.file, b"user.word", b"new", 3, 0),
+    "lsetxattr": lambda p: call("lsetxattr", p.file, b"user.word", b"new", 3, 0),
     "fsetxattr: fsetxattr(2) of a file that may be read": lambda p: call(
         "fsetxattr", _read_only(p), b"user.word", b"new", 3, 0
     ),
-    "setxattrat: setxattrat(2)": _setxattrat,
-    "removexattr: removexattr(2)": lambda p: call("removexattr", p.file, b"user.word"),
-    "lremovexattr: lremovexattr(2)": lambda p: call("lremovexattr", p.file, b"user.word"),
+    "setxattrat": _setxattrat,
+    "removexattr": lambda p: call("removexattr", p.file, b"user.word"),
+    "lremovexattr": lambda p: call("lremovexattr", p.file, b"user.word"),
     "fremovexattr: fremovexattr(2) of a file that may be read": lambda p: call(
         "fremovexattr", _read_only(p), b"user.word"
     ),
-    "removexattrat: removexattrat(2)": lambda p: call("removexattrat", AT_CWD, p.file, 0, b"user.word"),
+    "removexattrat": lambda p: call("removexattrat", AT_CWD, p.file, 0, b"user.word"),
     "setflags: ioctl(2) FS_IOC_SETFLAGS": _set_flags,
     "setxflags: ioctl(2) FS_IOC_FSSETXATTR": _set_xflags,
     "setversion: ioctl(2) FS_IOC_SETVERSION": lambda p: fcntl.ioctl(
@@ -226,23 +224,13 @@ _ALONE: Rows = {
     "file-setattr: file_setattr(2)": lambda p: call(
         "file_setattr", AT_CWD, p.file, struct.pack("=QIIII", 0x80, 0, 0, 0, 0), 24, 0
     ),
-    "through-link: a symbolic link in the own home": _through_link,
-    "through-root: the magic link /proc/self/root": lambda p: put(
-        opened(f"/proc/self/root{p.file}", os.O_WRONLY)
-    ),
-    "through-folder: chdir(2), then a relative path": lambda p: put(
-        opened(entered(p.other, "file.txt"), os.O_WRONLY)
-    ),
-    "through-descriptor: an O_PATH descriptor opened again by /proc/self/fd": lambda p: put(
-        opened(magic_link(p.file), os.O_WRONLY)
-    ),
     "by-program: execve(2) of a shell that writes": _by_program,
     "by-thread: a thread that writes": _by_thread,
     "by-child: fork(2), and the child removes": _by_child,
     "by-handle: open_by_handle_at(2)": lambda p: put(opened_by_handle(p.file, p.home, os.O_WRONLY)),
     "by-ring: io_uring(7), mkdirat in a queue": _by_ring,
     "by-old-calls: int 0x80, the system calls of 32-bit programs": _by_old_calls,
-    "mount: mount(2)": _bind_mount,
+    "mount": _bind_mount,
     "new-mount: fsopen(2), fsmount(2), move_mount(2)": _new_mount,
     "cloned-mount: open_tree(2), move_mount(2)": lambda p: _move_mount(
         p, call("open_tree", AT_CWD, p.home, _OPEN_TREE_CLONE)
@@ -258,4 +246,6 @@ _ALONE: Rows = {
     "socket: bind(2) of a named socket, in the own home": (_made_in_home(stat.S_IFSOCK), _named_socket),
 }
 
-WRITING = rows(AttemptKind.WRITE, lambda world, _seen: world.changed(), _ALONE)
+_BY_WAYS: Rows = {f"{title}, written": partial(_put_by, way) for title, way in WAYS.items()}
+
+WRITING = rows(AttemptKind.WRITE, lambda world, _seen: world.changed(), {**_ALONE, **_BY_WAYS})

@@ -13,8 +13,7 @@ from ports import free_port
 from support import TOOLS, call, error_code, open_toolset
 
 from runner.errors import UsageError
-from runner.observation.metrics import Gauges, Metrics
-from runner.observation.metrics_server import metrics_served
+from runner.observation.metrics import Gauges, Metrics, metrics_served
 from runner.settings.sources import load
 
 pytestmark = [pytest.mark.needs_root, pytest.mark.anyio, pytest.mark.kernel]

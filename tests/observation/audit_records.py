@@ -17,7 +17,6 @@ def record(**more: object) -> CallRecord:
         "tool": "report",
         "is_known": True,
         "outcome": "ok",
-        "began": 0.0,
         "elapsed_s": 0.5,
         "inputs": [FileFacts(sha256="ab" * 32, size=7)],
         "denials": [("open", "landlock")],

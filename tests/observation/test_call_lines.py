@@ -229,23 +229,6 @@ def test_a_recipient_that_fails_for_one_call_leaves_the_others(
     assert "call record failed" in caplog.text
 
 
-def test_observers_hear_of_calls_in_each_loop(tmp_path: Path) -> None:
-    log = opened(tmp_path)
-    observers = Observers(audit=log)
-
-    async def leave() -> None:
-        observers.call_ended(record(id="c1"), begin=noted(log, "c1"))
-
-    asyncio.run(leave())
-
-    async def hear() -> None:
-        observers.call_ended(record(id="c2"), begin=noted(log, "c2"))
-        assert await becomes(lambda: len(outcomes(tmp_path)) == 2)
-
-    asyncio.run(hear())
-    log.close()
-
-
 def test_record_about_many_calls_has_no_call_id(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     root = logging.getLogger()
     monkeypatch.setattr(root, "handlers", root.handlers)

@@ -8,7 +8,6 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from runner.observation.call_record import CallRecord, FileFacts
 from runner.observation.metrics import MOST_TOOLS, Gauges, Metrics
-from runner.observation.store_facts import StoreFacts
 
 ROOT = Path(__file__).parents[2]
 
@@ -20,7 +19,6 @@ def ended(tool: str = "report", *, known: bool = True, outcome: str = "ok") -> C
         tool=tool,
         is_known=known,
         outcome=outcome,
-        began=0.0,
         elapsed_s=0.3,
         steps=(("admit", 0.1), ("run", 0.3)),
         outputs=(FileFacts(sha256=None, size=40),),
@@ -82,9 +80,7 @@ def test_gauges_hold_only_current_values() -> None:
 def test_dashboard_and_docs_name_only_existing_metrics() -> None:
     metrics = Metrics()
     metrics.call_ended(ended())
-    everything = Gauges(
-        retired={"age": 1}, user_memory={"alice": 1}, faults=("tools",), store=StoreFacts(stored_bytes=1)
-    )
+    everything = Gauges(retired={"age": 1}, user_memory={"alice": 1}, faults=("tools",), stored_bytes=1)
     there = {name for name, _ in samples(metrics, everything)}
     dashboard = json.loads((ROOT / "deploy" / "grafana" / "toolcell.json").read_text())
     queried = {

@@ -24,7 +24,6 @@ def record(outcome: str = "ok", tool: str = "shout") -> CallRecord:
         is_known=True,
         method="tools/call",
         outcome=outcome,
-        began=0.0,
         elapsed_s=0.75,
         steps=[("stage", 0.25), ("run", 0.5)],
         inputs=[],

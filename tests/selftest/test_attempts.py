@@ -12,23 +12,21 @@ from runner.selftest.artifacts import ARTIFACTS
 from runner.selftest.program import EVERY
 from sandbox.probe.machine import Tier
 from sandbox.selftest.attempt import ActEvidence, AttemptKind, Blind, Residue, Surroundings
-from sandbox.selftest.looking import KernelObject, left_at, left_here
-from sandbox.selftest.run import SelftestReport
-from sandbox.selftest.trial import Setup, Trial, TrialVerdict
+from sandbox.selftest.kernel_objects import KernelObject, left_at, left_here
+from sandbox.selftest.trial import SelftestReport, Setup, Trial, TrialVerdict
 from sandbox.selftest.world import ground, world
 
 ROOT = Path(__file__).parents[2]
 _MAKES_ALL = """
 import subprocess, sys
-from sandbox.selftest.planted import KernelObject
+from sandbox.selftest.kernel_objects import KernelObject, remove
 
 subprocess.run(["mount", "-t", "tmpfs", "own", "/dev/shm"], check=True)
 for kind in KernelObject:
     kind.make(int(sys.argv[1]), "0" * 20)
 print("made", flush=True)
 sys.stdin.read()
-for kind in KernelObject:
-    kind.remove(int(sys.argv[1]))
+remove(int(sys.argv[1]))
 """
 # Left open as well, but no act of one call can show it without doing harm to other calls of this machine.
 NOT_TRIED = {

@@ -18,9 +18,8 @@ from sandbox.errors import SandboxError
 from sandbox.inside.confine import LAYERS
 from sandbox.probe.machine import Tier
 from sandbox.selftest.attempt import Attempt, Residue
-from sandbox.selftest.looking import KernelObject
-from sandbox.selftest.run import SelftestReport, run
-from sandbox.selftest.trial import Mode, Setup, TrialVerdict
+from sandbox.selftest.kernel_objects import KernelObject
+from sandbox.selftest.trial import Mode, SelftestReport, Setup, TrialVerdict, run
 
 pytestmark = [pytest.mark.needs_root, pytest.mark.anyio, pytest.mark.kernel, pytest.mark.timeout(320)]
 

@@ -13,11 +13,10 @@ import pytest
 from store_world import ALICE, BOB, NOBODY, Clock, content_of, keep, observe, run
 
 from runner.errors import CallError, Code
-from runner.observation.store_facts import StoreFacts
 from runner.store.local.blobs import LocalBlobs
 from runner.store.local.examining import examine
 from runner.store.local.store import LocalStore
-from runner.store.measuring import measured
+from runner.store.measuring import StoreFacts, measured
 from runner.store.protocol import Put, Reason, Scope
 from runner.store.verifying import Damage
 from sandbox.policy import MIB

@@ -15,8 +15,7 @@ from s3_servers import CuttingProxy
 from suite import ALICE, BOB, Clock, MakeStore, StoreSuite, read
 
 from runner.errors import CallError, Code
-from runner.observation.store_facts import StoreFacts
-from runner.store.measuring import measured
+from runner.store.measuring import StoreFacts, measured
 from runner.store.memory import MemoryStore
 from runner.store.protocol import Put, Reason, Record, Scope
 from runner.store.retention import Quota, RetentionRules

@@ -15,7 +15,7 @@ from runner.cli.options import LOGS, AsJson, Config, Flags, takes
 from runner.cli.start import load_and_warn
 from runner.errors import UsageError
 from runner.formats.terminal_text import json_text, one_line
-from runner.observation.observers import audit_log_of
+from runner.observation.audit_log import AuditLog
 from runner.toolset.approvals import ApprovalFiles
 
 __all__ = ["approve"]
@@ -45,7 +45,7 @@ def approve(
             print(json_text({"approvals": found}) if as_json else _list(found))  # noqa: T201
             return 0
         # Opened first: what cannot be recorded is not approved.
-        audit = audit_log_of(settings)
+        audit = None if settings.audit_dir is None else AuditLog.open(settings.audit_dir)
         with contextlib.nullcontext() if audit is None else contextlib.closing(audit):
             try:
                 pending = files.answer(name, approve=not refuse)

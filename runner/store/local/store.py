@@ -10,12 +10,11 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from pathlib import Path
 
-from runner.observation.store_facts import StoreFacts
 from runner.store.areas import place_of
 from runner.store.blobs import utc_now
 from runner.store.local.blobs import LocalBlobs
 from runner.store.local.conversion import convert, is_old
-from runner.store.measuring import Meter
+from runner.store.measuring import Meter, StoreFacts
 from runner.store.protocol import Put, Record, Scope
 from runner.store.retention import RetentionRules
 from runner.store.store import BlobStore
@@ -46,8 +45,7 @@ class LocalStore(BlobStore):
 
     async def measure(self) -> StoreFacts:
         """Return the stored bytes, and the number of files refused."""
-        size = await asyncio.to_thread(self._meter.stored_bytes, self._stored_bytes)
-        return StoreFacts(stored_bytes=size, failed_puts=self._meter.failed_puts)
+        return await asyncio.to_thread(self._meter.facts, self._stored_bytes)
 
     async def users(self) -> Sequence[str]:
         """Return the areas of users who have anything here, as the segments of their names."""
