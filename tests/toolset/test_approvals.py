@@ -1,5 +1,6 @@
 """Requests for approvals in files: bound to one call, used once, and void in every damaged form."""
 
+import contextlib
 import json
 import os
 import threading
@@ -234,14 +235,38 @@ def test_approved_call_goes_on_with_what_its_tool_asked_for(files: ApprovalFiles
 
 def test_questions_of_one_user_are_bounded(files: ApprovalFiles) -> None:
     approvals = Approvals(files=files)
-    states = [approvals.wait(str(n), "ann", is_approved=False, expires_s=60) for n in range(15)]
+    with contextlib.ExitStack() as open_questions:
+        for _ in range(16):
+            open_questions.enter_context(approvals.question("ann"))
+        with pytest.raises(CallError) as refused:
+            open_questions.enter_context(approvals.question("ann"))
+        open_questions.enter_context(approvals.question("bob"))
+    with approvals.question("ann"):
+        pass
 
-    with approvals.question("ann"), pytest.raises(CallError) as refused, approvals.question("ann"):
-        pass
     assert refused.value.code is Code.E_BUSY
-    with approvals.question("ann"), approvals.question("bob"):
-        pass
-    assert approvals.resume(states[0], "0") is False
+
+
+def test_oldest_abandoned_question_of_user_gives_way(files: ApprovalFiles) -> None:
+    approvals = Approvals(files=files)
+    others = approvals.wait("b", "bob", is_approved=False, expires_s=60)
+    approved = approvals.wait("a", "ann", is_approved=True, expires_s=60)
+    states = [approvals.wait(str(n), "ann", is_approved=False, expires_s=60) for n in range(17)]
+
+    found = [approvals.resume(state, str(n)) for n, state in enumerate(states)]
+
+    assert found == [None, None, *[False] * 15]
+    assert approvals.resume(others, "b") is False
+    assert approvals.resume(approved, "a") is True
+
+
+def test_approved_calls_of_one_user_give_no_way(files: ApprovalFiles) -> None:
+    approvals = Approvals(files=files)
+    for number in range(16):
+        approvals.wait(str(number), "ann", is_approved=True, expires_s=60)
+
+    with pytest.raises(CallError):
+        approvals.wait("k", "ann", is_approved=False, expires_s=60)
 
 
 def test_tool_stays_destructive_once_it_was(files: ApprovalFiles) -> None:
