@@ -14,7 +14,7 @@ import asyncio
 import hashlib
 import json
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -170,15 +170,19 @@ class Hold:
 
 
 async def hold_of(
-    service: Service, request: Request, *, place: str, server: str, may_destroy: bool, is_listed: bool
+    service: Service,
+    request: Request,
+    *,
+    places: Sequence[tuple[str, str]],
+    may_destroy: bool,
+    is_listed: bool,
 ) -> Hold | None:
     """Return the hold of a call, if a rule holds it.
 
     Args:
         service: The services of the server.
         request: The call.
-        place: What the server serves, in full.
-        server: The same, for people.
+        places: Targets of the server, each with a name for people and in full.
         may_destroy: Whether its tool counts as destructive.
         is_listed: Whether the server lists a tool of that name.
 
@@ -205,8 +209,9 @@ async def hold_of(
             return None
         # A version is chosen beside the arguments: an approval of one does not fit another.
         call = arguments if chosen is None else [arguments, chosen]
-        key = key_of(place, request.user.name, request.tool, call)
+        key = key_of("\n".join(place for _, place in places), request.user.name, request.tool, call)
         lines = (*(() if chosen is None else _lines({"_meta.fastmcp": chosen})), *_lines(arguments))
+        server = ", ".join(name for name, _ in places)
         return Hold(service=service, name=found[0], rule=found[1], key=key, server=server, lines=lines)
 
     is_long = least_chars(request.params, SHORT_BYTES) > SHORT_BYTES
