@@ -44,16 +44,12 @@ def check_system(words: Sequence[str]) -> None:
     Args:
         words: The words of the command line.
     """
-    is_posix = sys.platform != "win32"
+    platform: str = sys.platform
     command = next((word for word in words if not word.startswith("-")), "")
-    if sys.platform == "linux" or (is_posix and command in ("", *_NATIVE)):
+    if platform == "linux" or (platform != "win32" and command in ("", *_NATIVE)):
         return
-    shown = " ".join(["runner --in docker", command or "COMMAND"])
-    sys.exit(
-        _say(
-            f"this needs a Linux kernel; run `{shown}…`{'' if is_posix else ', or install toolcell in WSL2'}"
-        )
-    )
+    there = ", or install toolcell in WSL2" if platform == "win32" else ""
+    sys.exit(_say(f"this needs a Linux kernel; run `runner --in docker {command or 'COMMAND'}…`{there}"))
 
 
 def run_in(words: Sequence[str]) -> int:

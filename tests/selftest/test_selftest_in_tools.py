@@ -110,7 +110,7 @@ class Carrier:
 
     async def run(self, order: str) -> str:
         """Return all that the client gets of an attempt, or of its end."""
-        arguments = {
+        arguments: dict[str, Any] = {
             "execute": {"code": CODE.replace("{order}", repr(order))},
             "run_skill_script": {"skill": "attempts", "script": "attempt.py", "args": [order]},
         }[self.tool]

@@ -11,7 +11,6 @@ Source: SEP-2640; agentskills.io, "Specification"; `docs/guide.md`, "Skills".
 """
 
 import asyncio
-import codecs
 import contextlib
 import os
 import sys
@@ -33,6 +32,8 @@ __all__ = ["skills_server"]
 
 _MOST_HEADER_BYTES = 256 * 1024
 _MOST_OUTPUT_CHARS = 6000
+# As many characters of four bytes, and the rest of one that begins before them.
+_MOST_OUTPUT_BYTES = 4 * _MOST_OUTPUT_CHARS + 3
 _MOST_FILES = 100
 _MOST_NAMED = 50
 _FOLDER = "scripts/"
@@ -139,7 +140,7 @@ async def _run(
     with contextlib.closing(transport):
         await output.followed(ctx)
         status = transport.get_returncode()
-    results = {"stdout": output.ends[1].text, "stderr": output.ends[2].text}
+    results = {"stdout": output.text(1), "stderr": output.text(2)}
     if status:
         raise ToolError(
             f"{path} ended with exit status {status}\n{results['stderr'] or results['stdout']}".rstrip()
@@ -155,31 +156,21 @@ def _written(folder: Path) -> list[dict[str, str]]:
     ]
 
 
-class _End:
-    """The end of what a script writes to one descriptor."""
-
-    def __init__(self) -> None:
-        self.text = ""
-        # A character of several bytes may lie in two chunks.
-        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
-
-    def add(self, chunk: bytes, *, final: bool = False) -> None:
-        """Add bytes."""
-        self.text = (self.text + self._decoder.decode(chunk, final))[-_MOST_OUTPUT_CHARS:]
-
-
 class _Output(asyncio.SubprocessProtocol):
     """The output of a script, up to its own exit: a process that it leaves may keep the pipes open."""
 
     def __init__(self) -> None:
-        self.ends = {1: _End(), 2: _End()}
-        self._latest = self.ends[1]
+        self._ends = {1: b"", 2: b""}
+        self._latest = 1
         self._changed, self._exited, self._closed = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    def text(self, fd: int) -> str:
+        """Return the end of what it has written to a descriptor."""
+        return self._ends[fd].decode(errors="replace")[-_MOST_OUTPUT_CHARS:]
 
     def pipe_data_received(self, fd: int, data: bytes) -> None:
         """Add output."""
-        self._latest = self.ends[fd]
-        self._latest.add(data)
+        self._ends[fd], self._latest = (self._ends[fd] + data)[-_MOST_OUTPUT_BYTES:], fd
         self._changed.set()
 
     def process_exited(self) -> None:
@@ -198,9 +189,7 @@ class _Output(asyncio.SubprocessProtocol):
             await self._changed.wait()
             self._changed.clear()
             changes += 1
-            line = self._latest.text.strip().rpartition("\n")[2]
+            line = self.text(self._latest).strip().rpartition("\n")[2]
             await ctx.report_progress(changes, message=line[:_MOST_LINE_CHARS])
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._closed.wait(), _DRAIN_S)
-        for end in self.ends.values():
-            end.add(b"", final=True)
