@@ -189,6 +189,14 @@ async def test_script_that_leaves_process_ends_at_its_exit(skills: Path) -> None
     assert again["results"]["stdout"] == "ALIVE\n"
 
 
+async def test_copy_of_skill_removed_from_home_after_call(skills: Path) -> None:
+    async with serving(skills) as (client, user):
+        await run(client, "shout.sh", "alive")
+        left = [path for path in Path("/tmp", user).rglob("*") if path.name == "shout.sh"]
+
+    assert left == []
+
+
 async def test_changed_script_runs_as_it_was_listed(skills: Path) -> None:
     async with serving(skills) as (client, _):
         first = await run(client, "shout.sh", "a")

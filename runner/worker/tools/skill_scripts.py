@@ -126,20 +126,22 @@ async def _run(
         raise ToolError(
             f"the skill {skill.name} has no script {script!r}; it has {', '.join(scripts) or 'none'}"
         )
-    copy = skill.to_directory(Path(tempfile.mkdtemp(), skill.name))
     work = Path(tempfile.mkdtemp(prefix=f"{skill.name}-", dir=os.environ["HOME"]))
     inputs = {os.path.basename(name): name for name in filenames}
-    transport, output = await asyncio.get_running_loop().subprocess_exec(
-        _Output,
-        *(_command(path, skill.files[path]) or ()),
-        str(copy / path),
-        *(inputs.get(word, word) for word in args),
-        cwd=work,
-        stdin=asyncio.subprocess.DEVNULL,
-    )
-    with contextlib.closing(transport):
-        await output.followed(ctx)
-        status = transport.get_returncode()
+    # The copy goes with the call: a home is for all calls of a session.
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as place:
+        copy = skill.to_directory(Path(place, skill.name))
+        transport, output = await asyncio.get_running_loop().subprocess_exec(
+            _Output,
+            *(_command(path, skill.files[path]) or ()),
+            str(copy / path),
+            *(inputs.get(word, word) for word in args),
+            cwd=work,
+            stdin=asyncio.subprocess.DEVNULL,
+        )
+        with contextlib.closing(transport):
+            await output.followed(ctx)
+            status = transport.get_returncode()
     results = {"stdout": output.text(1), "stderr": output.text(2)}
     if status:
         raise ToolError(
