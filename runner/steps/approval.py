@@ -107,12 +107,12 @@ class Hold:
                 }  # fmt: skip
             try:
                 # A server that is being stopped waits for a person no longer than for a call.
-                with approvals.question(request.user.name):
-                    async with self.service.drain.call(listener.tell), asyncio.timeout(expires_s):
+                async with self.service.drain.call(listener.tell), asyncio.timeout(expires_s) as limit:
+                    with approvals.question(request.user.name, limit):
                         answer = await listener.ask(_ELICIT, question)
             except TimeoutError:
                 request.steps.approval = f"expired, {self.name}"
-                why = f"no one answered within {expires_s:.0f} seconds"
+                why = f"no one answered within {expires_s:.0f} seconds, or before too many further questions"
                 raise approval_refused(request.tool, rule=self.name, why=why) from None
             except ClientRefusal:
                 # It declares forms and shows none, as a client does that runs unattended.

@@ -180,8 +180,9 @@ async def test_approved_call_goes_on_through_questions_of_its_tool(connect: Conn
     assert person.questions[1:] == ["Name?"]
 
 
-async def test_abandoned_questions_free_their_places(connect: Connect) -> None:
-    asked, questions = asyncio.Event(), list[str]()
+@pytest.mark.parametrize("is_cancelled", [True, False])
+async def test_abandoned_questions_free_their_places(connect: Connect, *, is_cancelled: bool) -> None:
+    asked, questions, calls = asyncio.Event(), list[str](), list["asyncio.Task[str]"]()
 
     async def person(message: str, *rest: Any) -> Any:
         questions.append(message)
@@ -193,11 +194,15 @@ async def test_abandoned_questions_free_their_places(connect: Connect) -> None:
     async with connect(person) as client:
         for number in range(17):
             asked.clear()
-            call = asyncio.create_task(text_of(client, "delete", path=f"/{number}"))
+            calls.append(asyncio.create_task(text_of(client, "delete", path=f"/{number}")))
             await asyncio.wait_for(asked.wait(), 20)
-            call.cancel()
-            await asyncio.wait({call})
+            if is_cancelled:
+                calls[-1].cancel()
+                await asyncio.wait(calls[-1:])
         assert "deleted /a" in await text_of(client, "delete", path="/a")
+        for call in calls:
+            call.cancel()
+        await asyncio.wait(calls)
 
 
 async def test_tool_that_takes_its_annotation_back_stays_held(connect: Connect) -> None:

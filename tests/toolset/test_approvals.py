@@ -1,6 +1,6 @@
 """Requests for approvals in files: bound to one call, used once, and void in every damaged form."""
 
-import contextlib
+import asyncio
 import json
 import os
 import threading
@@ -233,18 +233,29 @@ def test_approved_call_goes_on_with_what_its_tool_asked_for(files: ApprovalFiles
     assert approvals.resume(state, "k", "asked") is None
 
 
-def test_questions_of_one_user_are_bounded(files: ApprovalFiles) -> None:
+@pytest.mark.anyio
+async def test_oldest_open_question_of_user_gives_way(files: ApprovalFiles) -> None:
     approvals = Approvals(files=files)
-    with contextlib.ExitStack() as open_questions:
-        for _ in range(16):
-            open_questions.enter_context(approvals.question("ann"))
-        with pytest.raises(CallError) as refused:
-            open_questions.enter_context(approvals.question("ann"))
-        open_questions.enter_context(approvals.question("bob"))
-    with approvals.question("ann"):
-        pass
+    ended: list[str] = []
 
-    assert refused.value.code is Code.E_BUSY
+    async def ask(name: str, user: str) -> None:
+        try:
+            async with asyncio.timeout(60) as limit:
+                with approvals.question(user, limit):
+                    await asyncio.sleep(60)
+        except TimeoutError:
+            ended.append(name)
+
+    asked = [asyncio.create_task(ask("bob's", "bob"))]
+    asked += [asyncio.create_task(ask(str(number), "ann")) for number in range(18)]
+    await asyncio.wait(asked, timeout=0.1)
+    for task in asked:
+        task.cancel()
+    await asyncio.wait(asked)
+
+    assert ended == ["0", "1"]
+    for _ in range(16):
+        approvals.wait("k", "ann", is_approved=True, expires_s=60)
 
 
 def test_oldest_abandoned_question_of_user_gives_way(files: ApprovalFiles) -> None:
