@@ -35,6 +35,8 @@ def main() -> None:
     if sys.argv[1:2] == ["--in"]:
         # Before anything that needs Linux, which is in the container.
         sys.exit(import_whole("runner.cli.launcher").run_in(sys.argv[2:]))
+    if sys.platform != "linux":
+        import_whole("runner.cli.launcher").check_system(sys.argv[1:])
     guard_standard_streams()
     launched = head_start(sys.argv[1:])
     try:

@@ -141,8 +141,7 @@ class FileCall(Call):
         ]
         return await self.when_approved(
             partial(self.execute_admitted, spec),
-            place="\n".join(place for _, place in toolset.places),
-            server=", ".join(name for name, _ in toolset.places),
+            places=toolset.places,
             may_destroy=any(destroys),
         )
 

@@ -5,11 +5,13 @@ Nothing leaves the sandbox: a user and a store of its own, no network, no lent f
 Source: requirements S1-23, S1-24, S1-27, S1-47, S1-48, S1-108, S1-109 and S1-111.
 """
 
+import asyncio
 import contextlib
 import itertools
 import json
 import os
 import sys
+import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -17,23 +19,31 @@ from typing import Any
 from runner.call import Request, execute, relay
 from runner.check.rules import Finding
 from runner.check.source import SourceFile
+from runner.check.wire_rules import page_faults, seen_at_import, tool_faults
 from runner.contract.error_messages import legible
 from runner.errors import RunnerError
 from runner.settings.execution import SettingsT, ToolSettings
+from runner.settings.settings import Settings
 from runner.steps.listener import Nobody
 from runner.steps.told_denials import plain_denial
 from runner.store.protocol import Origin
+from runner.toolset.background import refused_jobs
 from runner.toolset.catalog import ToolSpec
 from runner.toolset.toolset import Toolset
 from runner.toolset.user_pool import HomeAccess
 from runner.users.identity import User
+from runner.users.tool_secrets import Secrets, secret_fault
 from runner.worker.wire import LATEST_PROTOCOL, RequestFacts, WireError
+from sandbox.errors import SandboxError
+from sandbox.probe.machine import Tier
 
-__all__ = ["MALFORMED", "closed", "dry_run", "example", "pages", "request_of"]
+__all__ = ["MALFORMED", "closed", "example", "in_sandbox", "request_of"]
 
 MALFORMED = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 """Exceptions of code that reads JSON of an author, which may have any shape."""
 
+_FORKED = "every call is forked from a process that has loaded the file"
+_ONE_SHOT = "every call gets an interpreter of its own, because a thread runs after the import"
 _LONGEST_S = 5.0
 _MOST_PAGES = 100
 _MOST_TOUCHED = 200
@@ -63,7 +73,51 @@ def closed(settings: SettingsT, folder: Path) -> SettingsT:
     return settings.model_copy(update=update)
 
 
-async def dry_run(toolset: Toolset, source: SourceFile) -> tuple[list[dict[str, Any]], list[Finding]]:
+async def in_sandbox(
+    settings: Settings, target: str, source: SourceFile, report: dict[str, Any]
+) -> list[Finding]:
+    """Load the file in the sandbox, call its tools, add to the report, and return findings.
+
+    Raises:
+        SandboxError: It cannot be loaded, or its offers are malformed.
+    """
+    nobody = User("nobody")
+    with tempfile.TemporaryDirectory(prefix="runner-check-") as folder:
+        shut, program = closed(settings, Path(folder)), "runner.check.program"
+        async with Toolset.open(shut, [target], program=program, secrets=Secrets()) as toolset:
+            tools, access = toolset.catalog.tools, toolset.key(nobody, access=HomeAccess.NONE)
+            async with toolset.user_pool(nobody, access) as user_pool:
+                loaded = user_pool.pool.loaded
+            shown = await _pages(toolset)
+            # Without a layer of the kernel a dry run would be none.
+            runs, seen = ([], []) if toolset.tier is Tier.GUARD else await _dry_run(toolset, source)
+    homes = {name: HomeAccess.of(tool, homes_for=settings.homes_for).value for name, tool in tools.items()}
+    arguments = {name: list(map(str, tool.parameters.get("properties", ()))) for name, tool in tools.items()}
+    forks, known = loaded.threads == 1, {offer.name for offer in source.offers}
+    rules = [(name, rule) for name, rule in settings.secrets.items() if set(rule.tools) & set(tools)]
+    report |= {
+        "loads": True,
+        "runs": {"forked": forks, "why": _FORKED if forks else _ONE_SHOT},
+        "tools": [{"name": name, "arguments": arguments[name], "home": homes[name]} for name in tools],
+        "background_refused": list(refused_jobs(settings, tools)),
+        "secrets": {name: await asyncio.to_thread(secret_fault, name, rule) for name, rule in rules},
+        "dry_run": runs,
+        "not_looked_at": [name for name in tools if name not in known],
+    }
+    offered: Any = loaded.hello.get("tools", ())
+    try:
+        findings = [*seen_at_import(loaded.hello, source, threads=loaded.threads)]
+        for tool in offered:
+            findings += tool_faults(tool, source)
+        for page in shown:
+            line = next((n for n, text in enumerate(source.lines, 1) if str(page.get("uri")) in text), 1)
+            findings += page_faults(page, offered, line)
+    except MALFORMED as error:
+        raise SandboxError(f"its offers are malformed: {error}") from error
+    return [*findings, *seen]
+
+
+async def _dry_run(toolset: Toolset, source: SourceFile) -> tuple[list[dict[str, Any]], list[Finding]]:
     """Call each tool of a toolset, opened with `closed` settings; return the report of each, and findings."""
     # A few names: each keeps a user id of this machine for ever. Two runs at once seldom meet in one home.
     user = User(f"runner-check-{os.getpid() % 16}")
@@ -141,7 +195,7 @@ async def _called(
     return report, [Finding(rule, line, message, cure) for rule, message, cure in findings]
 
 
-async def pages(toolset: Toolset) -> list[Mapping[str, Any]]:
+async def _pages(toolset: Toolset) -> list[Mapping[str, Any]]:
     """Return the contents of each `ui://` resource, as a client reads them."""
     user, found = User("nobody"), []
     with contextlib.suppress(WireError, RunnerError, *MALFORMED):

@@ -1,39 +1,33 @@
 """`runner check`: findings in the text of a tool file, in its import and in a dry run in the sandbox."""
 
 import asyncio
-import tempfile
+import sys
 import tokenize
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from runner.check.dry_run import MALFORMED, closed, dry_run, pages
-from runner.check.rules import Finding, Severity, without_waived
+from runner.check.rules import Severity, without_waived
 from runner.check.source import SourceFile
 from runner.check.text_rules import check_text, needs
-from runner.check.wire_rules import page_faults, seen_at_import, tool_faults
 from runner.formats.terminal_text import json_text, one_line, visible
 from runner.settings.settings import Settings
-from runner.toolset.background import refused_jobs
 from runner.toolset.hidden_files import hidden_files
-from runner.toolset.toolset import Toolset
-from runner.toolset.user_pool import HomeAccess
-from runner.users.identity import User
-from runner.users.tool_secrets import Secrets, secret_fault
 from runner.worker.targets import entry_of
 from sandbox.errors import ConfinementError, IsolationUnavailable, SandboxError
-from sandbox.probe.machine import Tier
 
 __all__ = ["check_from_shell", "parsed"]
 
-_FORKED = "every call is forked from a process that has loaded the file"
-_ONE_SHOT = "every call gets an interpreter of its own, because a thread runs after the import"
 _HOMES = {
     "none": "reads system folders only",
     "read": "reads the files it is given",
     "write": "writes /tmp/{username}/, reads the files in it",
 }
+_NO_LINUX = (
+    "only its text was looked at: its import and the dry run of its tools need a Linux kernel, as in "
+    "`runner --in docker check`"
+)
 _NEEDS = {
     "network": "the network, which is closed unless it is allowed",
     "programs": "other programs, which may run unless `--deny-run` is given",
@@ -67,7 +61,13 @@ async def check_from_shell(settings: Settings, target: str, *, as_json: bool) ->
     }  # fmt: skip
     failure: SandboxError | None = None
     try:
-        findings += await _loaded(settings, target, source, report)
+        if sys.platform == "linux":
+            # All that runs tools, which needs calls of Linux.
+            from runner.check.dry_run import in_sandbox  # noqa: PLC0415
+
+            findings += await in_sandbox(settings, target, source, report)
+        else:
+            report |= {"loads": None, "error": _NO_LINUX}
     except (ConfinementError, IsolationUnavailable):
         # Not a fault of the file: nothing is reported about it.
         raise
@@ -79,46 +79,6 @@ async def check_from_shell(settings: Settings, target: str, *, as_json: bool) ->
     if failure is not None:
         raise failure
     return int(any(each.severity is Severity.MUST for each in found))
-
-
-async def _loaded(
-    settings: Settings, target: str, source: SourceFile, report: dict[str, Any]
-) -> list[Finding]:
-    """Load the file in the sandbox, call its tools, add to the report, and return findings."""
-    nobody = User("nobody")
-    with tempfile.TemporaryDirectory(prefix="runner-check-") as folder:
-        shut, program = closed(settings, Path(folder)), "runner.check.program"
-        async with Toolset.open(shut, [target], program=program, secrets=Secrets()) as toolset:
-            tools, access = toolset.catalog.tools, toolset.key(nobody, access=HomeAccess.NONE)
-            async with toolset.user_pool(nobody, access) as user_pool:
-                loaded = user_pool.pool.loaded
-            shown = await pages(toolset)
-            # Without a layer of the kernel a dry run would be none.
-            runs, seen = ([], []) if toolset.tier is Tier.GUARD else await dry_run(toolset, source)
-    homes = {name: HomeAccess.of(tool, homes_for=settings.homes_for).value for name, tool in tools.items()}
-    arguments = {name: list(map(str, tool.parameters.get("properties", ()))) for name, tool in tools.items()}
-    forks, known = loaded.threads == 1, {offer.name for offer in source.offers}
-    rules = [(name, rule) for name, rule in settings.secrets.items() if set(rule.tools) & set(tools)]
-    report |= {
-        "loads": True,
-        "runs": {"forked": forks, "why": _FORKED if forks else _ONE_SHOT},
-        "tools": [{"name": name, "arguments": arguments[name], "home": homes[name]} for name in tools],
-        "background_refused": list(refused_jobs(settings, tools)),
-        "secrets": {name: await asyncio.to_thread(secret_fault, name, rule) for name, rule in rules},
-        "dry_run": runs,
-        "not_looked_at": [name for name in tools if name not in known],
-    }
-    offered: Any = loaded.hello.get("tools", ())
-    try:
-        findings = [*seen_at_import(loaded.hello, source, threads=loaded.threads)]
-        for tool in offered:
-            findings += tool_faults(tool, source)
-        for page in shown:
-            line = next((n for n, text in enumerate(source.lines, 1) if str(page.get("uri")) in text), 1)
-            findings += page_faults(page, offered, line)
-    except MALFORMED as error:
-        raise SandboxError(f"its offers are malformed: {error}") from error
-    return [*findings, *seen]
 
 
 def parsed(path: Path, identity: str) -> SourceFile:
@@ -160,6 +120,8 @@ def _text(report: Mapping[str, Any], settings: Settings) -> str:
         lines.append(f"not looked at, because not defined in this file: {', '.join(unseen)}")
     if report["runs"] is not None:
         lines.append(report["runs"]["why"])
+    if report["loads"] is None:
+        lines.append(str(report["error"]))
     must = sum(each["severity"] == "must" for each in findings)
     counted = f"{file}: {must} must change, {len(findings) - must} should" if findings else f"{file} is fine"
-    return "\n".join([*lines, counted if report["loads"] else f"{file} cannot be loaded"])
+    return "\n".join([*lines, counted if report["loads"] is not False else f"{file} cannot be loaded"])

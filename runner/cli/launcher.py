@@ -17,7 +17,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Literal
 
-__all__ = ["ENGINES", "Engine", "container_command", "run_in"]
+__all__ = ["ENGINES", "Engine", "check_system", "container_command", "run_in"]
 
 Engine = Literal["docker", "lima", "nerdctl", "podman"]
 
@@ -31,10 +31,25 @@ ENGINES: Mapping[str, tuple[str, ...]] = {
 """The engines, each with the words before `run`."""
 
 _SERVERS = ("dev", "proxy", "serve")
+_NATIVE = ("check", "config", "files", "init", "install", "schema")
 _FOLDER = "/opt/tools"
 _PORT = "8000"
 _CANNOT_RUN = 125
 _USAGE = 2
+
+
+def check_system(words: Sequence[str]) -> None:
+    """Exit with a sentence if the command cannot run on this system: on Windows none, on macOS a few can.
+
+    Args:
+        words: The words of the command line.
+    """
+    platform: str = sys.platform
+    command = next((word for word in words if not word.startswith("-")), "")
+    if platform == "linux" or (platform != "win32" and command in ("", *_NATIVE)):
+        return
+    there = ", or install toolcell in WSL2" if platform == "win32" else ""
+    sys.exit(_say(f"this needs a Linux kernel; run `runner --in docker {command or 'COMMAND'}…`{there}"))
 
 
 def run_in(words: Sequence[str]) -> int:

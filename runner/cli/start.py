@@ -43,7 +43,9 @@ def start(flags: Mapping[str, Any], config: Path | None, *, whole: bool = False)
     if os.path.expanduser("~") == "~":
         # FastMCP wants to know a home when it is imported; this user has none, as usual in a container.
         os.environ["HOME"] = str(settings.state_dir)
-    _check_isolation(settings)
+    # Elsewhere only the commands run that call no tools.
+    if sys.platform == "linux":
+        _check_isolation(settings)
     check_access(settings.state_dir, settings.local_store)
     return settings
 

@@ -146,7 +146,9 @@ class UpstreamCall(Call):
                     self.server, self.tool, now=self.spec.widgets.may_destroy
                 )
                 return await self.when_approved(
-                    self._placed, place=f"{way.name}\n{way.place}", server=self.server, may_destroy=destroys
+                    self._placed,
+                    places=[(self.server, f"{way.name}\n{way.place}")],
+                    may_destroy=destroys,
                 )
         except RemoteError as error:
             raise _failure(error) from error

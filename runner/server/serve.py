@@ -181,7 +181,7 @@ async def with_code(settings: Settings, opened: AbstractAsyncContextManager[C]) 
     """Open services, and beside them the tools of code mode if the settings have it.
 
     Raises:
-        UsageError: Calls are executed on other machines.
+        UsageError: Calls are executed on other machines, or a table of the settings names two tools.
     """
     if settings.code_mode and settings.engine != "local":
         raise UsageError(f"code_mode does not work with engine {settings.engine}; leave one of them out")
@@ -190,6 +190,14 @@ async def with_code(settings: Settings, opened: AbstractAsyncContextManager[C]) 
             yield services
             return
         async with Toolset.open(narrowed(settings), [str(CODE_FILE)], beside=services) as code:
+            files = services.catalog.tools if isinstance(services, Toolset) else ()
+            for name in code.catalog.tools:
+                # Rights that an operator gives to code are not for a file, nor the other way round.
+                if name in settings.tools and name in files:
+                    raise UsageError(
+                        f"[tools.{name}] names a tool of code mode, and a file has one of that name; "
+                        "rename that, or leave out the table or code_mode"
+                    )
             services.code = code
             yield services
 

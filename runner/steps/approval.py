@@ -14,7 +14,7 @@ import asyncio
 import hashlib
 import json
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -107,12 +107,12 @@ class Hold:
                 }  # fmt: skip
             try:
                 # A server that is being stopped waits for a person no longer than for a call.
-                with approvals.question(request.user.name):
-                    async with self.service.drain.call(listener.tell), asyncio.timeout(expires_s):
+                async with self.service.drain.call(listener.tell), asyncio.timeout(expires_s) as limit:
+                    with approvals.question(request.user.name, limit):
                         answer = await listener.ask(_ELICIT, question)
             except TimeoutError:
                 request.steps.approval = f"expired, {self.name}"
-                why = f"no one answered within {expires_s:.0f} seconds"
+                why = f"no one answered within {expires_s:.0f} seconds, or before too many further questions"
                 raise approval_refused(request.tool, rule=self.name, why=why) from None
             except ClientRefusal:
                 # It declares forms and shows none, as a client does that runs unattended.
@@ -170,15 +170,19 @@ class Hold:
 
 
 async def hold_of(
-    service: Service, request: Request, *, place: str, server: str, may_destroy: bool, is_listed: bool
+    service: Service,
+    request: Request,
+    *,
+    places: Sequence[tuple[str, str]],
+    may_destroy: bool,
+    is_listed: bool,
 ) -> Hold | None:
     """Return the hold of a call, if a rule holds it.
 
     Args:
         service: The services of the server.
         request: The call.
-        place: What the server serves, in full.
-        server: The same, for people.
+        places: Targets of the server, each with a name for people and in full.
         may_destroy: Whether its tool counts as destructive.
         is_listed: Whether the server lists a tool of that name.
 
@@ -205,8 +209,9 @@ async def hold_of(
             return None
         # A version is chosen beside the arguments: an approval of one does not fit another.
         call = arguments if chosen is None else [arguments, chosen]
-        key = key_of(place, request.user.name, request.tool, call)
+        key = key_of("\n".join(place for _, place in places), request.user.name, request.tool, call)
         lines = (*(() if chosen is None else _lines({"_meta.fastmcp": chosen})), *_lines(arguments))
+        server = ", ".join(name for name, _ in places)
         return Hold(service=service, name=found[0], rule=found[1], key=key, server=server, lines=lines)
 
     is_long = least_chars(request.params, SHORT_BYTES) > SHORT_BYTES

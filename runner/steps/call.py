@@ -9,7 +9,7 @@ Source: architecture, "One call, in order"; `docs/decisions/0033-one-spine-for-t
 import asyncio
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -103,14 +103,13 @@ class Call(ABC):
         return completed
 
     async def when_approved(
-        self, act: Callable[[], Awaitable[Completed]], *, place: str, server: str, may_destroy: bool
+        self, act: Callable[[], Awaitable[Completed]], *, places: Sequence[tuple[str, str]], may_destroy: bool
     ) -> Completed:
         """Execute the call if no rule of the operator holds it, or once a person has approved it.
 
         Args:
             act: Executes it, without waiting for anything that a held call must not hold.
-            place: What the server serves, in full: an approval is for that server.
-            server: The same, for people.
+            places: Targets of the server, each with a name for people and in full: an approval is for those.
             may_destroy: Whether its tool counts as destructive.
 
         Raises:
@@ -119,8 +118,7 @@ class Call(ABC):
         hold = await hold_of(
             self.service,
             self.request,
-            place=place,
-            server=server,
+            places=places,
             may_destroy=may_destroy,
             is_listed=self.spec is not None,
         )

@@ -8,6 +8,7 @@ writes, so a full disk cannot lose or repeat an answer. Anything but such a file
 Source: rename(2), unlink(2) and fsync(2); RFC 8785 on canonical JSON.
 """
 
+import asyncio
 import contextlib
 import hashlib
 import json
@@ -15,7 +16,6 @@ import os
 import secrets
 import stat
 import time
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
@@ -240,7 +240,7 @@ class Approvals:
 
     files: ApprovalFiles
     _waiting: dict[str, _Waiting] = field(default_factory=dict)
-    _open: Counter[str] = field(default_factory=Counter)
+    _open: dict[asyncio.Timeout, str] = field(default_factory=dict)
     _destructive: set[tuple[str, str]] = field(default_factory=set)
 
     def is_destructive(self, server: str, tool: str, *, now: bool) -> bool:
@@ -260,19 +260,22 @@ class Approvals:
         return now or is_full or (server, tool) in self._destructive
 
     @contextmanager
-    def question(self, user: str) -> Iterator[None]:
+    def question(self, user: str, limit: asyncio.Timeout) -> Iterator[None]:
         """Count a question to a client while the block lasts.
+
+        Args:
+            user: Name of the user.
+            limit: Ends the block, before its time if the question gives way to another one.
 
         Raises:
             CallError: `E_BUSY`: too many wait.
         """
         self._check_room(user)
-        self._open[user] += 1
+        self._open[limit] = user
         try:
             yield
         finally:
-            self._open[user] -= 1
-            self._open += Counter()
+            self._open.pop(limit, None)
 
     def wait(self, key: str, user: str, *, is_approved: bool, expires_s: float, rest: str = "") -> str:
         """Return the state with which the client sends a call again; it counts once.
@@ -306,8 +309,20 @@ class Approvals:
         now = time.monotonic()
         for name in [name for name, one in self._waiting.items() if one.until < now]:
             del self._waiting[name]
-        mine = self._open[user] + sum(one.user == user for one in self._waiting.values())
-        if mine >= _MOST_OF_USER or self._open.total() + len(self._waiting) >= _MOST:
+        waiting = [name for name, one in self._waiting.items() if one.user == user]
+        questions = [limit for limit, whose in self._open.items() if whose == user and not limit.expired()]
+        if len(questions) + len(waiting) >= _MOST_OF_USER:
+            # Nothing shows that a client has abandoned a question. Should it send that call again after all,
+            # it is asked again.
+            unanswered = [name for name in waiting if not self._waiting[name].is_approved]
+            if unanswered:
+                del self._waiting[unanswered[0]]
+            elif questions:
+                del self._open[questions[0]]
+                questions[0].reschedule(0)
+            else:
+                raise approval_busy(_MOST_OF_USER)
+        if len(self._open) + len(self._waiting) >= _MOST:
             raise approval_busy(_MOST_OF_USER)
 
 

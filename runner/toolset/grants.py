@@ -12,7 +12,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from runner.errors import UsageError
-from runner.homes.homes import Homes
 from runner.settings.execution import ExecutionSettings
 from runner.settings.lendable import KEYS, never_lent, within
 from sandbox.readable import Readable, default_read, system_secrets
@@ -42,7 +41,7 @@ def readable(
         beside=beside,
         files=files,
         extra=extra,
-        homes=Homes.of(settings).made(),
+        homes=_made_homes(settings),
     )
 
 
@@ -87,10 +86,17 @@ def refused_word(path: Path, settings: ExecutionSettings) -> str | None:
     """
     if never_lent(path):
         return "lies among processes, devices or sockets of this machine, which are never lent"
-    for home in map(_real, Homes.of(settings).made()):
+    for home in map(_real, _made_homes(settings)):
         if within(path, home):
             return f"lies in {home}, which is the home of a user of this runner"
     return opened(path, settings)
+
+
+def _made_homes(settings: ExecutionSettings) -> Sequence[Path]:
+    # Its calls are those of Linux, and `runner check` runs without.
+    from runner.homes.homes import Homes  # noqa: PLC0415
+
+    return Homes.of(settings).made()
 
 
 def _key_place(path: Path) -> Path | None:

@@ -20,6 +20,7 @@ from typing import Any
 from runner.errors import UsageError
 from runner.settings.lendable import within
 from runner.system.private_files import open_file, read_file
+from sandbox.readable import MOST_ENTRIES
 
 __all__ = [
     "EntryPoint",
@@ -147,7 +148,8 @@ def _entry(path: Path, name: str | None) -> EntryPoint:
         if skill is None:
             raise UsageError(
                 f"{path} is not a folder of skills: no folder in it has a {_SKILL} that can be read here; "
-                "skills may not lie in the home of a user, nor directly in /tmp"
+                "skills may not lie in the home of a user, nor directly in /tmp, nor have more than "
+                f"{MOST_ENTRIES:,} files"
             )
         return EntryPoint(file=skill, named=path, skills=path.resolve())
     return _configured(path, name) if path.suffix == ".json" else _python(path, path, name=name)

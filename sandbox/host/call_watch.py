@@ -57,7 +57,7 @@ class Look:
     Attributes:
         tasks: Processes and threads of the call.
         memory_bytes: Their memory; above the limit it is exact.
-        cpu_s: Processor seconds of the worker itself.
+        cpu_s: Processor seconds of the process that has used most of them in this call.
         all_cpu_s: Processor seconds of every process that lives.
     """
 
@@ -187,6 +187,7 @@ class CallWatch:
     _look_s: float = field(init=False, default=0.0)
     _delay_s: float = field(init=False, default=FIRST_LOOK_S)
     _all_before_s: float | None = field(init=False, default=None)
+    _before_s: dict[int, float] = field(init=False, default_factory=dict)
 
     async def run(self) -> Reached:
         """Return the first limit that the call exceeds; runs until it is cancelled otherwise."""
@@ -251,8 +252,13 @@ class CallWatch:
 
     def _cpu_s(self, processes: Sequence[Process]) -> float:
         if not self.is_between_calls:
-            return sum(
-                process.cpu_s - self.cpu_before_s for process in processes if process.pid == self.worker
+            if not self._before_s:
+                # Processes of earlier calls may go on: of these counts what they use from now on.
+                self._before_s = {process.pid: process.cpu_s for process in processes}
+                self._before_s[self.worker] = self.cpu_before_s
+            # A child of a worker that stays may raise its own limit as far as the hard one, which is open.
+            return max(
+                (process.cpu_s - self._before_s.get(process.pid, 0.0) for process in processes), default=0.0
             )
         # The usage of a reaped child counts with its parent.
         used_s = sum(process.cpu_s + process.waited_cpu_s for process in processes)

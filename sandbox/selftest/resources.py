@@ -84,6 +84,10 @@ def _counted(file: str, mark: bytes) -> Callable[[World, int], int]:
     return lambda _world, pid: Path(f"/proc/{pid}/{file}").read_bytes().count(mark)
 
 
+def _most_cpu_s(_world: World, pid: int) -> float:
+    return max(ProcessStat.of(each).cpu_s for each in family(pid))
+
+
 def _too_long(world: World, _seen: ActEvidence) -> bool:
     return any(path.stat().st_size > LIMITS.file_bytes for path in world.path.iterdir() if path.is_file())
 
@@ -259,6 +263,19 @@ def _burn(_place: Surroundings) -> None:
         thread.join()
 
 
+def _burn_in_child(_place: Surroundings) -> None:
+    read, write = os.pipe()
+    if os.fork() == 0:
+        signal.signal(signal.SIGXCPU, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_CPU, (resource.getrlimit(resource.RLIMIT_CPU)[1],) * 2)
+        _hash_until_burnt()
+        os.close(write)
+        time.sleep(_STAY_S)
+        os._exit(0)
+    os.close(write)
+    os.read(read, 1)
+
+
 def _realtime(_place: Surroundings) -> object:
     os.sched_setscheduler(0, _SCHED_FIFO, os.sched_param(1))
     return lambda: os.sched_setscheduler(0, 0, os.sched_param(0))
@@ -370,7 +387,11 @@ _AT_LENGTH: Rows = {
         lasting(LIMITS.home_bytes, _held_open),
         partial(_filled_files, nameless=True),
     ),
-    "cpu: SIGXCPU ignored": (above(_BURNT_S, lambda _world, pid: ProcessStat.of(pid).cpu_s), _burn),
+    "cpu: SIGXCPU ignored": (above(_BURNT_S, _most_cpu_s), _burn),
+    "cpu-child: SIGXCPU ignored by a child with a raised limit": (
+        above(_BURNT_S, _most_cpu_s),
+        _burn_in_child,
+    ),
 }
 
 _UNTIL_ENDED: Rows = {

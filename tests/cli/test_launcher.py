@@ -163,18 +163,26 @@ def test_wrong_engine_refused_in_a_sentence(words: list[str], sentence: str, tmp
     assert "Traceback" not in done.stderr
 
 
-# What our own modules have on macOS, and on Windows; libraries have ways of their own there.
+# What our own modules find on macOS, and on Windows; libraries have ways of their own there.
 WITHOUT_LINUX = """
-import builtins, ctypes, os, sys
+import builtins, ctypes, fcntl, os, resource, signal, socket, sys, types
 
-lacking, words = (sys.argv[1].split(",") if sys.argv[1] else []), sys.argv[2:]
-found = builtins.__import__
+platform, words = sys.argv[1], sys.argv[2:]
+lacking = "fcntl grp pwd resource spwd termios".split() if platform == "win32" else []
+found, read_link = builtins.__import__, os.readlink
 
 def imported(name, globals=None, *rest):
     importer = str((globals or {}).get("__name__"))
-    if name in lacking and importer.partition(".")[0] in ("runner", "sandbox"):
+    if importer.partition(".")[0] not in ("runner", "sandbox"):
+        return found(name, globals, *rest)
+    if name in lacking:
         raise ImportError(f"{importer} imports {name}, which is not there")
-    return found(name, globals, *rest)
+    return system if name == "sys" else found(name, globals, *rest)
+
+class System(types.ModuleType):
+    "The module `sys` of another system."
+    def __getattr__(self, name):
+        return platform if name == "platform" else getattr(sys, name)
 
 class Library:
     "A C library without the calls of Linux."
@@ -184,20 +192,55 @@ class Library:
         self.__dict__[name] = call
         return call
 
+def look_up(event, args):
+    if event in ("open", "os.listdir", "os.scandir") and str(args[0]).startswith(("/proc/", "/sys/")):
+        raise FileNotFoundError(2, "No such file or directory", args[0])
+
+def read_link_elsewhere(path, **rest):
+    look_up("open", [path])
+    return read_link(path, **rest)
+
+system = System("sys")
 builtins.__import__ = imported
 ctypes.CDLL = lambda *args, **kwargs: Library()
-for name in "O_PATH O_TMPFILE memfd_create pidfd_open setresuid unshare setns getxattr setxattr".split():
-    vars(os).pop(name, None)
+os.readlink = read_link_elsewhere
+for module, names in {
+    os: "MFD_CLOEXEC O_NOATIME O_PATH O_TMPFILE copy_file_range eventfd getrandom getxattr memfd_create "
+    "pidfd_open posix_fadvise posix_fallocate sched_getaffinity sendfile setns setresuid setxattr splice "
+    "unshare",
+    fcntl: "F_ADD_SEALS F_OFD_SETLK F_SETPIPE_SZ",
+    resource: "RLIMIT_MSGQUEUE RLIMIT_NICE RLIMIT_RTPRIO RLIMIT_SIGPENDING prlimit",
+    signal: "pidfd_send_signal",
+    socket: "AF_NETLINK AF_VSOCK SO_DOMAIN SO_PEERCRED",
+}.items():
+    for name in names.split():
+        vars(module).pop(name, None)
+sys.addaudithook(look_up)
 sys.argv = ["runner", *words]
 from runner.__main__ import main
 main()
 """
-MACOS, WINDOWS = "", "fcntl,grp,pwd,resource,spwd,termios"
+MACOS, WINDOWS = "darwin", "win32"
+
+
+def elsewhere(
+    platform: str, *words: str, folder: Path, **environment: str
+) -> "subprocess.CompletedProcess[str]":
+    """Run a command of the runner as on another system."""
+    return subprocess.run(
+        [sys.executable, "-c", WITHOUT_LINUX, platform, *words],
+        env={**outer_environment(), "PYTHONPATH": str(ROOT), **environment},
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        input="",
+    )
 
 
 @pytest.mark.release
 @pytest.mark.parametrize(
-    ("lacking", "words", "status"),
+    ("platform", "words", "status"),
     [
         (WINDOWS, ["--in", "docker", "serve", "tool.py"], 7),
         (MACOS, ["--in", "docker", "serve", "tool.py"], 7),
@@ -209,18 +252,77 @@ MACOS, WINDOWS = "", "fcntl,grp,pwd,resource,spwd,termios"
     ],
 )
 def test_command_runs_without_linux(
-    lacking: str, words: list[str], status: int, tool: Path, engine: Path
+    platform: str, words: list[str], status: int, tool: Path, engine: Path
 ) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", WITHOUT_LINUX, lacking, *words],
-        env={**outer_environment(), "PATH": str(engine.parent), "PYTHONPATH": str(ROOT)},
-        cwd=tool.parent,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        input="",
-    )
+    done = elsewhere(platform, *words, folder=tool.parent, PATH=str(engine.parent))
 
     assert "Traceback" not in done.stderr, done.stderr
     assert done.returncode == status
     assert done.stdout
+
+
+@pytest.mark.release
+@pytest.mark.parametrize(
+    ("platform", "words", "sentence"),
+    [
+        (MACOS, ["serve", "tool.py"], "run `runner --in docker serve"),
+        (WINDOWS, ["check", "tool.py"], "run `runner --in docker check"),
+        (WINDOWS, ["--help"], "in WSL2"),
+    ],
+)
+def test_command_that_needs_linux_refused_in_a_sentence(
+    platform: str, words: list[str], sentence: str, tool: Path
+) -> None:
+    done = elsewhere(platform, *words, folder=tool.parent)
+
+    assert done.returncode == 2
+    assert done.stderr.startswith("runner: this needs a Linux kernel; ")
+    assert sentence in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.release
+def test_check_without_linux_looks_at_text_alone(tool: Path) -> None:
+    tool.write_text(
+        "from fastmcp import FastMCP\nmcp = FastMCP('x')\n\n@mcp.tool\ndef f() -> str:\n    print(1)\n"
+    )
+    text, as_json = (
+        elsewhere(MACOS, "check", "tool.py", folder=tool.parent),
+        elsewhere(MACOS, "check", "--json", "tool.py", folder=tool.parent),
+    )
+    report = json.loads(as_json.stdout)
+
+    assert "print-to-stdout" in text.stdout
+    assert "only its text was looked at" in text.stdout
+    assert "runner --in docker check" in text.stdout
+    assert (report["loads"], report["dry_run"], len(report["findings"])) == (None, [], 1)
+    assert text.returncode == as_json.returncode == 0
+
+
+@pytest.mark.release
+def test_files_of_local_store_used_without_linux(tool: Path, tmp_path: Path) -> None:
+    tool.write_text("content")
+    tmp_path.chmod(0o700)
+    folders = {
+        "RUNNER_STATE_DIR": str(tmp_path / "state"),
+        "RUNNER_STORE": (tmp_path / "store").as_uri(),
+        "RUNNER_USER": "ann",
+    }
+
+    done = [
+        elsewhere(MACOS, "files", *words.split(), folder=tool.parent, **folders)
+        for words in (
+            "put tool.py",
+            "ls",
+            "get tool.py --out copy.py",
+            "get tool.py",
+            "rm tool.py",
+            "end-session",
+        )
+    ]
+
+    assert [one.returncode for one in done] == [0, 0, 0, 2, 0, 0], [one.stderr for one in done]
+    assert "tool.py" in done[1].stdout
+    assert (tool.parent / "copy.py").read_text() == "content"
+    assert "tool.py exists" in done[3].stderr
+    assert "home_emptied: False" in done[5].stdout

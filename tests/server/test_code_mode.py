@@ -281,6 +281,12 @@ def test_pattern_of_tools_grants_code_nothing(table: str, is_granted: bool, tmp_
     assert (granted.allow_run, granted.memory_mb, settings.scopes("execute")) == ((), 64, ("few",))
 
 
+async def test_table_of_settings_for_two_tools_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"\[tools.search\].*rename"):
+        async with serving(tmp_path, tools={"search": ToolSettings(memory_mb=64)}):
+            raise AssertionError("it was served")
+
+
 async def test_silent_code_killed_by_ladder(tmp_path: Path) -> None:
     async with serving(tmp_path, idle_timeout_s=1.0, total_timeout_s=20.0) as client:
         with pytest.raises(ToolError, match="E_TIMEOUT"):

@@ -1,5 +1,6 @@
 """Held calls of tool files and of servers behind the proxy, with clients of every era."""
 
+import asyncio
 import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
@@ -177,6 +178,31 @@ async def test_approved_call_goes_on_through_questions_of_its_tool(connect: Conn
 
     assert ("named Ann by 1.2" if version == NEWEST else "named Ann") in answer
     assert person.questions[1:] == ["Name?"]
+
+
+@pytest.mark.parametrize("is_cancelled", [True, False])
+async def test_abandoned_questions_free_their_places(connect: Connect, *, is_cancelled: bool) -> None:
+    asked, questions, calls = asyncio.Event(), list[str](), list["asyncio.Task[str]"]()
+
+    async def person(message: str, *rest: Any) -> Any:
+        questions.append(message)
+        if len(questions) <= 17:
+            asked.set()
+            await asyncio.sleep(60)
+        return {"approve": True}
+
+    async with connect(person) as client:
+        for number in range(17):
+            asked.clear()
+            calls.append(asyncio.create_task(text_of(client, "delete", path=f"/{number}")))
+            await asyncio.wait_for(asked.wait(), 20)
+            if is_cancelled:
+                calls[-1].cancel()
+                await asyncio.wait(calls[-1:])
+        assert "deleted /a" in await text_of(client, "delete", path="/a")
+        for call in calls:
+            call.cancel()
+        await asyncio.wait(calls)
 
 
 async def test_tool_that_takes_its_annotation_back_stays_held(connect: Connect) -> None:

@@ -1,5 +1,6 @@
 """Requests for approvals in files: bound to one call, used once, and void in every damaged form."""
 
+import asyncio
 import json
 import os
 import threading
@@ -232,16 +233,51 @@ def test_approved_call_goes_on_with_what_its_tool_asked_for(files: ApprovalFiles
     assert approvals.resume(state, "k", "asked") is None
 
 
-def test_questions_of_one_user_are_bounded(files: ApprovalFiles) -> None:
+@pytest.mark.anyio
+async def test_oldest_open_question_of_user_gives_way(files: ApprovalFiles) -> None:
     approvals = Approvals(files=files)
-    states = [approvals.wait(str(n), "ann", is_approved=False, expires_s=60) for n in range(15)]
+    ended: list[str] = []
 
-    with approvals.question("ann"), pytest.raises(CallError) as refused, approvals.question("ann"):
-        pass
-    assert refused.value.code is Code.E_BUSY
-    with approvals.question("ann"), approvals.question("bob"):
-        pass
-    assert approvals.resume(states[0], "0") is False
+    async def ask(name: str, user: str) -> None:
+        try:
+            async with asyncio.timeout(60) as limit:
+                with approvals.question(user, limit):
+                    await asyncio.sleep(60)
+        except TimeoutError:
+            ended.append(name)
+
+    asked = [asyncio.create_task(ask("bob's", "bob"))]
+    asked += [asyncio.create_task(ask(str(number), "ann")) for number in range(18)]
+    await asyncio.wait(asked, timeout=0.1)
+    for task in asked:
+        task.cancel()
+    await asyncio.wait(asked)
+
+    assert ended == ["0", "1"]
+    for _ in range(16):
+        approvals.wait("k", "ann", is_approved=True, expires_s=60)
+
+
+def test_oldest_abandoned_question_of_user_gives_way(files: ApprovalFiles) -> None:
+    approvals = Approvals(files=files)
+    others = approvals.wait("b", "bob", is_approved=False, expires_s=60)
+    approved = approvals.wait("a", "ann", is_approved=True, expires_s=60)
+    states = [approvals.wait(str(n), "ann", is_approved=False, expires_s=60) for n in range(17)]
+
+    found = [approvals.resume(state, str(n)) for n, state in enumerate(states)]
+
+    assert found == [None, None, *[False] * 15]
+    assert approvals.resume(others, "b") is False
+    assert approvals.resume(approved, "a") is True
+
+
+def test_approved_calls_of_one_user_give_no_way(files: ApprovalFiles) -> None:
+    approvals = Approvals(files=files)
+    for number in range(16):
+        approvals.wait(str(number), "ann", is_approved=True, expires_s=60)
+
+    with pytest.raises(CallError):
+        approvals.wait("k", "ann", is_approved=False, expires_s=60)
 
 
 def test_tool_stays_destructive_once_it_was(files: ApprovalFiles) -> None:

@@ -44,6 +44,7 @@ SCRIPTS = {
     "list.py": "import os, sys; print(os.listdir(sys.argv[1]))",
     "connect.py": "import socket, sys; socket.create_connection((sys.argv[1], 53), 2)",
     "silent.py": "while True: pass",
+    "leaves.sh": "echo before; sleep 60 & echo after",
     "long.py": "print(end='x' + 'ü' * 36_000)",
     "data.txt": "no script",
 }
@@ -178,6 +179,24 @@ async def test_silent_script_killed_by_ladder(skills: Path) -> None:
         assert (await run(client, "shout.sh", "alive"))["results"]["stdout"] == "ALIVE\n"
 
 
+async def test_script_that_leaves_process_ends_at_its_exit(skills: Path) -> None:
+    """The process has the pipes of the output open."""
+    async with serving(skills, idle_timeout_s=3.0, total_timeout_s=5.0) as (client, _):
+        found = await run(client, "leaves.sh")
+        again = await run(client, "shout.sh", "alive")
+
+    assert found["results"] == {"stdout": "before\nafter\n"}
+    assert again["results"]["stdout"] == "ALIVE\n"
+
+
+async def test_copy_of_skill_removed_from_home_after_call(skills: Path) -> None:
+    async with serving(skills) as (client, user):
+        await run(client, "shout.sh", "alive")
+        left = [path for path in Path("/tmp", user).rglob("*") if path.name == "shout.sh"]
+
+    assert left == []
+
+
 async def test_changed_script_runs_as_it_was_listed(skills: Path) -> None:
     async with serving(skills) as (client, _):
         first = await run(client, "shout.sh", "a")
@@ -270,6 +289,16 @@ async def test_folder_of_skills_in_a_home_refused(tmp_path: Path) -> None:
         with pytest.raises(LoadError, match="in the home of a user"):
             async with serving(skills, homes=homes):
                 raise AssertionError("it was served")
+
+
+async def test_folder_of_skills_with_too_many_files_refused(
+    skills: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sandbox.readable.MOST_ENTRIES", 5)
+
+    with pytest.raises(LoadError, match="nor have more than 20,000 files"):
+        async with serving(skills):
+            raise AssertionError("it was served")
 
 
 async def test_folder_of_skills_among_keys_refused(tmp_path: Path) -> None:

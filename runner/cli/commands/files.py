@@ -26,11 +26,10 @@ from runner.files.my_files import MyFiles, open_library
 from runner.files.paging import MOST, CursorError, page
 from runner.formats.human_numbers import human_size
 from runner.formats.terminal_text import json_text, table
-from runner.homes.homes import Homes
+from runner.settings.settings import Settings
 from runner.store.protocol import Origin, Record
 from runner.system.logging_setup import set_up
 from runner.users.identity import resolve
-from sandbox.syscalls import rename_noreplace
 
 __all__ = ["files"]
 
@@ -96,7 +95,7 @@ def files(
             "get": lambda: _get(mine, names[0], out, force=force),
             "rm": lambda: _remove(mine, names),
             "context": lambda: _context(mine),
-            "end-session": lambda: _end_session(mine, Homes.of(settings)),
+            "end-session": lambda: _end_session(mine, settings),
         }
         return asyncio.run(_answered(actions[action](), as_json=as_json))
 
@@ -194,9 +193,13 @@ async def _context(files: MyFiles) -> _Answer:
     return _Answer({"context": block, "files": [_described(record) for record in records]}, block)
 
 
-async def _end_session(files: MyFiles, homes: Homes) -> _Answer:
-    removed = await files.end_session()
-    emptied = await asyncio.to_thread(homes.end, files.user)
+async def _end_session(files: MyFiles, settings: Settings) -> _Answer:
+    removed, emptied = await files.end_session(), False
+    if sys.platform == "linux":
+        # Elsewhere no calls run, and so there are no homes.
+        from runner.homes.homes import Homes  # noqa: PLC0415
+
+        emptied = await asyncio.to_thread(Homes.of(settings).end, files.user)
     ended = {"session": files.session, "files_removed": len(removed or ()), "home_emptied": emptied}
     return _Answer(ended, "\n".join(f"{key}: {value}" for key, value in ended.items()))
 
@@ -276,12 +279,14 @@ def _writable(target: Path, *, force: bool) -> Iterator[int]:
 
 
 def _rename(source: Path, target: Path) -> None:
-    """Rename within a folder; refused where the name is taken, also by what came this moment."""
-    folder = os.open(target.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    """Rename a file; refused where the name is taken, also by what came this moment."""
     try:
-        rename_noreplace(source.name, target.name, directory=folder)
-    finally:
-        os.close(folder)
+        target.hardlink_to(source)
+    except OSError as error:
+        # A file system without links, such as FAT, can only be looked at before.
+        if os.path.lexists(target):
+            raise FileExistsError(target) from error
+        source.rename(target)
 
 
 def _print_json(document: Mapping[str, Any]) -> None:

@@ -11,7 +11,7 @@ Source: SEP-2640; agentskills.io, "Specification"; `docs/guide.md`, "Skills".
 """
 
 import asyncio
-import codecs
+import contextlib
 import os
 import sys
 import tempfile
@@ -32,11 +32,14 @@ __all__ = ["skills_server"]
 
 _MOST_HEADER_BYTES = 256 * 1024
 _MOST_OUTPUT_CHARS = 6000
+# As many characters of four bytes, and the rest of one that begins before them.
+_MOST_OUTPUT_BYTES = 4 * _MOST_OUTPUT_CHARS + 3
 _MOST_FILES = 100
 _MOST_NAMED = 50
 _FOLDER = "scripts/"
 _MOST_LINE_CHARS = 200
-_CHUNK_BYTES = 1 << 16
+# For what a script has written just before its exit.
+_DRAIN_S = 0.5
 
 
 def skills_server(folder: Path) -> FastMCP:
@@ -45,7 +48,7 @@ def skills_server(folder: Path) -> FastMCP:
     Raises:
         LoadError: There is no skill in it, or one of them is invalid.
     """
-    for header in folder.glob("*/SKILL.md"):
+    for header in folder.rglob("SKILL.md"):
         # YAML takes a second for each of so many bytes.
         if header.stat().st_size > _MOST_HEADER_BYTES:
             raise LoadError(
@@ -123,23 +126,27 @@ async def _run(
         raise ToolError(
             f"the skill {skill.name} has no script {script!r}; it has {', '.join(scripts) or 'none'}"
         )
-    copy = skill.to_directory(Path(tempfile.mkdtemp(), skill.name))
     work = Path(tempfile.mkdtemp(prefix=f"{skill.name}-", dir=os.environ["HOME"]))
     inputs = {os.path.basename(name): name for name in filenames}
-    process = await asyncio.create_subprocess_exec(
-        *(_command(path, skill.files[path]) or ()),
-        str(copy / path),
-        *(inputs.get(word, word) for word in args),
-        cwd=work,
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    assert process.stdout is not None and process.stderr is not None  # noqa: S101, PT018 - both are pipes
-    output, errors = await asyncio.gather(_followed(ctx, process.stdout), _followed(ctx, process.stderr))
-    if status := await process.wait():
-        raise ToolError(f"{path} ended with exit status {status}\n{errors or output}".rstrip())
-    results = {"stdout": output, "stderr": errors}
+    # The copy goes with the call: a home is for all calls of a session.
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as place:
+        copy = skill.to_directory(Path(place, skill.name))
+        transport, output = await asyncio.get_running_loop().subprocess_exec(
+            _Output,
+            *(_command(path, skill.files[path]) or ()),
+            str(copy / path),
+            *(inputs.get(word, word) for word in args),
+            cwd=work,
+            stdin=asyncio.subprocess.DEVNULL,
+        )
+        with contextlib.closing(transport):
+            await output.followed(ctx)
+            status = transport.get_returncode()
+    results = {"stdout": output.text(1), "stderr": output.text(2)}
+    if status:
+        raise ToolError(
+            f"{path} ended with exit status {status}\n{results['stderr'] or results['stdout']}".rstrip()
+        )
     return {"results": {key: value for key, value in results.items() if value}, "artifacts": _written(work)}
 
 
@@ -151,12 +158,40 @@ def _written(folder: Path) -> list[dict[str, str]]:
     ]
 
 
-async def _followed(ctx: Context, stream: asyncio.StreamReader) -> str:
-    """Return the end of what a script writes. While it writes, it is not silent."""
-    end, chunks = "", 0
-    # A character of several bytes may lie in two chunks.
-    decoder = codecs.getincrementaldecoder("utf-8")("replace")
-    while chunk := await stream.read(_CHUNK_BYTES):
-        end, chunks = (end + decoder.decode(chunk))[-_MOST_OUTPUT_CHARS:], chunks + 1
-        await ctx.report_progress(chunks, message=end.strip().rpartition("\n")[2][:_MOST_LINE_CHARS])
-    return (end + decoder.decode(b"", final=True))[-_MOST_OUTPUT_CHARS:]
+class _Output(asyncio.SubprocessProtocol):
+    """The output of a script, up to its own exit: a process that it leaves may keep the pipes open."""
+
+    def __init__(self) -> None:
+        self._ends = {1: b"", 2: b""}
+        self._latest = 1
+        self._changed, self._exited, self._closed = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    def text(self, fd: int) -> str:
+        """Return the end of what it has written to a descriptor."""
+        return self._ends[fd].decode(errors="replace")[-_MOST_OUTPUT_CHARS:]
+
+    def pipe_data_received(self, fd: int, data: bytes) -> None:
+        """Add output."""
+        self._ends[fd], self._latest = (self._ends[fd] + data)[-_MOST_OUTPUT_BYTES:], fd
+        self._changed.set()
+
+    def process_exited(self) -> None:
+        """End the wait for more."""
+        self._exited.set()
+        self._changed.set()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Note that all has been read."""
+        self._closed.set()
+
+    async def followed(self, ctx: Context) -> None:
+        """Wait for the exit of the script. While it writes, it is not silent."""
+        changes = 0
+        while not self._exited.is_set():
+            await self._changed.wait()
+            self._changed.clear()
+            changes += 1
+            line = self.text(self._latest).strip().rpartition("\n")[2]
+            await ctx.report_progress(changes, message=line[:_MOST_LINE_CHARS])
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._closed.wait(), _DRAIN_S)
