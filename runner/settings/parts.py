@@ -8,10 +8,10 @@ Source: `docs/settings.md`, which `scripts/settings` writes.
 """
 
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal
 from urllib.parse import unquote, urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, model_validator
+from pydantic import BaseModel, ConfigDict, Field, SecretStr
 
 from runner.errors import Code
 from runner.settings.auth import Auth
@@ -30,7 +30,6 @@ from runner.settings.values import (
     PrivatePath,
     PublicPath,
     S3Address,
-    S3Region,
     Seconds,
     StoreUrl,
     UidRange,
@@ -112,17 +111,8 @@ class StoreSettings(StateSettings):
     )
     s3_endpoint: S3Address | None = Field(
         None,
-        description="Address of the S3 server; without it, AWS. See [operating.md](operating.md#s3).",
-    )
-    s3_region: S3Region | None = Field(
-        None, description="Region of the bucket: letters, digits and hyphens, at most 63."
-    )
-    s3_access_key: SecretStr | None = Field(
-        None,
-        description="Key id for S3; by default the standard chain of AWS finds credentials. Never shown.",
-    )
-    s3_secret_key: SecretStr | None = Field(
-        None, description="Secret key for S3; together with `s3_access_key`. Never shown."
+        description="Address of the S3 server; without it, AWS. Keys and region come from variables "
+        "and files of AWS: [operating.md](operating.md#s3).",
     )
     max_artifact_bytes: Annotated[Count, LimitFacts("file_bytes", Code.E_FILE_TOO_LARGE, "bytes"), LIVE] = (
         Field(
@@ -156,12 +146,6 @@ class StoreSettings(StateSettings):
         description="Treatment of files that a call wrote into its home and did not return: `keep` in My "
         "Files, `report` in the result, or `ignore`. See [guide.md](guide.md#files-that-a-call-generates).",
     )
-
-    @model_validator(mode="after")
-    def _has_both_keys(self) -> Self:
-        if (self.s3_access_key is None) != (self.s3_secret_key is None):
-            raise ValueError("s3_access_key and s3_secret_key belong together; give both, or neither")
-        return self
 
     @property
     def store_scheme(self) -> str:

@@ -33,7 +33,6 @@ __all__ = [
     "PrivatePath",
     "PublicPath",
     "S3Address",
-    "S3Region",
     "Seconds",
     "StoreUrl",
     "UidRange",
@@ -98,8 +97,7 @@ class LimitFacts:
 
 _STORES_WITHOUT_PLACE = ("memory:", "none:")
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
-# As boto3 takes a region and the host of an address; anything else fails with each request.
-_S3_REGION = re.compile(r"(?![0-9]+$)(?!-)[A-Za-z0-9-]{1,63}(?<!-)")
+# As boto3 takes the host of an address; anything else fails with each request.
 _S3_HOST = re.compile(r"(?=.{1,255}$)((?!-)[a-z0-9-]{1,63}(?<!-)\.)*(?!-)[a-z0-9-]{1,63}(?<!-)\.?")
 _S3_PREFIX = re.compile(r"(?=.{0,200}$)(?:/[A-Za-z0-9_-][A-Za-z0-9_.-]*)*/?")
 _UID_RANGE = re.compile(r"([0-9]{1,10})-([0-9]{1,10})")
@@ -143,7 +141,7 @@ def _store_url(url: str) -> str:
         if not plain or "@" in parts.netloc:
             raise ValueError(
                 "a store in S3 is named as s3://bucket or s3://bucket/prefix; keys are given by "
-                "s3_access_key and s3_secret_key, the server by s3_endpoint"
+                "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, the server by s3_endpoint"
             )
         _check_bucket(parts.netloc, parts.path)
         return url
@@ -166,14 +164,6 @@ def _check_bucket(bucket: str, path: str) -> None:
             f"{path.removeprefix('/')!r} is not a prefix: one has at most 200 letters, digits, '_', '-', '.' "
             "and '/', and no part of it is empty or begins with a dot"
         )
-
-
-def _s3_region(name: str) -> str:
-    if not _S3_REGION.fullmatch(name):
-        raise ValueError(
-            "a region has at most 63 letters, digits and hyphens, such as eu-central-1 or us-east-1"
-        )
-    return name
 
 
 def _uid_range(text: str) -> str:
@@ -325,5 +315,4 @@ HostPort = Annotated[str, AfterValidator(_host_port)]
 UpstreamUrl = Annotated[str, AfterValidator(https_url)]
 UpstreamUrls = Annotated[tuple[UpstreamUrl, ...], NoDecode, BeforeValidator(split_at_commas)]
 S3Address = Annotated[str, AfterValidator(_s3_address)]
-S3Region = Annotated[str, AfterValidator(_s3_region)]
 WebAddress = Annotated[str, AfterValidator(_web_address)]

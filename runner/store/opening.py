@@ -52,9 +52,6 @@ def s3_address(settings: LibrarySettings) -> "BucketAddress":
         bucket=parts.netloc,
         prefix=f"{prefix}/" if prefix else "",
         endpoint=settings.s3_endpoint,
-        region=settings.s3_region,
-        access_key=settings.s3_access_key,
-        secret_key=settings.s3_secret_key,
     )
 
 
