@@ -30,7 +30,6 @@ _AUTH_OF = {
     "authorization_servers": ("jwt",),
     "required_scopes": ("jwt", *_LOGINS),
     "client_id": _LOGINS,
-    "client_secret": _LOGINS,
     "client_secret_file": _LOGINS,
     "authorization_endpoint": ("oauth_proxy",),
     "token_endpoint": ("oauth_proxy",),
@@ -102,11 +101,8 @@ class Auth(BaseModel):
         min_length=1,
         description="This server's client id at the login provider, for `oauth_proxy` and `oidc`.",
     )
-    client_secret: SecretStr | None = Field(
-        None, description="The secret of that client id, best as `RUNNER_AUTH__CLIENT_SECRET`. Never shown."
-    )
     client_secret_file: PrivatePath | None = Field(
-        None, description="A file with the secret instead, mode 0600."
+        None, description="A file with the secret of that client id, mode 0600."
     )
     authorization_endpoint: UpstreamUrl | None = Field(
         None, description="For `oauth_proxy`: the provider's authorization endpoint."
@@ -216,10 +212,9 @@ class Auth(BaseModel):
             )
 
     def _is_whole_login(self) -> None:
-        if not self.client_id or bool(self.client_secret) == bool(self.client_secret_file):
+        if not self.client_id or not self.client_secret_file:
             raise ValueError(
-                f'auth.kind is "{self.kind}", which needs auth.client_id and one of auth.client_secret and '
-                "auth.client_secret_file"
+                f'auth.kind is "{self.kind}", which needs auth.client_id and auth.client_secret_file'
             )
         if self.kind == "oidc":
             if not self.issuer:

@@ -62,7 +62,6 @@ def test_login_endpoints_take_short_bodies_only(serve_to: Callable[..., str]) ->
             RUNNER_AUTH__TOKEN_ENDPOINT=f"{named}/token",
             RUNNER_AUTH__INTROSPECTION_ENDPOINT=f"{named}/introspection",
             RUNNER_AUTH__CLIENT_ID="runner",
-            RUNNER_AUTH__CLIENT_SECRET="a-secret-of-the-runner",
             RUNNER_IDENTITY_CLAIM="sub",
             RUNNER_PUBLIC_URL="http://127.0.0.1:8000",
         )
