@@ -46,9 +46,7 @@ def of_fleet(settings: Settings, module: str) -> Any:
     except ModuleNotFoundError as error:
         if error.name not in ("docket", "redis"):
             raise
-        raise UsageError(
-            "the engine docket needs packages that are not installed; install toolcell[fleet]"
-        ) from error
+        raise UsageError("a fleet needs packages that are not installed; install toolcell[fleet]") from error
     importlib.import_module("runner.fleet.serve_node").check_of_fleet(settings)
     return found
 

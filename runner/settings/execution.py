@@ -128,10 +128,10 @@ class ExecutionSettings(LibrarySettings, RightsSettings, CallSettings, Observati
 
     @model_validator(mode="after")
     def _has_one_keeper_of_approvals(self) -> Self:
-        if self.approvals and self.engine != "local":
+        if self.approvals and self.is_fleet:
             raise ValueError(
                 "approvals are kept by one host, and calls of a fleet reach several: one could be used once "
-                "on each; take engine local, or leave [approvals.NAME] out"
+                "on each; leave redis_url or [approvals.NAME] out"
             )
         return self
 
@@ -193,7 +193,7 @@ class ExecutionSettings(LibrarySettings, RightsSettings, CallSettings, Observati
     def _closed(self) -> dict[int, str]:
         """Return those ports, and what listens there: it asks nobody who he is, and tells of all users."""
         closed: dict[int, str] = {}
-        if self.engine != "local" and self.redis_url is not None:
+        if self.redis_url is not None:
             parts = urlsplit(self.redis_url.get_secret_value())
             if parts.scheme != "unix":
                 closed[parts.port or REDIS_PORT] = "the fleet's Redis"

@@ -19,7 +19,7 @@ def for_one_user(settings: Settings, transport: Literal["stdio", "http"]) -> Set
         transport: Over which transport they are served.
     """
     has_auth = settings.auth.kind != "none"
-    if settings.engine != "local" or (transport == "http" and settings.user is None and has_auth):
+    if settings.is_fleet or (transport == "http" and settings.user is None and has_auth):
         return settings
     origin = origins(settings)
     values: dict[str, Any] = {}

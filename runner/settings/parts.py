@@ -509,15 +509,11 @@ class ObservationSettings(_Part):
 class FleetSettings(_Part):
     """The fleet that executes calls, if one does."""
 
-    engine: Annotated[Literal["local", "docket"], Flag()] = Field(
-        "local",
-        description="Executor of calls: `local` workers, or `docket`: the worker nodes of a "
-        "[fleet](deploying.md#a-fleet).",
-    )
     redis_url: Annotated[SecretStr | None, Flag("URL")] = Field(
         None,
-        description="Redis of the fleet: `redis://HOST:PORT/0`, `rediss://:PASSWORD@HOST:PORT/0` or "
-        "`unix:///PATH`. Best as `RUNNER_REDIS_URL`; `runner config` does not show it.",
+        description="Redis of a [fleet](deploying.md#a-fleet), whose worker nodes then execute the calls: "
+        "`redis://HOST:PORT/0`, `rediss://:PASSWORD@HOST:PORT/0` or `unix:///PATH`. Best as "
+        "`RUNNER_REDIS_URL`; `runner config` does not show it.",
     )
     redis_insecure: Annotated[bool, Flag()] = Field(
         default=False, description="Whether a Redis on another machine may do without TLS and a password."
@@ -527,6 +523,11 @@ class FleetSettings(_Part):
         description="File with the key of the fleet, which authenticates its messages; the same on all "
         "machines, closed to other users.",
     )
+
+    @property
+    def is_fleet(self) -> bool:
+        """Return whether worker nodes of a fleet execute the calls."""
+        return self.redis_url is not None
 
 
 PARTS: tuple[type[BaseModel], ...] = (

@@ -18,10 +18,12 @@ _FIXED = (
 REMOVED: Mapping[str, str] = {
     "audit_max_files": "move or delete full files of the audit log, oldest first (docs/operating.md)",
     "auth.login_scopes": "a login requests auth.required_scopes; with oidc also openid and email",
+    "auth.client_secret": "write it into a file of mode 0600, and set auth.client_secret_file",
     "auth.resource_metadata": "give auth.authorization_servers; the server then describes itself",
     "auth.config_url": "set auth.issuer to the part before /.well-known/openid-configuration",
     "connect_timeout_s": "set load_timeout_s, which also holds for servers behind `runner proxy`",
     "deny_run": "set allow_run = [] (--deny-run still is an option)",
+    "engine": "set redis_url; calls are executed by a fleet where it is set, and by this machine where not",
     "fleet": "give each fleet a database of its own in redis_url, such as redis://HOST:6379/1",
     "fleet_release": "hosts and nodes with the same tool files and version find each other without it",
     "generated_except": "have the tool return its files, or say that it ignores others (docs/guide.md)",

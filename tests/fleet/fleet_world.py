@@ -152,7 +152,6 @@ class World:
             key.write_text(secrets.token_hex(32))
             key.chmod(0o600)
         return {
-            "engine": "docket",
             "redis_url": self.redis.url,
             "fleet_key_file": str(key),
             "store": f"s3://{bucket.bucket}/{bucket.prefix.rstrip('/')}",

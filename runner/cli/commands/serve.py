@@ -54,7 +54,7 @@ async def _load_and_serve(
     from runner.users.identity import check_startable  # noqa: PLC0415
 
     check_startable(settings, transport)
-    remote = of_fleet(settings, "engine").FleetEngine.open if settings.engine == "docket" else None
+    remote = of_fleet(settings, "engine").FleetEngine.open if settings.is_fleet else None
     user = first_user(settings, transport) if remote is None else None
     opened = Ahead(Toolset.open(settings, targets, user=user, launched=launched))
     try:
