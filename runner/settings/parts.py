@@ -238,11 +238,6 @@ class ServerSettings(IdentitySettings):
         description="Public address of the port for widgets, on another host name than `public_url`; without "
         "it, widgets are shown on this machine only.",
     )
-    max_request_bytes: Count = Field(
-        64 * MIB,
-        description="Largest body of an MCP request, or of a JSON request beside it, in bytes. One user may "
-        "have twice that in flight, all users together eight times.",
-    )
     drain_s: float = Field(
         25.0,
         ge=0,
@@ -370,10 +365,12 @@ class CallSettings(_Part):
             description="Files and folders of a user's home.",
         )
     )
-    max_answer_bytes: Annotated[Count, LimitFacts("frame_bytes", Code.E_INVALID_RESULT, "bytes"), LIVE] = (
+    max_payload_bytes: Annotated[Count, LimitFacts("frame_bytes", Code.E_INVALID_RESULT, "bytes"), LIVE] = (
         Field(
             64 * MIB,
-            description="Longest answer of a tool, as JSON, in bytes.",
+            description="Longest JSON either way, in bytes: the answer of a tool, and the body of a request. "
+            "One user may have two such bodies in flight, all users together eight. A reload changes it for "
+            "answers only.",
         )
     )
     max_calls: Annotated[Count, LIVE] = Field(16, description="Concurrent calls.")
@@ -401,13 +398,6 @@ class CallSettings(_Part):
         "worker loads them itself, and may read its own files in `/proc` in every tier: "
         "[isolation.md](isolation.md#reading-procself).",
     )
-    idle_workers: int = Field(
-        1,
-        ge=0,
-        description="Idle workers of each zygote, that is of each user and kind of tool (with a home or "
-        "without; with rights of its own), including a reused one. A burst of calls raises it to 8; half a "
-        "minute without need lowers it again. With 0 no worker waits.",
-    )
     background_jobs: Annotated[bool, PER_TOOL] = Field(
         default=False,
         description="Whether background work of a tool may run between calls, if its author requests that "
@@ -429,19 +419,6 @@ class ResultSettings(StoreSettings):
         description="Form of the files named by `filename` and `filenames`: the `path` of a copy in the "
         "home, or the `url` of a download link; `auto` is the path, since a tool file shares the disk with "
         "the host. `file_names` always become links.",
-    )
-    max_message_bytes: int = Field(
-        900_000,
-        ge=65_536,
-        description="Longest result message for an MCP client, in bytes, at least 65536. A picture or sound "
-        "that does not fit becomes a link with the reason; of several, the first ones that fit together "
-        "stay. Some clients refuse messages above 1 MB.",
-    )
-    shrink_pictures: bool = Field(
-        default=False,
-        description="Whether a PNG, JPEG or WebP that does not fit is scaled down instead, for up to eight "
-        "in a message. My Files keeps the original, and a link leads there. Decoding runs in a confined "
-        "process of its own. Needs Pillow: `pip install 'toolcell[pictures]'`.",
     )
     iframe_origins: Names = Field(
         (),
