@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from runner.cli.exits import EXIT_INTERRUPTED
-from runner.cli.start import load_checked, start
+from runner.cli.start import load_and_warn, start
 from runner.errors import UsageError
 from runner.settings.settings import Settings
 from runner.system.allocator import keep_little
@@ -32,7 +32,7 @@ def start_server(flags: Mapping[str, Any], config: Path | None) -> Settings:
 
 def again(flags: Mapping[str, Any], settings: Settings) -> Settings:
     """Read again the configuration file that a server was started with, and no other."""
-    return load_checked(flags, settings.config_source, whole=True)
+    return load_and_warn(flags, settings.config_source, whole=True)
 
 
 def of_fleet(settings: Settings, module: str) -> Any:

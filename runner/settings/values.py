@@ -2,6 +2,7 @@
 
 import os
 import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from ipaddress import ip_network
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Annotated, get_args, get_origin
 from urllib.parse import urlsplit
 
 import re2
-from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, Field
 from pydantic.fields import FieldInfo
 from pydantic_settings import NoDecode
 
@@ -44,12 +45,14 @@ __all__ = [
     "default_store",
     "holds",
     "https_url",
+    "is_open",
+    "private_paths_of",
     "split_at_commas",
     "widens_rights",
 ]
 
 OPEN_TO_TOOLS = "open to tools"
-"""Marks the type of a setting whose paths tools may come to see; any other is private: `private_paths`."""
+"""Marks the type of a setting whose paths tools may come to see; the path of any other setting is private."""
 
 LIVE = "live"
 """Marks a setting that a running server takes over when it reads its configuration again."""
@@ -123,6 +126,36 @@ def holds(annotation: object, kind: type) -> bool:
 def widens_rights(field: FieldInfo | None) -> bool:
     """Return whether a value of a setting can widen rights, which it does unless it is declared not to."""
     return field is None or NARROWS not in field.metadata
+
+
+def private_paths_of(settings: BaseModel) -> Iterator[tuple[str, Path]]:
+    """Yield each private path with the dotted name of its setting, such as `auth.tokens_file`."""
+    for name, field in type(settings).model_fields.items():
+        if not is_open(field):
+            yield from _paths_in(name, getattr(settings, name))
+
+
+def is_open(field: FieldInfo) -> bool:
+    """Return whether tools may read the paths of a setting."""
+    return OPEN_TO_TOOLS in field.metadata or _is_marked(field.annotation)
+
+
+def _is_marked(annotation: object) -> bool:
+    marks = getattr(annotation, "__metadata__", ())
+    return OPEN_TO_TOOLS in marks or any(map(_is_marked, get_args(annotation)))
+
+
+def _paths_in(name: str, value: object) -> Iterator[tuple[str, Path]]:
+    if isinstance(value, Path):
+        yield name, value
+    elif isinstance(value, BaseModel):
+        yield from ((f"{name}.{own}", path) for own, path in private_paths_of(value))
+    elif isinstance(value, Mapping):
+        for key, item in value.items():
+            yield from _paths_in(f"{name}.{key}", item)
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from _paths_in(name, item)
 
 
 def _absolute(path: Path) -> Path:

@@ -20,13 +20,12 @@ from runner.settings.approvals import ApprovalSettings
 from runner.settings.auth import Auth
 from runner.settings.execution import ToolSettings
 from runner.settings.named_limits import LimitSettings
-from runner.settings.private_paths import is_open
 from runner.settings.resource_limits import LIMITS
 from runner.settings.secrets import SecretSettings
 from runner.settings.settings import Settings
 from runner.settings.sources import SCHEMA, config_report, config_text, load, origins, variables
 from runner.settings.trust import trust_record
-from runner.settings.values import PrivatePath
+from runner.settings.values import PrivatePath, is_open
 from sandbox.deadlines import Deadlines
 
 DOCS = Path(__file__).parents[2] / "docs" / "settings.md"
