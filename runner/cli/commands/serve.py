@@ -8,9 +8,8 @@ import typer
 
 from runner.cli.exits import end_at_once, end_with
 from runner.cli.options import ADDRESS, BOUNDS, FLEET, LOGS, WHOSE, Config, Files, Flags, takes
-from runner.cli.serving import again, of_fleet, start_server, stopped_by_signals
+from runner.cli.serving import again, for_one_user, of_fleet, start_server, stopped_by_signals
 from runner.cli.start import as_configured, explained
-from runner.settings.one_user import for_one_user
 from runner.settings.settings import Settings
 from runner.system.importing import import_whole
 from runner.worker.targets import check_targets
