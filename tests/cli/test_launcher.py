@@ -98,9 +98,10 @@ def test_http_port_published_on_loopback_only(words: list[str], port: str, tool:
 
 
 def test_settings_passed_on_by_name_alone(tool: Path) -> None:
-    secret = {"RUNNER_REDIS_URL": "hidden", "AWS_SECRET_ACCESS_KEY": "hidden"}
-    command = words_of("serve", str(tool), "--allow-env=API_KEY", **secret, OTHER="x")
-    with_s3 = words_of("serve", str(tool), "--store", "s3://bucket", **secret)
+    command = words_of(
+        "serve", str(tool), "--allow-env=API_KEY", RUNNER_REDIS_URL="hidden", AWS_REGION="x", OTHER="x"
+    )
+    with_s3 = words_of("serve", str(tool), "--store", "s3://bucket", AWS_SECRET_ACCESS_KEY="hidden")
 
     assert "hidden" not in json.dumps(command)
     assert [command[at + 1] for at, word in enumerate(command) if word == "--env"] == [
