@@ -41,7 +41,7 @@ _TOOLS = Path(__file__).with_name("soak_tools.py")
 _FIRST_UID = 2_000_000_000 + 1000 * (os.getpid() % 200_000)
 _UIDS = range(_FIRST_UID, _FIRST_UID + 1000)
 _SYSV_KEY = 0x50000000 + os.getpid()
-_PARKED = 2
+_PARKED = 1
 _SAMPLES = 40
 _MOST_GROWTH = 1.05
 # Memory that was stable in the last half of the calls is not a leak, however much the first half took.
@@ -161,7 +161,6 @@ def _settings(folder: Path, isolation: str) -> str:
     # Honest calls look for what other calls left in their process, so each has a process of its own.
     return f"""
 worker_reuse = "call"
-idle_workers = {_PARKED}
 isolation = "{isolation}"
 uid_range = "{_UIDS[0]}-{_UIDS[-1]}"
 port = 0

@@ -161,5 +161,5 @@ def settings_text() -> str:
         f"[tools.{tool}]\n" + "".join(f"{name} = {value}\n" for name, value in values.items())
         for tool, values in own.items()
     ]
-    general = "max_answer_bytes = 1048576\nopen_files = 128\n"
+    general = "max_payload_bytes = 1048576\nopen_files = 128\n"
     return "\n".join([general, *tables])

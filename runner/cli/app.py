@@ -54,10 +54,11 @@ _COMMANDS: Mapping[str, Mapping[str, str]] = {
 }
 """The commands by group, each with its line of help."""
 
-# Commands of earlier releases, each with what replaces it.
+# Commands and options of earlier releases, each with what replaces it.
 _REMOVED = {
     "test": "save the requests of the Playground as pytest (Save as pytest), or use `runner call` in a test",
     "ps": "systemd or Docker keeps the servers; use systemctl list-units 'toolcell@*', or docker compose ps",
+    "--engine": "give --redis-url or RUNNER_REDIS_URL; with it, a fleet executes the calls",
     "down": "systemd or Docker keeps the servers; use systemctl stop toolcell@NAME, or docker compose down",
 }
 
@@ -112,9 +113,11 @@ def main(launched: Launched | None = None) -> None:
         arguments = spell_out(sys.argv[1:])
     except UsageError as error:
         sys.exit(print_error(error, EXIT_USAGE))
-    if arguments and arguments[0] in _REMOVED:
-        removed = UsageError(f"runner {arguments[0]} was removed: {_REMOVED[arguments[0]]}")
-        sys.exit(print_error(removed, EXIT_USAGE))
+    # What follows a `--` is the command of another program.
+    own = arguments[: arguments.index("--")] if "--" in arguments else arguments
+    for word in (*own[:1], *(option.partition("=")[0] for option in own if option.startswith("--"))):
+        if word in _REMOVED:
+            sys.exit(print_error(UsageError(f"runner {word} was removed: {_REMOVED[word]}"), EXIT_USAGE))
     app(arguments, obj=launched)
 
 

@@ -109,7 +109,10 @@ def container_command(
         ValueError: A file lies outside of the folder that is mounted.
     """
     name = re.sub(r"[^a-zA-Z0-9_.-]", "-", user)
-    variables = [key for key in environment if key.startswith("RUNNER_")]
+    # The keys of a store in S3 are AWS's own variables.
+    is_s3 = any("s3://" in text for text in (*words, environment.get("RUNNER_STORE", "")))
+    passed_on = ("RUNNER_", "AWS_") if is_s3 else ("RUNNER_",)
+    variables = [key for key in environment if key.startswith(passed_on)]
     variables += [each for word in words if word.startswith("--allow-env=") for each in word[12:].split(",")]
     arguments, mount = _mounted(words)
     ports: list[str] = []

@@ -47,7 +47,7 @@ Flags = Mapping[str, Any]
 ADDRESS = ("host", "port")
 WHOSE = ("user", "store")
 LOGS = ("log_level", "log_format")
-FLEET = ("engine", "redis_url", "redis_insecure", "fleet_key_file")
+FLEET = ("redis_url", "redis_insecure", "fleet_key_file")
 BOUNDS = (
     "isolation", "allow_net", "allow_env", "allow_run", "allow_read", "allow_write", "allow_sockets",
     "deny_run",

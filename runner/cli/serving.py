@@ -7,16 +7,17 @@ import os
 import signal
 from collections.abc import Coroutine, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from runner.cli.exits import EXIT_INTERRUPTED
-from runner.cli.start import load_checked, start
+from runner.cli.start import load_and_warn, start
 from runner.errors import UsageError
 from runner.settings.settings import Settings
+from runner.settings.sources import origins
 from runner.system.allocator import keep_little
 from sandbox.host.descriptors import raise_limit
 
-__all__ = ["again", "of_fleet", "start_server", "stopped_by_signals"]
+__all__ = ["again", "for_one_user", "of_fleet", "start_server", "stopped_by_signals"]
 
 
 def start_server(flags: Mapping[str, Any], config: Path | None) -> Settings:
@@ -32,7 +33,25 @@ def start_server(flags: Mapping[str, Any], config: Path | None) -> Settings:
 
 def again(flags: Mapping[str, Any], settings: Settings) -> Settings:
     """Read again the configuration file that a server was started with, and no other."""
-    return load_checked(flags, settings.config_source, whole=True)
+    return load_and_warn(flags, settings.config_source, whole=True)
+
+
+def for_one_user(settings: Settings, transport: Literal["stdio", "http"]) -> Settings:
+    """Return settings with the defaults of a server that is bound to one user, if it is.
+
+    Calls share a process, and none is refused a place: such a server replaces one that runs all calls in its
+    own process, and there is nobody else to protect.
+    """
+    has_auth = settings.auth.kind != "none"
+    if settings.is_fleet or (transport == "http" and settings.user is None and has_auth):
+        return settings
+    origin = origins(settings)
+    if origin["worker_reuse"] != "default" and settings.worker_reuse != "shared":
+        return settings
+    values = {"worker_reuse": "shared", "max_calls_per_user": settings.max_calls}
+    return settings.model_copy(
+        update={name: value for name, value in values.items() if origin[name] == "default"}
+    )
 
 
 def of_fleet(settings: Settings, module: str) -> Any:
@@ -46,9 +65,7 @@ def of_fleet(settings: Settings, module: str) -> Any:
     except ModuleNotFoundError as error:
         if error.name not in ("docket", "redis"):
             raise
-        raise UsageError(
-            "the engine docket needs packages that are not installed; install toolcell[fleet]"
-        ) from error
+        raise UsageError("a fleet needs packages that are not installed; install toolcell[fleet]") from error
     importlib.import_module("runner.fleet.serve_node").check_of_fleet(settings)
     return found
 

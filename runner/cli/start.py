@@ -20,7 +20,7 @@ from runner.users.resource import is_loopback
 from runner.worker.targets import entry_of, split_target
 from sandbox.errors import IsolationUnavailable, LoadError, ZygoteDied
 
-__all__ = ["as_configured", "explained", "load_and_warn", "load_checked", "start", "warn_ignored"]
+__all__ = ["as_configured", "explained", "load_and_warn", "start", "warn_ignored"]
 
 log = logging.getLogger(__name__)
 
@@ -38,7 +38,7 @@ def start(flags: Mapping[str, Any], config: Path | None, *, whole: bool = False)
         IsolationUnavailable: The isolation that was asked for cannot be had.
         StartError: This user may not use a file of the state folder or of the store.
     """
-    settings = load_checked(flags, config, whole=whole)
+    settings = load_and_warn(flags, config, whole=whole)
     set_up(settings.log_level, settings.log_format)
     if os.path.expanduser("~") == "~":
         # FastMCP wants to know a home when it is imported; this user has none, as usual in a container.
@@ -55,6 +55,8 @@ def load_and_warn(
 ) -> Settings:
     """Return the settings, and print what of a configuration file is ignored since nobody has trusted it.
 
+    The section for the output guard is checked too, instead of at the first call.
+
     Args:
         flags: Settings given on the command line.
         config: The file of settings, instead of the usual one; or the one of the start, to be read again.
@@ -67,6 +69,10 @@ def load_and_warn(
     if settings.ignored and whole:
         raise UsageError("\n".join(settings.ignored))
     warn_ignored(settings)
+    if settings.output_guard:
+        from runner.output_guard.guard import config_of  # noqa: PLC0415 - only where the section is given
+
+        config_of(settings)
     return settings
 
 
@@ -74,23 +80,6 @@ def warn_ignored(settings: ExecutionSettings) -> None:
     """Print what of a configuration file is ignored since nobody has trusted it."""
     for sentence in settings.ignored:
         print(f"runner: {sentence}", file=sys.stderr)  # noqa: T201
-
-
-def load_checked(
-    flags: Mapping[str, Any], config: Path | ConfigFile | None, *, whole: bool = False
-) -> Settings:
-    """Return the settings as `load_and_warn` does, the section for the output guard checked too.
-
-    Raises:
-        UsageError: A setting is wrong, or something is ignored that must not be.
-    """
-    settings = load_and_warn(flags, config, whole=whole)
-    if settings.output_guard:
-        # What is wrong with the section is said now, and not by the first call.
-        from runner.output_guard.guard import config_of  # noqa: PLC0415 - only where the section is given
-
-        config_of(settings)
-    return settings
 
 
 def as_configured(settings: Settings, targets: list[str]) -> Settings:

@@ -126,7 +126,7 @@ class FleetConnection:
             UsageError: A setting is wrong, or Redis cannot be used.
         """
         if settings.redis_url is None or settings.fleet_key_file is None:
-            raise UsageError("--engine docket needs redis_url and fleet_key_file")
+            raise UsageError("a fleet needs redis_url and fleet_key_file")
         address = RedisAddress.checked(
             settings.redis_url.get_secret_value(), insecure=settings.redis_insecure
         )

@@ -38,10 +38,10 @@ def check_of_fleet(settings: Settings) -> None:
             "--isolation guard stops no tool from reaching the Redis of the fleet; take another tier"
         )
     if settings.redis_url is None:
-        raise UsageError("--engine docket needs the address of Redis; give --redis-url or RUNNER_REDIS_URL")
+        raise UsageError("a fleet needs the address of its Redis; give --redis-url or RUNNER_REDIS_URL")
     if settings.fleet_key_file is None:
         raise UsageError(
-            "--engine docket needs the key of the fleet, the same file on all its machines; "
+            "a fleet needs a key, the same file on all its machines; "
             "give --fleet-key-file (openssl rand -base64 33 makes a key)"
         )
 

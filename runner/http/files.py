@@ -85,7 +85,7 @@ class _FilesApi:
         with self._one_more(user):
             async with (
                 self._rooms.one(files) as room,
-                receive(request, settings, room, max_json_bytes=settings.max_request_bytes) as upload,
+                receive(request, settings, room, max_json_bytes=settings.max_payload_bytes) as upload,
             ):
                 file = await files.put(upload.fd, name=upload.name, mime=upload.mime, origin=Origin.UPLOADED)
         _log.info("file uploaded", extra={"user": user.name, "file": file.id, "size": file.size})

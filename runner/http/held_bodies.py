@@ -37,7 +37,7 @@ class HeldBodies:
     """The bodies that one server holds.
 
     Attributes:
-        max_request_bytes: The setting: longest body of a request, of which a user may hold two.
+        max_payload_bytes: The setting: longest body of a request, of which a user may hold two.
         memory_bytes: The memory of the server: all bodies may take an eighth of it.
         idle_s: The time without a byte after which a body is refused, in seconds. One of a client without
             a user has to be whole by then.
@@ -45,7 +45,7 @@ class HeldBodies:
         most: The most bytes of all.
     """
 
-    max_request_bytes: int
+    max_payload_bytes: int
     memory_bytes: int
     idle_s: float = _IDLE_S
     most_of_one: int = field(init=False)
@@ -56,8 +56,8 @@ class HeldBodies:
 
     def __post_init__(self) -> None:
         share = self.memory_bytes // _SHARE_OF_MEMORY
-        self.most_of_one = _OF_ONE * self.max_request_bytes
-        self.most = max(self.most_of_one, min(_OF_ALL * self.max_request_bytes, share))
+        self.most_of_one = _OF_ONE * self.max_payload_bytes
+        self.most = max(self.most_of_one, min(_OF_ALL * self.max_payload_bytes, share))
 
     def one(self, user: str | None, scope: Scope, receive: Receive, send: Send) -> "HeldBody":
         """Return the body of one request, which is held until the block ends.
@@ -83,12 +83,12 @@ class HeldBodies:
             whose = "of all clients without a login" if address is not None else "of yours"
             return 429, (
                 f"requests {whose} that are in flight bring more than {self.most_of_one} bytes, twice "
-                f"max_request_bytes ({self.max_request_bytes}); wait for one, then send this one again"
+                f"max_payload_bytes ({self.max_payload_bytes}); wait for one, then send this one again"
             )
         if held > self.most - total:
             return 503, (
                 f"requests in flight bring {total} of {self.most} bytes that this server holds at a time "
-                f"(by max_request_bytes, {self.max_request_bytes}, and its memory); send this one again later"
+                f"(by max_payload_bytes, {self.max_payload_bytes}, and its memory); send this one again later"
             )
         self._users[user] = held
         self._total += count

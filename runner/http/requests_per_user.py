@@ -40,7 +40,7 @@ class RequestsPerUser:
         self._site = site
         self._under_way: Counter[str] = Counter()
         self._bodies = HeldBodies(
-            max_request_bytes=site.settings.max_request_bytes,
+            max_payload_bytes=site.settings.max_payload_bytes,
             memory_bytes=find_server_memory().limit_bytes,
         )
 

@@ -1,6 +1,6 @@
 """Configuration of the output guard, validated once. Names and defaults are those of the document.
 
-Where a tool or a server needs other limits, `tools` and `servers` give them; a tool's come first.
+Where a tool or a server (`SERVER.*`) needs other limits, `tools` gives them; a tool's come first.
 
 Source: document 004, section 4.2; contradictions C25, C26, C28, C31; rules X3 and X4 of the conformance
 cases; requirements S4-47 to S4-60.
@@ -53,6 +53,7 @@ _REMOVED: Mapping[str | int, str] = {
     "max_artifacts": _FIXED,
     "max_elements": _FIXED,
     "max_parse_bytes": _FIXED,
+    "servers": 'set it under [output_guard.tools."SERVER.*"]',
     "transformer_max_chars": _FIXED,
     "transformer_timeout_s": _FIXED,
     "ttl_seconds": _GENERAL,
@@ -144,8 +145,9 @@ class GuardConfig(BaseModel):
     retention: Observations = Field(
         default_factory=Observations, description="How much is kept of what was taken out, and how long."
     )
-    tools: dict[str, Budget] = Field(default_factory=dict, description="Tool, or server.tool → its limits.")
-    servers: dict[str, Budget] = Field(default_factory=dict, description="Server → its limits.")
+    tools: dict[str, Budget] = Field(
+        default_factory=dict, description="Tool, server.tool, or server.* → its limits."
+    )
 
     _reading_tools: bool = PrivateAttr(default=False)
 
@@ -162,11 +164,9 @@ class GuardConfig(BaseModel):
 
     def transformers(self) -> dict[str, Place]:
         """Return the names of all functions of the operator's, each with one place that gives it."""
-        tables = (("tools", self.tools), ("servers", self.servers))
         places: dict[Place, str | None] = {
-            (kind, key, "output_transformer"): budget.output_transformer
-            for kind, table in tables
-            for key, budget in table.items()
+            ("tools", key, "output_transformer"): budget.output_transformer
+            for key, budget in self.tools.items()
         }
         places[("output_transformer",)] = self.output_transformer
         return {name: place for place, name in places.items() if name is not None}
@@ -185,14 +185,13 @@ class GuardConfig(BaseModel):
 
     def budgets_of(self, tool: str, server: str | None) -> Iterator[tuple[Place, Budget]]:
         """Yield the limits of a tool and where they stand; what comes later counts more."""
-        if server in self.servers:
-            yield ("servers", server), self.servers[server]
-        called = _spellings(tool, server)
-        yield from ((("tools", key), budget) for key, budget in self.tools.items() if key in called)
+        # Those of a server come before those of a tool.
+        for called in ({f"{server}.*"}, _spellings(tool, server)):
+            yield from ((("tools", key), budget) for key, budget in self.tools.items() if key in called)
 
     def for_call(self, tool: str, server: str | None) -> Self:
         """Return the configuration with the limits of this tool and server in place."""
-        if not self.tools and not self.servers:
+        if not self.tools:
             return self
         update: dict[str, Any] = {}
         for _, budget in self.budgets_of(tool, server):

@@ -141,7 +141,7 @@ def too_long(head: bytes, tail: bytes, most_bytes: int) -> Unreadable:
         most_bytes: How long one may be.
     """
     words = f"has more than {most_bytes:,} bytes, which is as long as it may be"
-    return _unreadable(head + tail, f"{words}; ask for less, or raise max_answer_bytes", INVALID_REQUEST)
+    return _unreadable(head + tail, f"{words}; ask for less, or raise max_payload_bytes", INVALID_REQUEST)
 
 
 def check_meta(params: Mapping[str, Any] | None) -> None:

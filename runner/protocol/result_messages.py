@@ -23,11 +23,11 @@ from runner.formats.base64 import canonical, decode, encode, without_header
 from runner.formats.json_size import least_chars
 from runner.output_guard.guard import GuardedCall, OutputGuard
 from runner.settings.execution import ServiceSettings
-from runner.steps.client_message import Delivery, inline_limit, is_open_schema, render
+from runner.steps.client_message import MESSAGE_MAX_BYTES, Delivery, inline_limit, is_open_schema, render
 from runner.steps.request import SHORT_BYTES, Completed, Request
 from runner.steps.short_meta_data import little
 from runner.system.logging_setup import CallScope
-from runner.toolset.small_pictures import smaller_picture
+from runner.toolset.small_pictures import HAS_PILLOW, smaller_picture
 from runner.users.identity import User
 from runner.worker.wire import RequestFacts
 
@@ -119,13 +119,13 @@ class ResultMessages:
             delivery=delivery_to(self.settings, request.params, request.facts),
             download_url=None if url is None else lambda file: url(user, file),
             allowed_origins=self.settings.iframe_origins,
-            max_bytes=self.settings.max_message_bytes,
+            max_bytes=MESSAGE_MAX_BYTES,
         )
         # Each value is copied, and each text searched for what names a file: of many, that takes a while.
         sizes = (least_chars(value, SHORT_BYTES) for value in (short.value, completed.wire))
         is_long = len(short.files) + len(short.deferred) > _FEW_FILES or max(sizes) > SHORT_BYTES
         message = await asyncio.to_thread(rendered) if is_long else rendered()
-        if self.settings.shrink_pictures:
+        if HAS_PILLOW:
             smaller = await self._smaller(message, short, completed.wire, request)
             if smaller:
                 message = await asyncio.to_thread(rendered, smaller=smaller)
@@ -146,7 +146,7 @@ class ResultMessages:
         beside = [block for block in message["content"] if block.get("type") != "image"]
         if not 0 < len(blocks) <= _MOST_PICTURES or len(message["content"]) - len(beside) >= len(blocks):
             return {}
-        left = self.settings.max_message_bytes - len(json.dumps({**message, "content": beside}).encode())
+        left = MESSAGE_MAX_BYTES - len(json.dumps({**message, "content": beside}).encode())
         most = (left // len(blocks) - _BESIDE_PICTURE) // 4 * 3
         smaller: dict[int, str] = {}
         for index, file in blocks.items():
@@ -263,5 +263,5 @@ def delivery_to(settings: ServiceSettings, params: Mapping[str, Any], facts: Req
 
 def inline_limit_of(settings: ServiceSettings, params: Mapping[str, Any], facts: RequestFacts) -> int:
     """Return the largest artifact that the client of a request wants inside its result."""
-    most = min(settings.inline_max_bytes, settings.max_message_bytes)
+    most = min(settings.inline_max_bytes, MESSAGE_MAX_BYTES)
     return inline_limit(delivery_to(settings, params, facts), most)

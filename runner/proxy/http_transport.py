@@ -135,7 +135,7 @@ class AnswerBound:
             log.warning("server message too long", extra=facts)
         return (
             f"a message of {self.server} has more than {self.most_bytes} bytes, the longest that is taken; "
-            "ask it for less, or raise max_answer_bytes"
+            "ask it for less, or raise max_payload_bytes"
         )
 
 

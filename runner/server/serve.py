@@ -183,8 +183,8 @@ async def with_code(settings: Settings, opened: AbstractAsyncContextManager[C]) 
     Raises:
         UsageError: Calls are executed on other machines, or a table of the settings names two tools.
     """
-    if settings.code_mode and settings.engine != "local":
-        raise UsageError(f"code_mode does not work with engine {settings.engine}; leave one of them out")
+    if settings.code_mode and settings.is_fleet:
+        raise UsageError("code_mode does not work in a fleet; leave code_mode or redis_url out")
     async with opened as services:
         if not settings.code_mode:
             yield services

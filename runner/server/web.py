@@ -136,7 +136,7 @@ def build_app(
     web.add_exception_handler(Exception, fails)
     set_up_endpoint(
         web,
-        max_bytes=settings.max_request_bytes,
+        max_bytes=settings.max_payload_bytes,
         user=partial(token_user, site),
         direct=mcp.direct if directly and isinstance(mcp, Host) else None,
         session_ended=session_ended,

@@ -3,7 +3,8 @@
 Source: architecture, decision "Identity"; `docs/serving.md`.
 """
 
-from typing import Literal, Self
+from dataclasses import dataclass
+from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, model_validator
 
@@ -21,29 +22,20 @@ from runner.settings.values import (
 
 __all__ = ["Auth"]
 
-_LOGINS = ("oauth_proxy", "oidc")
-_AUTH_OF = {
-    "jwks_uri": ("jwt", "oauth_proxy"),
-    "public_key": ("jwt",),
-    "issuer": ("jwt", *_LOGINS),
-    "audience": ("jwt", *_LOGINS),
-    "authorization_servers": ("jwt",),
-    "required_scopes": ("jwt", *_LOGINS),
-    "client_id": _LOGINS,
-    "client_secret": _LOGINS,
-    "client_secret_file": _LOGINS,
-    "authorization_endpoint": ("oauth_proxy",),
-    "token_endpoint": ("oauth_proxy",),
-    "introspection_endpoint": ("oauth_proxy",),
-    "tokens_file": ("static",),
-    "gateway_addresses": ("gateway",),
-    "gateway_certificate": ("gateway",),
-    "gateway_key": ("gateway",),
-    "gateway_ca": ("gateway",),
-    "gateway_names": ("gateway",),
-}
-"""Of which kinds of `Auth` a setting is; of any that is not named here, of all."""
 
+@dataclass(frozen=True, slots=True)
+class _For:
+    """The kinds of `Auth` that a setting belongs to; without this mark, all of them."""
+
+    kinds: tuple[str, ...]
+
+
+_JWT = _For(("jwt",))
+_STATIC = _For(("static",))
+_GATEWAY = _For(("gateway",))
+_OAUTH_PROXY = _For(("oauth_proxy",))
+_LOGINS = _For(("oauth_proxy", "oidc"))
+_TOKENS = _For(("jwt", "oauth_proxy", "oidc"))
 
 _TLS = ("gateway_certificate", "gateway_key", "gateway_ca", "gateway_names")
 """Settings that go together: with them the server requires TLS and a client certificate."""
@@ -61,11 +53,11 @@ class Auth(BaseModel):
         "`oauth_proxy`, `oidc`. A header of a gateway in front: `gateway`. See "
         "[serving.md](serving.md#authentication).",
     )
-    jwks_uri: KeyUrl | None = Field(
+    jwks_uri: Annotated[KeyUrl | None, _For(("jwt", "oauth_proxy"))] = Field(
         None,
         description="Address of the issuer's keys, for `jwt` and `oauth_proxy`; https, or loopback.",
     )
-    public_key: SecretStr | None = Field(
+    public_key: Annotated[SecretStr | None, _JWT] = Field(
         None,
         description="For `jwt`, instead of `jwks_uri`: the issuer's key as PEM text, or the secret of an HS "
         "algorithm.",
@@ -73,13 +65,13 @@ class Auth(BaseModel):
     algorithm: str = Field(
         "RS256", description="The only accepted signature algorithm, for `jwt`, `oauth_proxy` and `oidc`."
     )
-    issuer: str | None = Field(
+    issuer: Annotated[str | None, _TOKENS] = Field(
         None,
         min_length=1,
         description="Required `iss` of a token, for `jwt`. For `oidc` the provider: its address before "
         "`/.well-known/openid-configuration`.",
     )
-    audience: str | None = Field(
+    audience: Annotated[str | None, _TOKENS] = Field(
         None,
         min_length=1,
         description="Required `aud` of a token, so that a token for another service is refused. Required for "
@@ -87,34 +79,31 @@ class Auth(BaseModel):
         "checks access tokens of the provider instead of ID tokens. Tokens need an expiry (`exp`); one whose "
         "`nbf` is more than 60 s ahead is refused.",
     )
-    required_scopes: EachName = Field(
+    required_scopes: Annotated[EachName, _TOKENS] = Field(
         (),
         description="Scopes that every token must have; others get status 403. A login requests them: with "
         "`oidc` beside `openid` and `email`, with `oauth_proxy` instead of these two.",
     )
-    authorization_servers: UpstreamUrls = Field(
+    authorization_servers: Annotated[UpstreamUrls, _JWT] = Field(
         (),
         description="For `jwt`: issuers of tokens. They are published to clients, which log in after the "
         "first 401. Needs `public_url`, or a fixed port on loopback.",
     )
-    client_id: str | None = Field(
+    client_id: Annotated[str | None, _LOGINS] = Field(
         None,
         min_length=1,
         description="This server's client id at the login provider, for `oauth_proxy` and `oidc`.",
     )
-    client_secret: SecretStr | None = Field(
-        None, description="The secret of that client id, best as `RUNNER_AUTH__CLIENT_SECRET`. Never shown."
+    client_secret_file: Annotated[PrivatePath | None, _LOGINS] = Field(
+        None, description="A file with the secret of that client id, mode 0600."
     )
-    client_secret_file: PrivatePath | None = Field(
-        None, description="A file with the secret instead, mode 0600."
-    )
-    authorization_endpoint: UpstreamUrl | None = Field(
+    authorization_endpoint: Annotated[UpstreamUrl | None, _OAUTH_PROXY] = Field(
         None, description="For `oauth_proxy`: the provider's authorization endpoint."
     )
-    token_endpoint: UpstreamUrl | None = Field(
+    token_endpoint: Annotated[UpstreamUrl | None, _OAUTH_PROXY] = Field(
         None, description="For `oauth_proxy`: the provider's token endpoint."
     )
-    introspection_endpoint: UpstreamUrl | None = Field(
+    introspection_endpoint: Annotated[UpstreamUrl | None, _OAUTH_PROXY] = Field(
         None,
         description="For `oauth_proxy`: the provider's introspection endpoint (RFC 7662), if its tokens are "
         "not JWTs.",
@@ -129,35 +118,35 @@ class Auth(BaseModel):
         pattern=r"^[A-Za-z][A-Za-z0-9-]{0,63}$",
         description="For `gateway`: the header with the user's name.",
     )
-    gateway_addresses: Networks = Field(
+    gateway_addresses: Annotated[Networks, _GATEWAY] = Field(
         (),
         description="For `gateway`: addresses and networks, such as `10.0.0.5, 10.1.0.0/16`, from which that "
         "header counts. Optional with a client certificate, where it narrows further.",
     )
-    gateway_certificate: PublicPath | None = Field(
+    gateway_certificate: Annotated[PublicPath | None, _GATEWAY] = Field(
         None,
         description="For `gateway`: PEM file with this server's certificate and its chain. With it the "
         "server accepts only TLS connections with a client certificate "
         "([serving.md](serving.md#a-gateway-with-a-certificate)). Set it together with the next three. "
         "Relative paths start from the configuration file's folder.",
     )
-    gateway_key: PrivatePath | None = Field(
+    gateway_key: Annotated[PrivatePath | None, _GATEWAY] = Field(
         None,
         description="PEM file with the key of that certificate, without a passphrase, mode 0600. No tool "
         "can read it.",
     )
-    gateway_ca: PublicPath | None = Field(
+    gateway_ca: Annotated[PublicPath | None, _GATEWAY] = Field(
         None,
         description="PEM file with the authorities of accepted client certificates, and optional revocation "
         "lists.",
     )
-    gateway_names: CertificateNames = Field(
+    gateway_names: Annotated[CertificateNames, _GATEWAY] = Field(
         (),
         description="DNS names and URIs, such as `gateway.example.com, spiffe://example.com/gateway`. The "
         "header counts on connections whose client certificate has one of them as subjectAltName, compared "
         "exactly, without wildcards.",
     )
-    tokens_file: PrivatePath | None = Field(
+    tokens_file: Annotated[PrivatePath | None, _STATIC] = Field(
         None,
         description="For `static`: a JSON object from token to user name, mode 0600, tokens of 16 "
         "characters or more.",
@@ -177,12 +166,13 @@ class Auth(BaseModel):
 
     @model_validator(mode="after")
     def _belongs_together(self) -> Self:
-        for name, kinds in _AUTH_OF.items():
-            if getattr(self, name) and self.kind not in kinds:
-                raise ValueError(
-                    f'auth.{name} is given, but auth.kind is "{self.kind}"; set it to '
-                    + " or ".join(f'"{kind}"' for kind in kinds)
-                )
+        for name, field in type(self).model_fields.items():
+            for mark in field.metadata:
+                if isinstance(mark, _For) and getattr(self, name) and self.kind not in mark.kinds:
+                    kinds = " or ".join(f'"{kind}"' for kind in mark.kinds)
+                    raise ValueError(
+                        f'auth.{name} is given, but auth.kind is "{self.kind}"; set it to {kinds}'
+                    )
         if self.kind == "static" and not self.tokens_file:
             raise ValueError('auth.kind is "static", which needs auth.tokens_file')
         if self.kind == "gateway":
@@ -216,10 +206,9 @@ class Auth(BaseModel):
             )
 
     def _is_whole_login(self) -> None:
-        if not self.client_id or bool(self.client_secret) == bool(self.client_secret_file):
+        if not self.client_id or not self.client_secret_file:
             raise ValueError(
-                f'auth.kind is "{self.kind}", which needs auth.client_id and one of auth.client_secret and '
-                "auth.client_secret_file"
+                f'auth.kind is "{self.kind}", which needs auth.client_id and auth.client_secret_file'
             )
         if self.kind == "oidc":
             if not self.issuer:

@@ -5,7 +5,7 @@ Source: architecture, decision "Settings"; `docs/settings.md`.
 
 import os
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Self, TypeVar
@@ -24,17 +24,17 @@ from runner.settings.parts import (
     RightsSettings,
     StoreSettings,
 )
-from runner.settings.private_paths import private_paths_of
 from runner.settings.resource_limits import LIMITS, limits_of
 from runner.settings.rights import Lent, Rights
 from runner.settings.secrets import SecretName, SecretSettings
 from runner.settings.trust import ConfigFile, trust_record
-from runner.settings.values import NARROWS, PER_TOOL, EachName
+from runner.settings.values import NARROWS, PER_TOOL, EachName, private_paths_of
 from sandbox.deadlines import Deadlines
 from sandbox.host.retirement import WORKER_CALLS, Reuse
 from sandbox.policy import Limits
 
 __all__ = [
+    "EffectiveToolSettings",
     "ExecutionSettings",
     "LibrarySettings",
     "ServiceSettings",
@@ -128,10 +128,10 @@ class ExecutionSettings(LibrarySettings, RightsSettings, CallSettings, Observati
 
     @model_validator(mode="after")
     def _has_one_keeper_of_approvals(self) -> Self:
-        if self.approvals and self.engine != "local":
+        if self.approvals and self.is_fleet:
             raise ValueError(
                 "approvals are kept by one host, and calls of a fleet reach several: one could be used once "
-                "on each; take engine local, or leave [approvals.NAME] out"
+                "on each; leave redis_url or [approvals.NAME] out"
             )
         return self
 
@@ -193,7 +193,7 @@ class ExecutionSettings(LibrarySettings, RightsSettings, CallSettings, Observati
     def _closed(self) -> dict[int, str]:
         """Return those ports, and what listens there: it asks nobody who he is, and tells of all users."""
         closed: dict[int, str] = {}
-        if self.engine != "local" and self.redis_url is not None:
+        if self.redis_url is not None:
             parts = urlsplit(self.redis_url.get_secret_value())
             if parts.scheme != "unix":
                 closed[parts.port or REDIS_PORT] = "the fleet's Redis"
@@ -310,6 +310,46 @@ class ExecutionSettings(LibrarySettings, RightsSettings, CallSettings, Observati
     def lender(self) -> int | None:
         """Return the user id that every process has because of what is lent, if it must have one."""
         return None if self._lent.owner is None else self._lent.owner[0]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EffectiveToolSettings:
+    """Deadlines, limits and rights of calls of one tool.
+
+    Attributes:
+        deadlines: How long a call may take.
+        limits: Resources that a call may use.
+        rights: Rights that differ from those of all tools; None if they do not.
+        keeps_worker: Whether its worker may stay with its user.
+        shares_worker: Whether calls run concurrently in one worker of their user.
+        may_share_worker: Whether they do so if the tool's author requests it.
+        lets_go_on: Whether background jobs may run between calls if the tool's author requests it.
+        scopes: The scopes that a token must have.
+    """
+
+    deadlines: Deadlines
+    limits: Limits
+    rights: Rights | None
+    keeps_worker: bool
+    shares_worker: bool
+    may_share_worker: bool
+    lets_go_on: bool
+    scopes: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, settings: ExecutionSettings, tool: str | None) -> "EffectiveToolSettings":
+        """Return the settings of one tool, or with None those of all tools without overrides."""
+        rights = settings.rights(tool)
+        return cls(
+            deadlines=settings.deadlines(tool),
+            limits=settings.limits(tool),
+            rights=None if rights == settings.rights() else rights,
+            keeps_worker=settings.keeps_worker(tool),
+            shares_worker=settings.shares_worker(tool),
+            may_share_worker=settings.shares_worker(tool, wish=True),
+            lets_go_on=settings.lets_go_on(tool),
+            scopes=() if tool is None else settings.scopes(tool),
+        )
 
 
 class ServiceSettings(ResultSettings, ExecutionSettings):

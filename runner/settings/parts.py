@@ -8,10 +8,10 @@ Source: `docs/settings.md`, which `scripts/settings` writes.
 """
 
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal
 from urllib.parse import unquote, urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, model_validator
+from pydantic import BaseModel, ConfigDict, Field, SecretStr
 
 from runner.errors import Code
 from runner.settings.auth import Auth
@@ -30,7 +30,6 @@ from runner.settings.values import (
     PrivatePath,
     PublicPath,
     S3Address,
-    S3Region,
     Seconds,
     StoreUrl,
     UidRange,
@@ -112,17 +111,8 @@ class StoreSettings(StateSettings):
     )
     s3_endpoint: S3Address | None = Field(
         None,
-        description="Address of the S3 server; without it, AWS. See [operating.md](operating.md#s3).",
-    )
-    s3_region: S3Region | None = Field(
-        None, description="Region of the bucket: letters, digits and hyphens, at most 63."
-    )
-    s3_access_key: SecretStr | None = Field(
-        None,
-        description="Key id for S3; by default the standard chain of AWS finds credentials. Never shown.",
-    )
-    s3_secret_key: SecretStr | None = Field(
-        None, description="Secret key for S3; together with `s3_access_key`. Never shown."
+        description="Address of the S3 server; without it, AWS. Keys and region come from variables "
+        "and files of AWS: [operating.md](operating.md#s3).",
     )
     max_artifact_bytes: Annotated[Count, LimitFacts("file_bytes", Code.E_FILE_TOO_LARGE, "bytes"), LIVE] = (
         Field(
@@ -156,12 +146,6 @@ class StoreSettings(StateSettings):
         description="Treatment of files that a call wrote into its home and did not return: `keep` in My "
         "Files, `report` in the result, or `ignore`. See [guide.md](guide.md#files-that-a-call-generates).",
     )
-
-    @model_validator(mode="after")
-    def _has_both_keys(self) -> Self:
-        if (self.s3_access_key is None) != (self.s3_secret_key is None):
-            raise ValueError("s3_access_key and s3_secret_key belong together; give both, or neither")
-        return self
 
     @property
     def store_scheme(self) -> str:
@@ -253,11 +237,6 @@ class ServerSettings(IdentitySettings):
         None,
         description="Public address of the port for widgets, on another host name than `public_url`; without "
         "it, widgets are shown on this machine only.",
-    )
-    max_request_bytes: Count = Field(
-        64 * MIB,
-        description="Largest body of an MCP request, or of a JSON request beside it, in bytes. One user may "
-        "have twice that in flight, all users together eight times.",
     )
     drain_s: float = Field(
         25.0,
@@ -386,10 +365,12 @@ class CallSettings(_Part):
             description="Files and folders of a user's home.",
         )
     )
-    max_answer_bytes: Annotated[Count, LimitFacts("frame_bytes", Code.E_INVALID_RESULT, "bytes"), LIVE] = (
+    max_payload_bytes: Annotated[Count, LimitFacts("frame_bytes", Code.E_INVALID_RESULT, "bytes"), LIVE] = (
         Field(
             64 * MIB,
-            description="Longest answer of a tool, as JSON, in bytes.",
+            description="Longest JSON either way, in bytes: the answer of a tool, and the body of a request. "
+            "One user may have two such bodies in flight, all users together eight. A reload changes it for "
+            "answers only.",
         )
     )
     max_calls: Annotated[Count, LIVE] = Field(16, description="Concurrent calls.")
@@ -417,13 +398,6 @@ class CallSettings(_Part):
         "worker loads them itself, and may read its own files in `/proc` in every tier: "
         "[isolation.md](isolation.md#reading-procself).",
     )
-    idle_workers: int = Field(
-        1,
-        ge=0,
-        description="Idle workers of each zygote, that is of each user and kind of tool (with a home or "
-        "without; with rights of its own), including a reused one. A burst of calls raises it to 8; half a "
-        "minute without need lowers it again. With 0 no worker waits.",
-    )
     background_jobs: Annotated[bool, PER_TOOL] = Field(
         default=False,
         description="Whether background work of a tool may run between calls, if its author requests that "
@@ -445,19 +419,6 @@ class ResultSettings(StoreSettings):
         description="Form of the files named by `filename` and `filenames`: the `path` of a copy in the "
         "home, or the `url` of a download link; `auto` is the path, since a tool file shares the disk with "
         "the host. `file_names` always become links.",
-    )
-    max_message_bytes: int = Field(
-        900_000,
-        ge=65_536,
-        description="Longest result message for an MCP client, in bytes, at least 65536. A picture or sound "
-        "that does not fit becomes a link with the reason; of several, the first ones that fit together "
-        "stay. Some clients refuse messages above 1 MB.",
-    )
-    shrink_pictures: bool = Field(
-        default=False,
-        description="Whether a PNG, JPEG or WebP that does not fit is scaled down instead, for up to eight "
-        "in a message. My Files keeps the original, and a link leads there. Decoding runs in a confined "
-        "process of its own. Needs Pillow: `pip install 'toolcell[pictures]'`.",
     )
     iframe_origins: Names = Field(
         (),
@@ -525,15 +486,11 @@ class ObservationSettings(_Part):
 class FleetSettings(_Part):
     """The fleet that executes calls, if one does."""
 
-    engine: Annotated[Literal["local", "docket"], Flag()] = Field(
-        "local",
-        description="Executor of calls: `local` workers, or `docket`: the worker nodes of a "
-        "[fleet](deploying.md#a-fleet).",
-    )
     redis_url: Annotated[SecretStr | None, Flag("URL")] = Field(
         None,
-        description="Redis of the fleet: `redis://HOST:PORT/0`, `rediss://:PASSWORD@HOST:PORT/0` or "
-        "`unix:///PATH`. Best as `RUNNER_REDIS_URL`; `runner config` does not show it.",
+        description="Redis of a [fleet](deploying.md#a-fleet), whose worker nodes then execute the calls: "
+        "`redis://HOST:PORT/0`, `rediss://:PASSWORD@HOST:PORT/0` or `unix:///PATH`. Best as "
+        "`RUNNER_REDIS_URL`; `runner config` does not show it.",
     )
     redis_insecure: Annotated[bool, Flag()] = Field(
         default=False, description="Whether a Redis on another machine may do without TLS and a password."
@@ -543,6 +500,11 @@ class FleetSettings(_Part):
         description="File with the key of the fleet, which authenticates its messages; the same on all "
         "machines, closed to other users.",
     )
+
+    @property
+    def is_fleet(self) -> bool:
+        """Return whether worker nodes of a fleet execute the calls."""
+        return self.redis_url is not None
 
 
 PARTS: tuple[type[BaseModel], ...] = (

@@ -10,18 +10,20 @@ _OF_MODELS = (
     "playground_model_url",
 )  # fmt: skip
 _FIXED = (
-    "audit_max_bytes", "auth.jwks_max_age_s", "auth.jwks_refresh_s", "max_idle_workers",
-    "max_output_bytes", "max_queue", "max_queue_per_user", "max_requests_per_user",
+    "audit_max_bytes", "auth.jwks_max_age_s", "auth.jwks_refresh_s", "idle_workers", "max_idle_workers",
+    "max_message_bytes", "max_output_bytes", "max_queue", "max_queue_per_user", "max_requests_per_user",
     "max_sessions_per_user", "results_max_bytes", "tools.NAME.max_output_bytes", "worker_age_s",
     "worker_calls", "worker_idle_s",
 )  # fmt: skip
 REMOVED: Mapping[str, str] = {
     "audit_max_files": "move or delete full files of the audit log, oldest first (docs/operating.md)",
     "auth.login_scopes": "a login requests auth.required_scopes; with oidc also openid and email",
+    "auth.client_secret": "write it into a file of mode 0600, and set auth.client_secret_file",
     "auth.resource_metadata": "give auth.authorization_servers; the server then describes itself",
     "auth.config_url": "set auth.issuer to the part before /.well-known/openid-configuration",
     "connect_timeout_s": "set load_timeout_s, which also holds for servers behind `runner proxy`",
     "deny_run": "set allow_run = [] (--deny-run still is an option)",
+    "engine": "set redis_url; calls are executed by a fleet where it is set, and by this machine where not",
     "fleet": "give each fleet a database of its own in redis_url, such as redis://HOST:6379/1",
     "fleet_release": "hosts and nodes with the same tool files and version find each other without it",
     "generated_except": "have the tool return its files, or say that it ignores others (docs/guide.md)",
@@ -29,10 +31,16 @@ REMOVED: Mapping[str, str] = {
     "identity_letters": "set identity_pattern, such as '[ -~]+' for ASCII",
     "max_file_bytes": "set max_artifact_bytes, which also bounds what a tool writes",
     "inline_clients": 'set artifact_delivery = "inline"; a client can ask for it in its request, too',
+    "max_answer_bytes": "set max_payload_bytes, which bounds answers and requests",
     "max_call_bytes": "set max_artifact_bytes, which also bounds the files of one call together",
+    "max_request_bytes": "set max_payload_bytes, which bounds requests and answers",
     "max_upload_bytes": "set max_artifact_bytes, which also bounds uploads",
     "playground_frames_port": "route playground_frames_url to the port above `port`",
+    "s3_access_key": "set AWS_ACCESS_KEY_ID, or another source of AWS's chain (docs/operating.md)",
     "s3_path_style": "the bucket's name stands in the path where s3_endpoint is given",
+    "s3_region": "set AWS_DEFAULT_REGION, or region in ~/.aws/config",
+    "s3_secret_key": "set AWS_SECRET_ACCESS_KEY, or another source of AWS's chain (docs/operating.md)",
+    "shrink_pictures": "install toolcell[pictures], with which pictures are made to fit a message",
     "spans": "set OTEL_EXPORTER_OTLP_ENDPOINT; spans go to the collector that it names",
     "show_username": "clients never see the parameter; what they send there is overwritten",
     "store_unavailable": "a file waits on this machine; in a fleet its call says so (docs/operating.md)",
@@ -49,7 +57,7 @@ REMOVED: Mapping[str, str] = {
     "tools.NAME.max_file_bytes": "set max_artifact_bytes for all tools",
     **{
         f"tools.NAME.{name}": f"set {name} for all tools"
-        for name in ("max_answer_bytes", "max_home_files", "open_files")
+        for name in ("max_home_files", "max_payload_bytes", "open_files")
     },
     **dict.fromkeys(_FIXED, "its value is fixed; leave it out"),
     **dict.fromkeys(_OF_MODELS, "the Playground has no chat; connect a client that has a model to /mcp"),

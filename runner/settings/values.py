@@ -2,6 +2,7 @@
 
 import os
 import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from ipaddress import ip_network
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Annotated, get_args, get_origin
 from urllib.parse import urlsplit
 
 import re2
-from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, Field
 from pydantic.fields import FieldInfo
 from pydantic_settings import NoDecode
 
@@ -33,7 +34,6 @@ __all__ = [
     "PrivatePath",
     "PublicPath",
     "S3Address",
-    "S3Region",
     "Seconds",
     "StoreUrl",
     "UidRange",
@@ -45,12 +45,14 @@ __all__ = [
     "default_store",
     "holds",
     "https_url",
+    "is_open",
+    "private_paths_of",
     "split_at_commas",
     "widens_rights",
 ]
 
 OPEN_TO_TOOLS = "open to tools"
-"""Marks the type of a setting whose paths tools may come to see; any other is private: `private_paths`."""
+"""Marks the type of a setting whose paths tools may come to see; the path of any other setting is private."""
 
 LIVE = "live"
 """Marks a setting that a running server takes over when it reads its configuration again."""
@@ -98,8 +100,7 @@ class LimitFacts:
 
 _STORES_WITHOUT_PLACE = ("memory:", "none:")
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
-# As boto3 takes a region and the host of an address; anything else fails with each request.
-_S3_REGION = re.compile(r"(?![0-9]+$)(?!-)[A-Za-z0-9-]{1,63}(?<!-)")
+# As boto3 takes the host of an address; anything else fails with each request.
 _S3_HOST = re.compile(r"(?=.{1,255}$)((?!-)[a-z0-9-]{1,63}(?<!-)\.)*(?!-)[a-z0-9-]{1,63}(?<!-)\.?")
 _S3_PREFIX = re.compile(r"(?=.{0,200}$)(?:/[A-Za-z0-9_-][A-Za-z0-9_.-]*)*/?")
 _UID_RANGE = re.compile(r"([0-9]{1,10})-([0-9]{1,10})")
@@ -127,6 +128,36 @@ def widens_rights(field: FieldInfo | None) -> bool:
     return field is None or NARROWS not in field.metadata
 
 
+def private_paths_of(settings: BaseModel) -> Iterator[tuple[str, Path]]:
+    """Yield each private path with the dotted name of its setting, such as `auth.tokens_file`."""
+    for name, field in type(settings).model_fields.items():
+        if not is_open(field):
+            yield from _paths_in(name, getattr(settings, name))
+
+
+def is_open(field: FieldInfo) -> bool:
+    """Return whether tools may read the paths of a setting."""
+    return OPEN_TO_TOOLS in field.metadata or _is_marked(field.annotation)
+
+
+def _is_marked(annotation: object) -> bool:
+    marks = getattr(annotation, "__metadata__", ())
+    return OPEN_TO_TOOLS in marks or any(map(_is_marked, get_args(annotation)))
+
+
+def _paths_in(name: str, value: object) -> Iterator[tuple[str, Path]]:
+    if isinstance(value, Path):
+        yield name, value
+    elif isinstance(value, BaseModel):
+        yield from ((f"{name}.{own}", path) for own, path in private_paths_of(value))
+    elif isinstance(value, Mapping):
+        for key, item in value.items():
+            yield from _paths_in(f"{name}.{key}", item)
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from _paths_in(name, item)
+
+
 def _absolute(path: Path) -> Path:
     try:
         return Path(os.path.normpath(path.expanduser().absolute()))
@@ -143,7 +174,7 @@ def _store_url(url: str) -> str:
         if not plain or "@" in parts.netloc:
             raise ValueError(
                 "a store in S3 is named as s3://bucket or s3://bucket/prefix; keys are given by "
-                "s3_access_key and s3_secret_key, the server by s3_endpoint"
+                "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, the server by s3_endpoint"
             )
         _check_bucket(parts.netloc, parts.path)
         return url
@@ -166,14 +197,6 @@ def _check_bucket(bucket: str, path: str) -> None:
             f"{path.removeprefix('/')!r} is not a prefix: one has at most 200 letters, digits, '_', '-', '.' "
             "and '/', and no part of it is empty or begins with a dot"
         )
-
-
-def _s3_region(name: str) -> str:
-    if not _S3_REGION.fullmatch(name):
-        raise ValueError(
-            "a region has at most 63 letters, digits and hyphens, such as eu-central-1 or us-east-1"
-        )
-    return name
 
 
 def _uid_range(text: str) -> str:
@@ -325,5 +348,4 @@ HostPort = Annotated[str, AfterValidator(_host_port)]
 UpstreamUrl = Annotated[str, AfterValidator(https_url)]
 UpstreamUrls = Annotated[tuple[UpstreamUrl, ...], NoDecode, BeforeValidator(split_at_commas)]
 S3Address = Annotated[str, AfterValidator(_s3_address)]
-S3Region = Annotated[str, AfterValidator(_s3_region)]
 WebAddress = Annotated[str, AfterValidator(_web_address)]

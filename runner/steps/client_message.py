@@ -38,7 +38,7 @@ __all__ = [
 ]
 
 MESSAGE_MAX_BYTES = 900_000
-"""Longest message where no setting says otherwise, in bytes."""
+"""Longest message, in bytes: some clients refuse those above 1 MB."""
 _BLOCK_CHARS = 200
 
 META_PREFIX = "toolcell/"

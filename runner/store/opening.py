@@ -30,9 +30,7 @@ def open_store(settings: LibrarySettings, rules: RetentionRules) -> ArtifactStor
         case "s3":
             store, spool = _s3_store(settings, rules), Spool(settings.spool_path)
             # What waits on this machine, the others of a fleet do not find: the call says so, and goes on.
-            return SpoolingStore(
-                store, spool, "spool" if settings.engine == "local" else "fail", quota=rules.files
-            )
+            return SpoolingStore(store, spool, "fail" if settings.is_fleet else "spool", quota=rules.files)
         case "memory":
             return MemoryStore(rules)
         case "none":
@@ -52,9 +50,6 @@ def s3_address(settings: LibrarySettings) -> "BucketAddress":
         bucket=parts.netloc,
         prefix=f"{prefix}/" if prefix else "",
         endpoint=settings.s3_endpoint,
-        region=settings.s3_region,
-        access_key=settings.s3_access_key,
-        secret_key=settings.s3_secret_key,
     )
 
 

@@ -25,7 +25,6 @@ from runner.toolset.approvals import ApprovalFiles, Approvals
 from runner.toolset.drain import Drain
 from runner.toolset.rates import Rates
 from runner.toolset.session_state import SessionState
-from runner.toolset.small_pictures import check_pictures
 from runner.users.capability_tokens import Tokens
 from runner.users.events import Events
 from runner.users.identity import User
@@ -108,7 +107,6 @@ class CallServices(ABC):
 
     def __post_init__(self) -> None:
         settings, counts = self.settings, self.counts
-        check_pictures(settings)
         if self.beside is not None:
             self.events, self.upkeep = self.beside.events, self.beside.upkeep
         library = self.library = replace(self.library, changed=partial(tell, self.events))

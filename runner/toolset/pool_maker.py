@@ -155,14 +155,13 @@ class PoolMaker:
             policy = replace(with_rights(policy, key.rights or self.settings.rights(), os.environ), uid=owner)
             if loopback is not None:
                 policy = replace(policy, reach=(loopback.address,))
-            least = self.settings.idle_workers
             pool = await Pool.start(
                 self.forkserver,
                 policy,
                 self.policies.config(user, access, home, scratch),
                 home_fd=home.fd if home is not None and access is HomeAccess.WRITE else None,
                 load_timeout_s=self.settings.load_timeout_s,
-                idle_workers=IdleWorkers(least=least, most=max(least, _MOST_IDLE) if least else 0),
+                idle_workers=IdleWorkers(least=1, most=_MOST_IDLE),
                 reuse=self.settings.reuse if self.keep_s == 0 else None,
                 forks=self.settings.worker_start == "fork",
             )
@@ -177,7 +176,7 @@ class PoolMaker:
         Raises:
             CallError: `E_BUSY`; there are none, and nobody gives any up.
         """
-        cost = _OF_POOL + _OF_WORKER * max(1, self.settings.idle_workers)
+        cost = _OF_POOL + _OF_WORKER
         limit = descriptors.limit()
         most = min(limit // _KEPT_FREE, _MOST_KEPT)
         deadline = time.monotonic() + _WAIT_S

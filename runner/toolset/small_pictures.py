@@ -18,12 +18,10 @@ from pathlib import Path
 
 import anyio
 
-from runner.errors import UsageError
 from runner.formats.images import image_size
 from runner.formats.magic import identify
 from runner.settings.execution import ExecutionSettings
 from runner.settings.isolation import in_force, uids_of
-from runner.settings.parts import ResultSettings
 from runner.system.worker_environment import framework_environment, planned_environment
 from runner.toolset.grants import readable
 from runner.toolset.policies import GUARD_ONLY
@@ -31,7 +29,7 @@ from runner.users.identity import User
 from sandbox.policy import Policy
 from sandbox.probe.machine import Tier
 
-__all__ = ["check_pictures", "smaller_picture"]
+__all__ = ["HAS_PILLOW", "smaller_picture"]
 
 _PROGRAM = Path(__file__).parents[1].resolve() / "worker" / "small_picture.py"
 _MIMES = frozenset({"image/jpeg", "image/png", "image/webp"})
@@ -47,16 +45,8 @@ _one_at_a_time: "weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lo
 )
 
 
-def check_pictures(settings: ResultSettings) -> None:
-    """Check that pictures can be made smaller where the settings have it.
-
-    Raises:
-        UsageError: Pillow is not installed.
-    """
-    if settings.shrink_pictures and importlib.util.find_spec("PIL") is None:
-        raise UsageError(
-            "shrink_pictures needs Pillow, which is not installed; pip install 'toolcell[pictures]'"
-        )
+HAS_PILLOW = importlib.util.find_spec("PIL") is not None
+"""Whether pictures can be made smaller; decoding runs in a process of its own, never here."""
 
 
 async def smaller_picture(

@@ -24,7 +24,7 @@ from runner.homes.homes import Homes
 from runner.homes.scratch import sweep
 from runner.observation.metrics import Gauges
 from runner.observation.observers import Observers
-from runner.settings.effective import EffectiveToolSettings
+from runner.settings.execution import EffectiveToolSettings
 from runner.settings.isolation import in_force, uids_of
 from runner.settings.live import same_limits
 from runner.settings.resource_limits import warn_of_memory

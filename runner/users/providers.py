@@ -249,10 +249,7 @@ def _jwt(settings: ServerSettings, name_of: NameOf, audience: str) -> TimedVerif
 
 
 def _secret(settings: ServerSettings) -> str:
-    auth = settings.auth
-    if auth.client_secret is not None:
-        return auth.client_secret.get_secret_value()
-    path = Path(str(auth.client_secret_file))
+    path = Path(str(settings.auth.client_secret_file))
     raw = read_private("auth.client_secret_file", path, most_bytes=_MOST_SECRET_BYTES)
     try:
         text = raw.decode().strip()

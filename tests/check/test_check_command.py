@@ -279,7 +279,7 @@ def test_mcp_json_printed_and_nothing_written(run: Run, folder: Path) -> None:
     [
         (
             ["emacs", SAMPLES / "hello.py"],
-            "there is no client 'emacs' known here; known are claude-desktop, claude-code, cursor, vscode",
+            "'emacs' is not one of 'claude-desktop', 'claude-code', 'cursor', 'vscode', 'mcp-json'",
         ),
         (["cursor", "nowhere.py"], "there is no file nowhere.py"),
         (["cursor", ROOT / "README.md"], "its name must end in .py"),

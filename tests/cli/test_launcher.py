@@ -98,14 +98,18 @@ def test_http_port_published_on_loopback_only(words: list[str], port: str, tool:
 
 
 def test_settings_passed_on_by_name_alone(tool: Path) -> None:
-    command = words_of("serve", str(tool), "--allow-env=API_KEY", RUNNER_S3_SECRET_KEY="hidden", OTHER="x")
+    command = words_of(
+        "serve", str(tool), "--allow-env=API_KEY", RUNNER_REDIS_URL="hidden", AWS_REGION="x", OTHER="x"
+    )
+    with_s3 = words_of("serve", str(tool), "--store", "s3://bucket", AWS_SECRET_ACCESS_KEY="hidden")
 
     assert "hidden" not in json.dumps(command)
     assert [command[at + 1] for at, word in enumerate(command) if word == "--env"] == [
         "RUNNER_USER=ann",
         "API_KEY",
-        "RUNNER_S3_SECRET_KEY",
+        "RUNNER_REDIS_URL",
     ]
+    assert "AWS_SECRET_ACCESS_KEY" in with_s3
 
 
 @pytest.mark.parametrize("engine", ENGINES)

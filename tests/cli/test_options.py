@@ -17,7 +17,7 @@ BOUNDS = {
 WHOSE = {"--user", "--store"}
 LOGS = {"--log-level", "--log-format"}
 ADDRESS = {"--host", "--port"}
-FLEET = {"--engine", "--redis-url", "--redis-insecure", "--fleet-key-file"}
+FLEET = {"--redis-url", "--redis-insecure", "--fleet-key-file"}
 
 
 def options_of(command: str) -> set[str]:

@@ -170,9 +170,8 @@ def test_operator_approves_one_call_from_the_shell(
 
 
 def test_fleet_refuses_approvals_at_start(run: Callable[..., Ran], config: Path) -> None:
-    started = run(
-        "serve", SAMPLES / "hello.py", "--config", config, "--engine", "docket", "--transport", "stdio"
-    )
+    redis = ("--redis-url", "redis://127.0.0.1/0")
+    started = run("serve", SAMPLES / "hello.py", "--config", config, *redis, "--transport", "stdio")
 
     assert started.status == 2
     assert "approvals are kept by one host" in started.err

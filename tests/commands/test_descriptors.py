@@ -84,7 +84,7 @@ async def several(toolset: Toolset, users: list[str], each: int) -> list[Any]:
 
 async def test_more_users_than_descriptors_all_get_answers(tmp_path: Path) -> None:
     users = crowd(8)
-    async with open_toolset(CROWD, tmp_path, idle_workers=1, max_calls=4) as toolset:
+    async with open_toolset(CROWD, tmp_path, max_calls=4) as toolset:
         # Each has a home, whose lease stays: three descriptors.
         with spare(3 * len(users) + 45):
             answers = await several(toolset, users, each=3)
@@ -102,7 +102,7 @@ async def test_low_memory_idle_users_lose_workers_keep_state(
 ) -> None:
     monkeypatch.setattr(pool_maker, "has_memory_to_spare", lambda: spare_memory)
     users = crowd(4)
-    async with open_toolset(CROWD, tmp_path, idle_workers=1) as toolset:
+    async with open_toolset(CROWD, tmp_path) as toolset:
         first = [error_code(await call(toolset, user, "keep", text="kept-0")) for user in users]
         alive = (await toolset.gauges()).user_pools
         then = [value(await call(toolset, user, "files")) for user in users]

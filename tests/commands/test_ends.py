@@ -255,7 +255,7 @@ async def test_wrong_arguments_error_names_argument(toolset: Toolset, user: str)
 
 async def test_zygote_exit_before_worker_call_gets_next_zygote(tmp_path: Path, user: str) -> None:
     # No worker stays, or the call would have that one.
-    async with open_toolset(TOOLS / "ends.py", tmp_path, idle_workers=0, worker_reuse="call") as it:
+    async with open_toolset(TOOLS / "ends.py", tmp_path, worker_reuse="call") as it:
         assert await fine(it, user)
         async with it.user_pool(User(user), it.key(User(user), access=HomeAccess.NONE)) as user_pool:
             ended = user_pool.pool.zygote.pid

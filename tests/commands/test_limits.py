@@ -54,7 +54,7 @@ SETTINGS = {
     "max_home_files": 200,
     "open_files": 100,
     "max_artifact_bytes": 30 * MIB,
-    "max_answer_bytes": 1_000_000,
+    "max_payload_bytes": 1_000_000,
     "uid_range": f"{FIRST_UID}-{FIRST_UID + 999}",
     "tools": OWN,
 }
@@ -167,7 +167,7 @@ ACTS = [
         "answers",
         {"size": 400_000},
         {"size": 1_100_000},
-        ("E_INVALID_RESULT", "frame_bytes", 1_000_000, "max_answer_bytes"),
+        ("E_INVALID_RESULT", "frame_bytes", 1_000_000, "max_payload_bytes"),
     ),
 ]
 # What takes seconds of a processor, and is the same in every tier.
@@ -375,7 +375,7 @@ BEYOND: dict[str, tuple[str, dict[str, Any]]] = {
     "max_artifact_bytes": ("writes", {"mib": 31}),
     "max_home_bytes": ("fills", {"mib": 24}),
     "max_home_files": ("litters", {"count": 300, "seconds": 0}),
-    "max_answer_bytes": ("answers", {"size": 1_100_000}),
+    "max_payload_bytes": ("answers", {"size": 1_100_000}),
 }
 
 

@@ -55,7 +55,7 @@ async def test_long_text_counted_once_and_above_limit_refused(folder: Path, user
     assert passed.wire["content"][0]["text"] == passed.processed.value["results"]
     failure = refused.processed.failure
     assert failure is not None
-    assert (failure.details["used"], failure.details["setting"]) == (200 * 1024 * 1024, "max_answer_bytes")
+    assert (failure.details["used"], failure.details["setting"]) == (200 * 1024 * 1024, "max_payload_bytes")
     assert "Write long results to a file" in failure.details["suggestion"]
     assert odd.processed.failure is not None
     assert odd.processed.failure.code.name == "E_TOOL"

@@ -65,7 +65,7 @@ def test_user_listed_shown_removed_and_others_stay(run: Run, folder: Path, user:
         (("delete", "nobody-of-that-name", "--yes"), "nothing belongs to the user"),
         (("show",), "takes the name of one user"),
         (("list", "ann"), "takes no name"),
-        (("sing",), "it is one of list, show, delete, revoke"),
+        (("sing",), "'sing' is not one of 'list', 'show', 'delete', 'revoke'"),
         (("list", "--yes"), "belong to `runner users delete`"),
         (("revoke", "ann", "--token", "short"), "8 or more"),
         (("revoke", "ann", "--token", "bm8gdG9rZW4.bm8gdG9rZW4"), "stands behind `token=`; this is not one"),

@@ -272,8 +272,8 @@ def test_manifest_holds_no_secret(path: Path, manifest: Mapped) -> None:
 
 
 def test_secret_in_manifest_would_be_found() -> None:
-    assert literal_secrets({"env": [{"name": "RUNNER_S3_SECRET_KEY", "value": "abc"}]}) == [
-        "RUNNER_S3_SECRET_KEY"
+    assert literal_secrets({"env": [{"name": "AWS_SECRET_ACCESS_KEY", "value": "abc"}]}) == [
+        "AWS_SECRET_ACCESS_KEY"
     ]
     assert literal_secrets({"environment": {"AWS_ACCESS_KEY_ID": "abc"}}) == ["AWS_ACCESS_KEY_ID"]
 

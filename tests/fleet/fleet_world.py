@@ -146,22 +146,16 @@ class World:
 
     def settings(self, name: str, **more: Any) -> dict[str, Any]:
         bucket = self.bucket
-        assert bucket.access_key is not None
-        assert bucket.secret_key is not None
         (self.folder / name / "homes").mkdir(parents=True, exist_ok=True)
         key = self.folder / "fleet.key"
         if not key.exists():
             key.write_text(secrets.token_hex(32))
             key.chmod(0o600)
         return {
-            "engine": "docket",
             "redis_url": self.redis.url,
             "fleet_key_file": str(key),
             "store": f"s3://{bucket.bucket}/{bucket.prefix.rstrip('/')}",
             "s3_endpoint": bucket.endpoint,
-            "s3_region": "us-east-1",
-            "s3_access_key": bucket.access_key.get_secret_value(),
-            "s3_secret_key": bucket.secret_key.get_secret_value(),
             "state_dir": str(self.folder / name / "state"),
             "homes": str(self.folder / name / "homes"),
             "generated": "ignore",

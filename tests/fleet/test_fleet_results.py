@@ -42,7 +42,7 @@ def _carried(world: World) -> int:
 
 def test_results_are_as_on_one_machine_and_bytes_go_by_the_store(world: World) -> None:
     world.node("one")
-    local = {"engine": "local", "store": (world.folder / "store").as_uri()}
+    local = {"redis_url": "", "store": (world.folder / "store").as_uri()}
 
     with (
         host_process(world, "host", {TOKEN: "ann"}) as host,

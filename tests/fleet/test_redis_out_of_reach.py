@@ -72,7 +72,7 @@ async def test_no_tool_reaches_redis(tier: str, server: RedisServer, other: int,
     places = [*((way, server.port) for way in WAYS), (str(tmp_path / "redis.sock"), 0)]
 
     *answers, control = await _knock(
-        tmp_path, [*places, ("127.0.0.1", other)], isolation=tier, engine="docket", redis_url=server.url
+        tmp_path, [*places, ("127.0.0.1", other)], isolation=tier, redis_url=server.url
     )
 
     assert control == PONG
@@ -88,7 +88,7 @@ async def test_without_the_closed_port_the_same_tool_reaches_it(server: RedisSer
 
 @pytest.mark.parametrize("opened", ["127.0.0.1:7001", ":7001", "redis.example.com:7001"])
 def test_an_operator_cannot_open_its_port_by_name(opened: str) -> None:
-    flags = {"engine": "docket", "redis_url": "redis://127.0.0.1:7001/0", "allow_net": opened}
+    flags = {"redis_url": "redis://127.0.0.1:7001/0", "allow_net": opened}
 
     with pytest.raises(UsageError, match="port 7001 is that of the fleet's Redis"):
         load(flags)
@@ -97,7 +97,7 @@ def test_an_operator_cannot_open_its_port_by_name(opened: str) -> None:
 
 
 def test_fleet_with_isolation_guard_is_refused() -> None:
-    flags = {"engine": "docket", "redis_url": "redis://127.0.0.1/0", "store": "s3://bucket"}
+    flags = {"redis_url": "redis://127.0.0.1/0", "store": "s3://bucket"}
 
     with pytest.raises(UsageError, match="isolation guard stops no tool"):
         check_of_fleet(load({**flags, "isolation": "guard"}))

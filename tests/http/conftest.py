@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from issuer import FILE, Issuer, issuing
+from issuer import FILE, Issuer, client_secret, issuing
 from support import environment_in, until
 
 
@@ -34,6 +34,8 @@ def serve_to(tmp_path: Path) -> Iterator[Callable[..., str]]:
     with contextlib.ExitStack() as stack:
 
         def start(*arguments: str, **more: str) -> str:
+            if "RUNNER_AUTH__CLIENT_ID" in more:
+                more = {"RUNNER_AUTH__CLIENT_SECRET_FILE": client_secret(tmp_path), **more}
             log = tmp_path / "log"
             offset = log.stat().st_size if log.exists() else 0
             with log.open("a") as log_file:

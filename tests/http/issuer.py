@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 import httpx2
@@ -14,6 +15,15 @@ from joserfc import jwt
 from joserfc.jwk import RSAKey
 
 AUDIENCE = "https://tools.example.com/mcp"
+
+
+def client_secret(folder: Path) -> str:
+    """Write the secret of the server's client at its login provider; return the path of the file."""
+    file = folder / "client.secret"
+    file.write_text("a-secret-of-the-runner\n")
+    file.chmod(0o600)
+    return str(file)
+
 
 FILE = """
 from fastmcp import FastMCP

@@ -52,7 +52,7 @@ async def sending(
 
 
 def bodies_of(memory_bytes: int = 1000 * MIB, **more: Any) -> HeldBodies:
-    return HeldBodies(max_request_bytes=MAX, memory_bytes=memory_bytes, **more)
+    return HeldBodies(max_payload_bytes=MAX, memory_bytes=memory_bytes, **more)
 
 
 async def test_user_holds_two_bodies_and_a_third_is_refused() -> None:
@@ -65,7 +65,7 @@ async def test_user_holds_two_bodies_and_a_third_is_refused() -> None:
     ):
         assert [each.status for each in (first, second, third, other)] == [None, None, 429, None]
         assert "2000 bytes" in third.error
-        assert "max_request_bytes (1000)" in third.error
+        assert "max_payload_bytes (1000)" in third.error
     async with sending(bodies, "ann", 2 * MAX) as later:
         assert later.status is None
 
@@ -107,7 +107,7 @@ async def test_users_together_leave_room_for_a_small_request() -> None:
 
 
 async def test_address_without_a_user_has_a_bound_of_its_own() -> None:
-    bodies = HeldBodies(max_request_bytes=MIB, memory_bytes=1000 * MIB)
+    bodies = HeldBodies(max_payload_bytes=MIB, memory_bytes=1000 * MIB)
     async with sending(bodies, None, MIB, "2001:db8::1") as first:
         async with (
             sending(bodies, None, 1, "2001:db8::2") as neighbour,
@@ -149,7 +149,7 @@ async def test_streamed_body_is_not_held() -> None:
 @pytest.mark.parametrize("path", ["/mcp", "/api/files"])
 async def test_routes_share_body_limit_of_user(tmp_path: Path, path: str) -> None:
     """An MCP request and an upload as JSON: what one user has begun counts for the next."""
-    web = Served.at(tmp_path, max_request_bytes=MIB).web
+    web = Served.at(tmp_path, max_payload_bytes=MIB).web
     async with (
         web.router.lifespan_context(web),
         part_of(web, "/mcp", MIB) as first,
@@ -159,4 +159,4 @@ async def test_routes_share_body_limit_of_user(tmp_path: Path, path: str) -> Non
     ):
         assert await becomes(lambda: third.status is not None)
         assert [each.status for each in (first, second, third, other)] == [None, None, 429, None]
-        assert "max_request_bytes" in third.error
+        assert "max_payload_bytes" in third.error

@@ -69,14 +69,10 @@ async def test_client_discovers_authorisation_server_and_calls(
 async def test_login_redirects_to_provider_and_survives_restart(
     address: str, provider: str, serve_to: Serve, tmp_path: Path
 ) -> None:
-    secret = tmp_path / "secret"
-    secret.write_text("a-secret-of-the-runner\n")
-    secret.chmod(0o600)
     settings = {
         "RUNNER_AUTH__KIND": "oidc",
         "RUNNER_AUTH__ISSUER": f"{provider}",
         "RUNNER_AUTH__CLIENT_ID": "runner",
-        "RUNNER_AUTH__CLIENT_SECRET_FILE": str(secret),
     }
     url = serve_to(*port(address), **settings)
     storage = Kept()
@@ -110,7 +106,6 @@ async def test_login_with_opaque_tokens_uses_introspection(
         RUNNER_AUTH__TOKEN_ENDPOINT=f"{provider}/token",
         RUNNER_AUTH__INTROSPECTION_ENDPOINT=f"{provider}/token/introspection",
         RUNNER_AUTH__CLIENT_ID="runner",
-        RUNNER_AUTH__CLIENT_SECRET="a-secret-of-the-runner",
         RUNNER_IDENTITY_CLAIM="sub",
     )
     storage = Kept()

@@ -19,6 +19,7 @@ import httpx2
 import pytest
 from crossing import Server, server_of
 from crossing_rows import MIDDLEWARE, ROUTES
+from issuer import client_secret
 from login_rows import LOGIN_ROUTES, MARKUP, Hers, LoginRow, Stranger
 from oidc import CALLBACK, openid_provider, sent_back
 from ports import free_port
@@ -33,11 +34,11 @@ GIVEN = re.compile(
 """What an answer holds that lets somebody in."""
 
 
-def settings_of(kind: str, provider: str, address: str) -> dict[str, str]:
+def settings_of(kind: str, provider: str, address: str, folder: Path) -> dict[str, str]:
     common = {
         "RUNNER_AUTH__KIND": kind,
         "RUNNER_AUTH__CLIENT_ID": "runner",
-        "RUNNER_AUTH__CLIENT_SECRET": "a-secret-of-the-runner",
+        "RUNNER_AUTH__CLIENT_SECRET_FILE": client_secret(folder),
         **dict.fromkeys(("RUNNER_AUTH__JWKS_URI", "RUNNER_AUTH__ISSUER", "RUNNER_AUTH__AUDIENCE"), ""),
         "RUNNER_PORT": address.rpartition(":")[2],
     }
@@ -91,7 +92,7 @@ def place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     folder: Path = tmp_path_factory.mktemp("logins")
     with (
         openid_provider(address, refreshes=True) as provider,
-        server_of("serve", folder, **settings_of(request.param, provider, address)) as server,
+        server_of("serve", folder, **settings_of(request.param, provider, address, folder)) as server,
     ):
         one = Place(server=server, provider=provider)
         with one.browsers:

@@ -17,7 +17,7 @@ FROM_ANN = {"authorization": f"Bearer {TOKENS['ann']}"}
 
 @pytest.fixture
 def served(tmp_path: Path) -> Served:
-    return Served.at(tmp_path, max_artifact_bytes=LIMIT, max_request_bytes=1_000_000)
+    return Served.at(tmp_path, max_artifact_bytes=LIMIT, max_payload_bytes=1_000_000)
 
 
 @pytest.fixture

@@ -36,7 +36,7 @@ def answer_to(one: socket.socket) -> tuple[int, str]:
 
 
 def test_unfinished_bodies_have_a_bound_on_a_real_server(serve_to: Callable[..., str]) -> None:
-    url = serve_to(RUNNER_USER="ann", RUNNER_MAX_REQUEST_BYTES=str(MIB), RUNNER_MAX_USER_BYTES="1000")
+    url = serve_to(RUNNER_USER="ann", RUNNER_MAX_PAYLOAD_BYTES=str(MIB), RUNNER_MAX_USER_BYTES="1000")
 
     held = [open_request(url, "POST /mcp", MIB, bytes(MIB - 1)) for _ in range(3)]
     # They come side by side; the one that is above the bound may be any of them.
@@ -48,7 +48,7 @@ def test_unfinished_bodies_have_a_bound_on_a_real_server(serve_to: Callable[...,
         one.close()
 
     assert (refused[0], above[0]) == (429, 507)
-    assert "max_request_bytes (1048576)" in refused[1]
+    assert "max_payload_bytes (1048576)" in refused[1]
     assert "limit of 1000 (max_user_bytes)" in above[1]
 
 
@@ -62,7 +62,6 @@ def test_login_endpoints_take_short_bodies_only(serve_to: Callable[..., str]) ->
             RUNNER_AUTH__TOKEN_ENDPOINT=f"{named}/token",
             RUNNER_AUTH__INTROSPECTION_ENDPOINT=f"{named}/introspection",
             RUNNER_AUTH__CLIENT_ID="runner",
-            RUNNER_AUTH__CLIENT_SECRET="a-secret-of-the-runner",
             RUNNER_IDENTITY_CLAIM="sub",
             RUNNER_PUBLIC_URL="http://127.0.0.1:8000",
         )

@@ -37,15 +37,11 @@ def browser() -> Iterator[Browser]:
         yield one
 
 
-def serve_with(serve_to: Serve, address: str, provider: str, folder: Path, **more: str) -> str:
-    secret = folder / "secret"
-    secret.touch(0o600)
-    secret.write_text("a-secret-of-the-runner\n")
+def serve_with(serve_to: Serve, address: str, provider: str, **more: str) -> str:
     settings = {
         "RUNNER_AUTH__KIND": "oidc",
         "RUNNER_AUTH__ISSUER": f"{provider}",
         "RUNNER_AUTH__CLIENT_ID": "runner",
-        "RUNNER_AUTH__CLIENT_SECRET_FILE": str(secret),
         **more,
     }
     return serve_to("--port", address.rpartition(":")[2], **settings)
@@ -76,7 +72,7 @@ def test_web_login_at_provider_works_until_logout(
     address: str, serve_to: Serve, browser: Browser, tmp_path: Path
 ) -> None:
     with openid_provider(address) as provider:
-        url = serve_with(serve_to, address, provider, tmp_path)
+        url = serve_with(serve_to, address, provider)
         page = new_page(browser)
 
         page.goto(f"{address}/")
@@ -134,7 +130,7 @@ def test_web_session_ends_with_login_token(
     address: str, serve_to: Serve, browser: Browser, tmp_path: Path
 ) -> None:
     with openid_provider(address, seconds=20) as provider:
-        serve_with(serve_to, address, provider, tmp_path)
+        serve_with(serve_to, address, provider)
         page = new_page(browser)
         page.goto(f"{address}/")
         log_in(page, "ann")
@@ -150,7 +146,7 @@ def test_login_started_by_another_browser_fails(address: str, serve_to: Serve, t
     """Else somebody could be made to work as the one who sent the address."""
     done = "/play/login/done"
     with openid_provider(address) as provider:
-        serve_with(serve_to, address, provider, tmp_path)
+        serve_with(serve_to, address, provider)
         with (
             httpx2.Client(base_url=address, trust_env=False, timeout=60) as mallory,
             httpx2.Client(base_url=address, trust_env=False, timeout=60) as other,

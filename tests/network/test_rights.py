@@ -30,7 +30,7 @@ def in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ({"allow_net": "a.example,10.0.0"}, "'10.0.0' is not an address"),
         ({"allow_env": "A=B"}, "give names alone"),
         ({"allow_env": "1A"}, "no name of a variable"),
-        ({"allow_env": "RUNNER_S3_SECRET_KEY"}, "tools never see these"),
+        ({"allow_env": "RUNNER_REDIS_URL"}, "tools never see these"),
         ({"allow_run": "bin/git"}, "a name such as git, or a whole path"),
     ],
 )

@@ -13,7 +13,7 @@ max_inline_size = 5000
 "$preset" = ["tableau"]
 "files.export" = [{field_path = "a.b", content_type = "text", only_large = true}]
 
-[output_guard.servers.files]
+[output_guard.tools."files.*"]
 max_observation_chars = 9000
 
 [output_guard.tools.export]

@@ -177,8 +177,7 @@ def test_long_text_without_store_is_cut_with_a_note(store: Shelf | None) -> None
 
 def test_limits_can_differ_by_server_and_by_tool(shelf: Shelf) -> None:
     limits = {
-        "servers": {"s": {"max_observation_chars": 2000}},
-        "tools": {"s.t": {"max_observation_chars": 3000}},
+        "tools": {"s.t": {"max_observation_chars": 3000}, "s.*": {"max_observation_chars": 2000}},
     }
     value = {f"k{n}": "x y " * 150 for n in range(40)}
 

@@ -133,7 +133,7 @@ async def refusal(client: Any, name: str, **arguments: Any) -> str:
 async def test_message_accepted_up_to_bound_in_any_encoding(
     folder: Path, user: str, far: str, server: Server, version: str, form: str
 ) -> None:
-    settings = {"max_answer_bytes": BOUND, "contract": "guard"}
+    settings = {"max_payload_bytes": BOUND, "contract": "guard"}
     async with proxied(folder, user, over_http(far), mode=mode(version), **settings) as client:
         taken = await client.call_tool(form, {"size": BOUND - 1000}, raise_on_error=False)
         refused = await refusal(client, form, size=BOUND)
@@ -158,7 +158,7 @@ async def test_endless_answer_abandoned_at_bound(
     form: str,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    settings = {"max_answer_bytes": BOUND, "contract": "guard"}
+    settings = {"max_payload_bytes": BOUND, "contract": "guard"}
     async with proxied(folder, user, over_http(far), mode=mode(version), **settings) as client:
         assert SAYS_WHY in await refusal(client, form)
         assert (await client.call_tool("json", {})).content[0].text == "x" * 10
@@ -182,7 +182,7 @@ async def test_unrequested_encoding_refused_by_name(
 
 @VERSIONS
 async def test_stream_may_be_endless_event_by_event(folder: Path, user: str, far: str, version: str) -> None:
-    settings = {"max_answer_bytes": BOUND, "contract": "guard"}
+    settings = {"max_payload_bytes": BOUND, "contract": "guard"}
     async with proxied(folder, user, over_http(far), mode=mode(version), **settings) as client:
         answer = await client.call_tool("events", {})
 

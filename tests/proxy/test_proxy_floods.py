@@ -221,7 +221,7 @@ async def test_overlong_answer_refused_and_server_continues(
     folder: Path, user: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     chatty = over_stdio("chatty", CHATTY)
-    async with proxied(folder, user, chatty, mode="legacy", max_answer_bytes=1 << 20) as behind:
+    async with proxied(folder, user, chatty, mode="legacy", max_payload_bytes=1 << 20) as behind:
         short = await behind.call_tool("flood", {"kind": "long", "count": 900_000})
         long = {"kind": "long", "count": 3_000_000}
         refused = await behind.call_tool("flood", long, raise_on_error=False)
@@ -230,7 +230,7 @@ async def test_overlong_answer_refused_and_server_continues(
     assert not short.is_error
     assert refused.is_error
     assert "the answer has more than 1,048,576 bytes" in refused.content[0].text
-    assert "raise max_answer_bytes" in refused.content[0].text
+    assert "raise max_payload_bytes" in refused.content[0].text
     assert after.content[0].text == "3"
     assert not [event for event in caplog.messages if "ended" in event]
 

@@ -295,6 +295,6 @@ async def test_silent_code_killed_by_ladder(tmp_path: Path) -> None:
 
 
 async def test_code_mode_refused_for_fleet(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="engine docket"):
-        async with serving(tmp_path, engine="docket", redis_url="redis://127.0.0.1:1", redis_insecure=True):
+    with pytest.raises(UsageError, match="code_mode does not work in a fleet"):
+        async with serving(tmp_path, redis_url="redis://127.0.0.1:1", redis_insecure=True):
             raise AssertionError("it was opened")

@@ -1,5 +1,4 @@
-from runner.settings.effective import EffectiveToolSettings
-from runner.settings.execution import ToolSettings
+from runner.settings.execution import EffectiveToolSettings, ToolSettings
 from runner.settings.rights import Rights
 from runner.settings.settings import Settings
 from sandbox.deadlines import Deadlines

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any, get_args, get_origin
 
 import pytest
-from botocore.exceptions import InvalidRegionError
-from botocore.utils import is_valid_endpoint_url, is_valid_ipv6_endpoint_url, validate_region_name
+from botocore.utils import is_valid_endpoint_url, is_valid_ipv6_endpoint_url
 from jsonschema import Draft202012Validator
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
@@ -21,13 +20,12 @@ from runner.settings.approvals import ApprovalSettings
 from runner.settings.auth import Auth
 from runner.settings.execution import ToolSettings
 from runner.settings.named_limits import LimitSettings
-from runner.settings.private_paths import is_open
 from runner.settings.resource_limits import LIMITS
 from runner.settings.secrets import SecretSettings
 from runner.settings.settings import Settings
 from runner.settings.sources import SCHEMA, config_report, config_text, load, origins, variables
 from runner.settings.trust import trust_record
-from runner.settings.values import PrivatePath
+from runner.settings.values import PrivatePath, is_open
 from sandbox.deadlines import Deadlines
 
 DOCS = Path(__file__).parents[2] / "docs" / "settings.md"
@@ -167,7 +165,7 @@ def test_unknown_variable_is_refused_with_nearest_name(monkeypatch: pytest.Monke
         ("[call_limits.a]\nper = 'user'\n", "line 1: call_limits.a: it limits nothing"),
         ("[approvals.a]\n", r"line 1: \[approvals.a\] is empty; write what it holds"),
         ("\n[secrets.TOKEN]\nfile = 'x'\n", "line 2: secrets.TOKEN.tools: Field required"),
-        ("port = 1\ns3_access_key = 'k'\n", "line 2: s3_access_key and s3_secret_key belong together"),
+        ("port = 1\ns3_region = 'eu'\n", "line 2: the setting s3_region was removed: set AWS_DEFAULT_REGION"),
         ("port = 1\nmetrics_address = 'a:0'\nallow_net = '*'\n", "line 2: metrics_address has port 0"),
     ],
 )
@@ -218,28 +216,12 @@ def test_every_fault_is_one_sentence_that_says_where_it_is(monkeypatch: pytest.M
         ({"store": "s3://b"}, "'b' is not a bucket name: one has 3 to 63 lower-case letters"),
         ({"store": "s3://My-Bucket"}, "'My-Bucket' is not a bucket name"),
         ({"store": "s3://bucket/a//b"}, "'a//b' is not a prefix: one has at most 200 letters"),
-        ({"store": "s3://key:secret@bucket"}, "keys are given by s3_access_key and s3_secret_key"),
+        ({"store": "s3://key:secret@bucket"}, "keys are given by AWS_ACCESS_KEY_ID and AWS_SECRET"),
     ],
 )
 def test_a_store_of_another_kind_is_refused(flags: dict[str, object], sentence: str) -> None:
     with pytest.raises(UsageError, match=sentence):
         load(flags)
-
-
-# boto3 itself refuses these at the first request only, as a server that cannot be reached.
-@pytest.mark.parametrize(
-    "region", ["eu-central-1", "garage", "a" * 63, "not a region!", "-eu", "eu-", "123", "eu_1", "a" * 64]
-)
-def test_region_is_accepted_as_by_boto3_or_refused(region: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("RUNNER_S3_REGION", region)
-    try:
-        validate_region_name(region)
-    except InvalidRegionError:
-        refusal = f"variable RUNNER_S3_REGION: {region!r} will not do for s3_region: a region has at most 63"
-        with pytest.raises(UsageError, match=f"^{re.escape(refusal)}"):
-            load({})
-    else:
-        assert load({}).s3_region == region
 
 
 @pytest.mark.parametrize(

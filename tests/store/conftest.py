@@ -28,6 +28,8 @@ def rgw_bucket() -> BucketAddress:
     started = subprocess.run(command, capture_output=True, text=True, check=False)
     assert started.returncode == 0, started.stderr
     server = json.loads(started.stdout)
+    os.environ["AWS_ACCESS_KEY_ID"] = server["access_key"]
+    os.environ["AWS_SECRET_ACCESS_KEY"] = server["secret_key"]
     return with_bucket(server["endpoint"], server["access_key"], server["secret_key"])
 
 

@@ -60,18 +60,19 @@ async def test_a_local_store_that_is_read_only_says_so(tmp_path: Path) -> None:
             assert "Read-only" in str(await LocalStore(disk / "store").fault())
 
 
-@pytest.mark.parametrize("wrong", ["secret_key", "bucket"])
+@pytest.mark.parametrize("wrong", ["access_key", "secret_key", "bucket"])
 async def test_wrong_key_or_bucket_is_a_fault_with_cure_and_no_secret(
     rgw: BucketAddress, wrong: str, tmp_path: Path
 ) -> None:
-    changed = {wrong: SecretStr("wrong-secret") if wrong == "secret_key" else "no-such-bucket-here"}
+    changed = {wrong: "no-such-bucket-here" if wrong == "bucket" else SecretStr("wrong-secret")}
     store = SpoolingStore(S3Store(replace(rgw, **changed)), Spool(tmp_path / "spool"))  # type: ignore[arg-type]
 
     message = str(await store.fault())
 
-    assert ("RUNNER_S3_SECRET_KEY" if wrong == "secret_key" else "make the bucket") in message
+    assert ("make the bucket" if wrong == "bucket" else "AWS_SECRET_ACCESS_KEY") in message
     assert rgw.access_key is not None
-    for secret in (rgw.access_key.get_secret_value(), "wrong-secret", "no-such-bucket", "127.0.0.1"):
+    assert rgw.secret_key is not None
+    for secret in (rgw.secret_key.get_secret_value(), "wrong-secret", "no-such-bucket", "127.0.0.1"):
         assert secret not in message
 
 

@@ -5,7 +5,6 @@ import base64
 import io
 import os
 import struct
-import sys
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,10 +16,9 @@ from PIL import Image
 from somebody import somebody
 from support import TOOLS, open_toolset, settings_in
 
-from runner.errors import UsageError
 from runner.server.host import make_host
 from runner.settings.settings import Settings
-from runner.toolset.small_pictures import check_pictures, smaller_picture
+from runner.toolset.small_pictures import smaller_picture
 from runner.users.identity import User
 
 pytestmark = pytest.mark.kernel
@@ -105,23 +103,21 @@ def test_memory_limit_of_the_tool_holds_for_its_pictures(user: str, tmp_path: Pa
 
 
 async def shown(folder: Path, user: str, pictures: list[bytes], kind: str, **settings: Any) -> list[Any]:
-    """Return the content blocks that a client gets of pictures, and what it reads of the first link."""
+    """Return the content blocks that a client gets of pictures."""
     encoded = [base64.b64encode(each).decode() for each in pictures]
     async with (
-        open_toolset(TOOLS / "pictures.py", folder, user, max_message_bytes=65_536, **settings) as toolset,
+        open_toolset(TOOLS / "pictures.py", folder, user, **settings) as toolset,
         Client(make_host(toolset, transport="stdio", download_url=None)) as client,
     ):
         called = await client.call_tool_mcp("show", {"pictures": encoded, "kind": kind.lower()})
-        links = [block for block in called.content if block.type == "resource_link"]
-        read = await client.read_resource(str(links[0].uri)) if links else []
-        return [*called.content, *(base64.b64decode(part.blob) for part in read)]
+        return list(called.content)
 
 
 @pytest.mark.parametrize("kind", MARKED)
 def test_client_gets_the_smaller_picture_and_a_link(kind: str, user: str, tmp_path: Path) -> None:
-    content = picture(kind)
+    content = picture(kind, 1600, 800)
 
-    link, image, original = asyncio.run(shown(tmp_path, user, [content], kind, shrink_pictures=True))
+    link, image = asyncio.run(shown(tmp_path, user, [content], kind))
 
     assert (link.type, image.type) == ("resource_link", "image")
     assert image.mime_type == f"image/{kind.lower()}"
@@ -129,26 +125,17 @@ def test_client_gets_the_smaller_picture_and_a_link(kind: str, user: str, tmp_pa
         opened.load()
         assert opened.format == kind
     assert "original" in link.description
-    assert original == content
-
-
-@pytest.mark.release
-def test_client_gets_a_link_alone_without_the_setting(user: str, tmp_path: Path) -> None:
-    content = picture()
-
-    link, original = asyncio.run(shown(tmp_path, user, [content], "PNG"))
-
-    assert "Not shown" in link.description
-    assert original == content
+    assert link.size == len(content)
 
 
 @pytest.mark.release
 def test_client_gets_pictures_reduced_and_faulty_ones_as_links(user: str, tmp_path: Path) -> None:
-    pictures = [picture(), picture()[:70_000], picture()]
+    large = picture("PNG", 1000, 500)
+    pictures = [large, large[:900_000], large]
 
-    content = asyncio.run(shown(tmp_path, user, pictures, "PNG", shrink_pictures=True))
+    content = asyncio.run(shown(tmp_path, user, pictures, "PNG"))
 
-    assert [block.type for block in content[:-1]] == [
+    assert [block.type for block in content] == [
         "resource_link",
         "image",
         "resource_link",
@@ -156,15 +143,3 @@ def test_client_gets_pictures_reduced_and_faulty_ones_as_links(user: str, tmp_pa
         "image",
     ]
     assert "Not shown" in content[2].description
-
-
-def test_setting_without_pillow_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    settings = settings_in(tmp_path, shrink_pictures=True)
-    check_pictures(settings)
-
-    # So the import system marks what is not there.
-    monkeypatch.setitem(sys.modules, "PIL", None)
-
-    check_pictures(settings_in(tmp_path))
-    with pytest.raises(UsageError, match=r"pip install 'toolcell\[pictures\]'"):
-        check_pictures(settings)

@@ -8,7 +8,7 @@ import json
 import sys
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -24,7 +24,7 @@ __all__ = ["audit"]
 
 
 def audit(
-    action: Annotated[str, typer.Argument(metavar="verify|digest")],
+    action: Annotated[Literal["verify", "digest"], typer.Argument(metavar="verify|digest")],
     folder: Annotated[
         Path | None, typer.Argument(metavar="[FOLDER]", help="Of the log; by default the setting audit_dir.")
     ] = None,
@@ -39,8 +39,6 @@ def audit(
 
     def act() -> int:
         settings = load_and_warn({}, config, whole=True)
-        if action not in ("verify", "digest"):
-            raise UsageError(f"`runner audit` knows verify and digest, not {action!r}")
         if expect is not None and action != "verify":
             raise UsageError("--expect belongs to `runner audit verify`")
         log = folder or settings.audit_dir

@@ -3,8 +3,9 @@
 import asyncio
 import signal
 import sys
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -63,57 +64,33 @@ def call(
         # What the tool prints goes to this terminal, and what it raises into the error.
         settings = start({"log_level": "warning", **flags}, config).model_copy(update={"tool_output": "drop"})
         user = resolve(settings, transport="stdio", claims=None, host=settings.host)
-        options = _Options(
-            target=target,
+        made = partial(
+            _call,
+            user=replace(user, session=session),
+            session=session,
             tool=tool,
-            arguments=parse_arguments(arguments or [], args),
-            files=tuple(put or ()),
+            parsed=parse_arguments(arguments or [], args),
+            paths=put or [],
             as_json=as_json,
             out=out,
-            session=session,
         )
-        called = _called(settings, user, options, launched=context.obj)
+        called = _interruptible(settings, user, target, made, launched=context.obj)
         return asyncio.run(explained(called, [target]))
 
     end_with(act, interrupted=end_at_once)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Options:
-    """Options of one `runner call`.
-
-    Attributes:
-        target: The tool file.
-        tool: Name of the tool.
-        arguments: Its arguments, not yet read by a schema.
-        files: Files to put into My Files first.
-        as_json: Print exactly one JSON document.
-        out: Folder to write artifacts to.
-        session: Name of the session the call belongs to.
-    """
-
-    target: str
-    tool: str
-    arguments: ParsedArguments
-    files: tuple[Path, ...]
-    as_json: bool
-    out: Path | None
-    session: str
-
-
-async def _called(
-    settings: Settings, user: User, options: _Options, *, launched: Launched | None = None
+async def _interruptible(
+    settings: Settings,
+    user: User,
+    target: str,
+    made: Callable[[Toolset, Terminal], Awaitable[int]],
+    *,
+    launched: Launched | None,
 ) -> int:
-    """Run one call, print its result, and return the exit status.
-
-    Args:
-        settings: The effective settings.
-        user: Who calls.
-        options: What to call.
-        launched: A forkserver's process that was started before, if there is one.
+    """Open a tool file, make a call, and return the exit status; a signal cancels the call.
 
     Raises:
-        UsageError: A file cannot be put into My Files, or the result cannot be written to `out`.
         LoadError: The tool file is at fault.
         ConfinementError: A layer could not be put in place.
     """
@@ -125,31 +102,46 @@ async def _called(
     terminal = Terminal()
     try:
         opening = Toolset.open(
-            settings, [options.target], user=user, keep_s=settings.session_idle_s, launched=launched
+            settings, [target], user=user, keep_s=settings.session_idle_s, launched=launched
         )
         async with opening as toolset:
-            return await _call(toolset, user, options, terminal)
+            return await made(toolset, terminal)
     except asyncio.CancelledError:
         terminal.close()
         print("interrupted; nothing is left running", file=sys.stderr)  # noqa: T201
         return EXIT_INTERRUPTED
 
 
-async def _call(toolset: Toolset, user: User, options: _Options, terminal: Terminal) -> int:
-    spec = toolset.catalog.tools.get(options.tool)
-    user = replace(user, session=options.session)
-    for path in options.files:
-        await _put(toolset.files(user), path)
-    names = await put_files(toolset.files(user), options.arguments)
-    arguments = read_by_schema(options.arguments, names, spec)
+async def _call(
+    toolset: Toolset,
+    terminal: Terminal,
+    *,
+    user: User,
+    session: str,
+    tool: str,
+    parsed: ParsedArguments,
+    paths: Sequence[Path],
+    as_json: bool,
+    out: Path | None,
+) -> int:
+    """Put files into My Files, call a tool, print its result, and return the exit status.
+
+    Raises:
+        UsageError: A file cannot be put into My Files, or the result cannot be written to `out`.
+    """
+    files = toolset.files(user)
+    for path in paths:
+        await _put(files, path)
+    names = await put_files(files, parsed)
+    arguments = read_by_schema(parsed, names, toolset.catalog.tools.get(tool))
     request = Request(
         user=user,
         method="tools/call",
-        params={"name": options.tool, "arguments": arguments, "_meta": _meta()},
+        params={"name": tool, "arguments": arguments, "_meta": _meta()},
         facts=RequestFacts(
             request_id=1,
             protocol=_PROTOCOL,
-            session_id=options.session,
+            session_id=session,
             transport="stdio",
             client_info=_CLIENT,
             client_capabilities={},
@@ -171,12 +163,18 @@ async def _call(toolset: Toolset, user: User, options: _Options, terminal: Termi
     terminal.close()
     if completed.interim is not None:
         raise UsageError(
-            f"the tool {options.tool} asks for input while it runs, which a shell cannot give; "
+            f"the tool {tool} asks for input while it runs, which a shell cannot give; "
             "call it from an MCP client"
         )
-    if options.out is not None:
-        await _write_out(completed, toolset.files(user), options.out)
-    _print(completed, options)
+    if out is not None:
+        await _write_out(completed, files, out)
+    if as_json:
+        for piece in json_pieces(completed.processed.value):
+            write_exactly(piece)
+        write_exactly("\n")
+    else:
+        write_exactly(as_text(completed.processed) + "\n")
+    sys.stdout.flush()
     return _exit_status(completed)
 
 
@@ -220,17 +218,6 @@ async def _put(files: MyFiles, path: Path) -> str:
         return (await files.put(path, name=path.name, origin=Origin.UPLOADED)).shown
     except OSError as error:
         raise UsageError(f"{path} cannot be put into My Files: {error.strerror}") from error
-
-
-def _print(completed: Completed, options: _Options) -> None:
-    processed = completed.processed
-    if options.as_json:
-        for piece in json_pieces(processed.value):
-            write_exactly(piece)
-        write_exactly("\n")
-    else:
-        write_exactly(as_text(processed) + "\n")
-    sys.stdout.flush()
 
 
 async def _write_out(completed: Completed, files: MyFiles, folder: Path) -> None:

@@ -7,7 +7,7 @@ import typer
 
 from runner.cli.exits import end_with
 from runner.cli.options import BOUNDS, LOGS, WHOSE, AsJson, Config, Flags, takes
-from runner.cli.start import load_checked
+from runner.cli.start import load_and_warn
 from runner.formats.terminal_text import json_text
 from runner.output_guard.guard import config_of, file_name
 from runner.output_guard.rules_report import AppliedRule, rules_of
@@ -32,7 +32,7 @@ def config(
     """Print each setting with its value and its origin."""
 
     def act() -> int:
-        settings = load_checked(flags, config)
+        settings = load_and_warn(flags, config)
         if tool is None:
             print(json_text(config_report(settings), indent=2) if as_json else config_text(settings))  # noqa: T201
             return 0

@@ -6,9 +6,8 @@ import typer
 
 from runner.cli.exits import end_at_once, end_with
 from runner.cli.options import ADDRESS, BOUNDS, LOGS, WHOSE, Config, Files, Flags, takes
-from runner.cli.serving import again, start_server, stopped_by_signals
+from runner.cli.serving import again, for_one_user, start_server, stopped_by_signals
 from runner.cli.start import explained
-from runner.settings.one_user import for_one_user
 from runner.worker.targets import check_targets
 
 __all__ = ["dev"]

@@ -14,7 +14,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -23,6 +23,7 @@ from runner.cli.launcher import Engine
 from runner.cli.options import File
 from runner.cli.start import explained, start
 from runner.errors import UsageError
+from runner.system.state_files import write_whole
 from runner.worker.targets import check_targets, entry_of
 
 __all__ = ["CLIENTS", "ClientConfig", "ClientEntry", "config_path", "install", "install_entry"]
@@ -51,9 +52,10 @@ CLIENTS = {
     "cursor": ClientConfig(file=".cursor/mcp.json", in_home=True),
     "vscode": ClientConfig(file="Code/User/mcp.json", key="servers", typed=True),
 }
-"""The clients whose files we know; `mcp-json` is the format that most other clients read."""
+"""The clients whose files we know."""
 
 _PRINTED = "mcp-json"
+_Client = Literal["claude-desktop", "claude-code", "cursor", "vscode", "mcp-json"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,7 +103,7 @@ class ClientEntry:
 
 
 def install(
-    client: Annotated[str, typer.Argument(help="claude-desktop, claude-code, cursor, vscode or mcp-json.")],
+    client: Annotated[_Client, typer.Argument(help="Its client; most others read mcp-json.")],
     file: File,
     *,
     name: Annotated[str | None, typer.Option(metavar="NAME", help="Entry name; else the file's.")] = None,
@@ -114,7 +116,6 @@ def install(
     """Write the entry; all other entries stay."""
 
     def act() -> int:
-        _check_client(client)
         target = check_targets([file])[0]
         if engine is None:
             # Nothing is installed that a client could only find broken.
@@ -163,26 +164,14 @@ def config_path(client: ClientConfig, *, system: str, environment: Mapping[str, 
     return (Path(configured) if configured.startswith("/") else home / ".config") / client.file
 
 
-def _check_client(name: str) -> None:
-    """Refuse a client that is not known.
-
-    Raises:
-        UsageError: It is not.
-    """
-    known = [*CLIENTS, _PRINTED]
-    if name not in known:
-        raise UsageError(f"there is no client {name!r} known here; known are {', '.join(known)}")
-
-
 def install_entry(name: str, entry: ClientEntry, *, only_print: bool) -> str:
     """Write an entry into a client's configuration; return what to tell the user.
 
     Raises:
-        UsageError: The client is not known, or its configuration cannot be read, understood or written.
+        UsageError: The client's configuration cannot be read, understood or written.
     """
     if name == _PRINTED:
         return json.dumps({"mcpServers": {entry.name: entry.as_json(typed=False)}}, indent=2)
-    _check_client(name)
     client = CLIENTS[name]
     path = config_path(client, system=sys.platform, environment=os.environ)
     before = _read(path)
@@ -254,18 +243,9 @@ def _write(path: Path, before: str | None, after: str) -> Path | None:
         if before is not None:
             backup = _free(real)
             shutil.copy2(real, backup)
-        descriptor, temporary = tempfile.mkstemp(dir=real.parent, prefix=f".{real.name}.")
-        try:
-            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-                file.write(after)
-                file.flush()
-                os.fsync(file.fileno())
-            if backup is not None:
-                shutil.copymode(real, temporary)
-            os.replace(temporary, real)
-        except BaseException:
-            os.unlink(temporary)
-            raise
+        write_whole(real, after.encode())
+        if backup is not None:
+            shutil.copymode(backup, real)
     except OSError as error:
         raise UsageError(f"{path} cannot be written: {error.strerror}") from error
     return backup

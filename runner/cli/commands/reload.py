@@ -13,7 +13,7 @@ import typer
 
 from runner.cli.exits import end_with
 from runner.cli.options import AsJson, Config
-from runner.cli.start import load_checked
+from runner.cli.start import load_and_warn
 from runner.errors import UsageError
 from runner.formats.terminal_text import json_text
 from runner.settings.settings import Settings
@@ -35,7 +35,7 @@ def reload(
     """Reload the servers of the state folder; exit with status 1 if one refuses its new configuration."""
 
     def act() -> int:
-        settings = load_checked({}, config)
+        settings = load_and_warn({}, config)
         with one_at_a_time(settings.state_dir, patience_s=_PATIENCE_S):
             running = running_in(settings.state_dir)
             servers = [server for server in running if server.is_near and pid in (None, server.pid)]

@@ -8,9 +8,8 @@ import typer
 
 from runner.cli.exits import end_at_once, end_with
 from runner.cli.options import ADDRESS, BOUNDS, FLEET, LOGS, WHOSE, Config, Files, Flags, takes
-from runner.cli.serving import again, of_fleet, start_server, stopped_by_signals
+from runner.cli.serving import again, for_one_user, of_fleet, start_server, stopped_by_signals
 from runner.cli.start import as_configured, explained
-from runner.settings.one_user import for_one_user
 from runner.settings.settings import Settings
 from runner.system.importing import import_whole
 from runner.worker.targets import check_targets
@@ -54,7 +53,7 @@ async def _load_and_serve(
     from runner.users.identity import check_startable  # noqa: PLC0415
 
     check_startable(settings, transport)
-    remote = of_fleet(settings, "engine").FleetEngine.open if settings.engine == "docket" else None
+    remote = of_fleet(settings, "engine").FleetEngine.open if settings.is_fleet else None
     user = first_user(settings, transport) if remote is None else None
     opened = Ahead(Toolset.open(settings, targets, user=user, launched=launched))
     try:

@@ -8,7 +8,6 @@ import os
 import shlex
 import shutil
 import stat
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -30,13 +29,7 @@ __all__ = ["up"]
 _MANIFEST = "up.json"
 _MOST_BYTES = 4 << 20
 _PORTS = TypeAdapter(dict[str, int])
-
-
-class _Format(StrEnum):
-    """The formats of the files."""
-
-    SYSTEMD = "systemd"
-    COMPOSE = "compose"
+_Format = Literal["systemd", "compose"]
 
 
 def up(
@@ -45,14 +38,14 @@ def up(
     out: Annotated[Path, typer.Option("--out", metavar="DIR", help="The folder of the files.")] = Path(
         "toolcell-up"
     ),
-    kind: Annotated[_Format, typer.Option("--format", help="Units, or a compose file.")] = _Format.SYSTEMD,
+    kind: Annotated[_Format, typer.Option("--format", help="Units, or a compose file.")] = "systemd",
     as_json: AsJson = False,
 ) -> None:
     """Write the files of a server for each user, and print the commands that apply them."""
-    end_with(lambda: _up(users, out.absolute(), kind.value, as_json=as_json))
+    end_with(lambda: _up(users, out.absolute(), kind, as_json=as_json))
 
 
-def _up(users: Path, out: Path, kind: Literal["systemd", "compose"], *, as_json: bool) -> int:
+def _up(users: Path, out: Path, kind: _Format, *, as_json: bool) -> int:
     """Write the files of all servers, print the commands to run; return the exit status.
 
     Raises:

@@ -7,7 +7,7 @@ import asyncio
 import sys
 from collections.abc import Mapping
 from dataclasses import asdict
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -23,12 +23,12 @@ from runner.system.logging_setup import set_up
 
 __all__ = ["users"]
 
-_ACTIONS = ("list", "show", "delete", "revoke")
+_Action = Literal["list", "show", "delete", "revoke"]
 
 
 @takes("store", *LOGS)
 def users(
-    action: Annotated[str, typer.Argument(metavar="list|show|delete|revoke")],
+    action: Annotated[_Action, typer.Argument(metavar="list|show|delete|revoke")],
     name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="The user.")] = None,
     *,
     yes: Annotated[bool, typer.Option("--yes", help="delete: do it.")] = False,
@@ -41,8 +41,6 @@ def users(
     """Work with the users of an installation."""
 
     def act() -> int:
-        if action not in _ACTIONS:
-            raise UsageError(f"there is no `runner users {action}`; it is one of {', '.join(_ACTIONS)}")
         if (name is None) != (action == "list"):
             wanted = "no name" if action == "list" else "the name of one user"
             raise UsageError(f"`runner users {action}` takes {wanted}")
@@ -71,7 +69,7 @@ def users(
 
 
 async def _answer(
-    administration: Administration, action: str, name: str, *, yes: bool, now: bool, token: str
+    administration: Administration, action: _Action, name: str, *, yes: bool, now: bool, token: str
 ) -> tuple[Mapping[str, Any], str]:
     match action:
         case "list":

@@ -6,7 +6,6 @@ from runner.cli.exits import end_at_once, end_with
 from runner.cli.options import BOUNDS, FLEET, LOGS, Config, Files, Flags, takes
 from runner.cli.serving import of_fleet, start_server, stopped_by_signals
 from runner.cli.start import explained
-from runner.errors import UsageError
 from runner.worker.targets import check_targets
 
 __all__ = ["worker"]
@@ -19,8 +18,6 @@ def worker(files: Files, *, config: Config = None, flags: Flags) -> None:
     def act() -> int:
         targets = check_targets(files)
         settings = start_server(flags, config)
-        if settings.engine != "docket":
-            raise UsageError("a worker node works for a fleet; say which engine it has: --engine docket")
         serve_node = of_fleet(settings, "serve_node").serve_node
         return asyncio.run(stopped_by_signals(explained(serve_node(settings, targets), targets)))
 

@@ -58,7 +58,6 @@ class BucketAddress:
         bucket: Its name.
         prefix: What all keys begin with; empty, or ending in a slash.
         endpoint: URL of the server; None: AWS.
-        region: Its region; None: as the environment says.
         access_key: Key id; None: the chain of AWS (environment, files, the machine's role).
         secret_key: The key.
     """
@@ -66,7 +65,6 @@ class BucketAddress:
     bucket: str
     prefix: str = ""
     endpoint: str | None = None
-    region: str | None = None
     access_key: SecretStr | None = None
     secret_key: SecretStr | None = None
 
@@ -403,10 +401,11 @@ def _client(at: BucketAddress, *, read_s: float, attempts: int) -> Any:
         response_checksum_validation="when_required" if at.endpoint else "when_supported",
     )
     try:
-        return _session().client(
+        session = _session()
+        return session.client(
             "s3",
             endpoint_url=at.endpoint,
-            region_name=at.region or ("us-east-1" if at.endpoint else None),
+            region_name=session.region_name or ("us-east-1" if at.endpoint else None),
             aws_access_key_id=at.access_key.get_secret_value() if at.access_key else None,
             aws_secret_access_key=at.secret_key.get_secret_value() if at.secret_key else None,
             config=config,

@@ -11,16 +11,16 @@ from runner.errors import CallError, Code
 __all__ = ["StoreFault", "failed", "fault_in"]
 
 _KEYS = (
-    "check RUNNER_S3_ACCESS_KEY and RUNNER_S3_SECRET_KEY, or what the chain of AWS finds without them; "
+    "check AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or what the chain of AWS finds without them; "
     "docs/operating.md lists what they must be allowed to do"
 )
 _SERVER = "check RUNNER_S3_ENDPOINT, and that the server runs and can be reached from here"
 _BUCKET = "make the bucket, or correct RUNNER_STORE"
 _CURES = {
     "NoSuchBucket": _BUCKET,
-    "PermanentRedirect": "set RUNNER_S3_REGION to the bucket's region",
-    "AuthorizationHeaderMalformed": "set RUNNER_S3_REGION to the bucket's region",
-    "NoRegionError": "set RUNNER_S3_REGION",
+    "PermanentRedirect": "set AWS_DEFAULT_REGION to the bucket's region",
+    "AuthorizationHeaderMalformed": "set AWS_DEFAULT_REGION to the bucket's region",
+    "NoRegionError": "set AWS_DEFAULT_REGION",
     "RequestTimeTooSkewed": "set the clock of this machine",
     "AccessDenied": _KEYS,
     "InvalidAccessKeyId": _KEYS,

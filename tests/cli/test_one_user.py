@@ -4,7 +4,7 @@ from typing import Literal
 
 import pytest
 
-from runner.settings.one_user import for_one_user
+from runner.cli.serving import for_one_user
 from runner.settings.settings import Settings
 from runner.settings.sources import load
 
@@ -25,7 +25,7 @@ def of(settings: Settings) -> tuple[str, int]:
         ("stdio", {"worker_reuse": "user"}, ("user", 4)),
         ("stdio", {"worker_reuse": "call"}, ("call", 4)),
         ("stdio", {"max_calls_per_user": 2}, ("shared", 2)),
-        ("stdio", {"engine": "docket"}, SEVERAL),
+        ("stdio", {"redis_url": "redis://127.0.0.1/0"}, SEVERAL),
     ],
 )
 def test_a_server_of_one_user_shares_its_worker(
