@@ -79,6 +79,7 @@ def test_web_login_at_provider_works_until_logout(
         expect(page.get_by_text("the Playground of this server").first).to_be_visible()
         log_in(page, "ann")
         shown = page.url
+        page.get_by_label("Menu").click()
         expect(page.get_by_text("ann@example.com")).to_be_visible()
         cookies = {cookie["name"]: cookie for cookie in page.context.cookies(address)}
         called = page.evaluate(CALL)
@@ -86,6 +87,7 @@ def test_web_login_at_provider_works_until_logout(
         before = info_by(address, cookie)
 
         page.get_by_role("button", name="Log out").click()
+        page.get_by_role("dialog").get_by_role("button", name="Log out").click()
         expect(page.get_by_role("heading", level=1)).to_have_text("Log in")
         after = info_by(address, cookie)
         page.get_by_role("link", name="Log in").click()
