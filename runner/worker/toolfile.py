@@ -49,6 +49,8 @@ _KINDS = (FastMCP, MCPServer, Server)
 # Of homes elsewhere a worker is not told; they are refused where they are to be lent.
 _USUAL_HOMES = Path("/tmp")  # noqa: S108
 _UNWRITABLE = re.compile(r"unable to open|readonly database|disk I/O error")
+# Names of functions that make a server, where no annotation says so.
+_MAKER = re.compile(r"(?:create|make|build|get|new)_(?:\w+_)?(?:server|mcp|app)")
 # Names of variables, where a file asks for them.
 _ASKED = re.compile(r"""(?:getenv\(|environ\.get\(|environ\[)\s*["']([A-Za-z_][A-Za-z0-9_]*)["']""")
 _MOST_NAMED = 5
@@ -200,7 +202,7 @@ def _same(one: str | None, other: str) -> bool:
 
 
 def _makes(value: object, module: ModuleType) -> bool:
-    """Return whether a function of the file says that it returns a server, and needs nothing for it."""
+    """Return whether a function returns a server, by its annotation or its name, and needs no argument."""
     if not inspect.isfunction(value) or value.__module__ != module.__name__:
         return False
     try:
@@ -208,6 +210,8 @@ def _makes(value: object, module: ModuleType) -> bool:
     except (NameError, TypeError, ValueError, SyntaxError):
         return False
     needed = [part for part in signature.parameters.values() if part.default is part.empty]
+    if signature.return_annotation is signature.empty:
+        return not needed and _MAKER.fullmatch(value.__name__) is not None
     kind = getattr(signature.return_annotation, "__origin__", signature.return_annotation)
     return not needed and isinstance(kind, type) and issubclass(kind, _KINDS)
 
