@@ -221,8 +221,9 @@ def _limit_behind(error: BaseException) -> str | None:
     if isinstance(error, MemoryError):
         return "memory_bytes"
     # An author's own words stand for a limit of another system, such as a full mailbox.
-    if isinstance(error, OSError) and error.errno in _LIMITS and error.strerror == os.strerror(error.errno):
-        return _LIMITS[error.errno]
+    if isinstance(error, OSError) and error.errno in _LIMITS:
+        is_of_kernel = os.strerror(error.errno) in str(error.strerror)
+        return _LIMITS[error.errno] if is_of_kernel else None
     # Also what a pipe says that has nothing to read yet; so it is tried.
     is_sign = isinstance(error, RuntimeError) and str(error) == "can't start new thread"
     if is_sign or (isinstance(error, OSError) and error.errno == errno.EAGAIN):

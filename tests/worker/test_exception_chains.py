@@ -230,7 +230,7 @@ def _full_mailbox() -> None:
 
 
 def _full_disk() -> None:
-    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    raise OSError(errno.ENOSPC, f"Error writing bytes. Detail: {os.strerror(errno.ENOSPC)}")
 
 
 @pytest.mark.parametrize(
