@@ -250,6 +250,7 @@ class FileCall(Call):
                         limits=toolset.effective(spec.name).limits,
                         homes=toolset.settings.homes,
                         unseen=toolset.unseen,
+                        rights=toolset.settings.rights(spec.name),
                     )
                 except CallError as error:
                     if is_last and home is not None and changes is not None:

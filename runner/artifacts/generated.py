@@ -20,7 +20,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
-from urllib.parse import quote, unquote
+from urllib.parse import quote
 
 from runner.artifacts.accept import Processed, reason_of
 from runner.artifacts.named_file import Collected, OpenHome, collect, paths_in_home, relative_to_home
@@ -250,8 +250,7 @@ def _mentioned(part: Any, home: Path) -> set[str]:
         elif isinstance(value, str) and any(root in value for root in roots):
             found.add(relative_to_home(value, home) if value.startswith("/") else None)
             for word in itertools.islice(_WORDS.finditer(value), _MOST_MENTIONED):
-                path = word[0].removeprefix("file://")
-                found.add(relative_to_home(path if path == word[0] else unquote(path), home))
+                found.add(relative_to_home(word[0], home))
     return {file for file in found if file is not None}
 
 

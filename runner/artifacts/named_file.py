@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Protocol
+from urllib.parse import unquote
 
 from runner.artifacts.symlinks import open_within
 from runner.contract.error_messages import artifact_missing, not_whole, outside_home, too_large, unusable_file
@@ -118,8 +119,11 @@ def collect(path: object, home: OpenHome, *, max_bytes: int) -> Iterator[Collect
 def relative_to_home(path: object, home: Path) -> str | None:
     """Return the path of a file relative to `home`, by its text alone; None if it is not below it.
 
-    A relative path counts from the home. The one place where a tool's path is normalised.
+    A relative path counts from the home, and a `file:` URI is one. The one place where a tool's path is
+    normalised.
     """
+    if isinstance(path, str) and path.startswith("file://"):
+        path = unquote(path.removeprefix("file://").removeprefix("localhost"))
     if not isinstance(path, str) or not path or "\0" in path:
         return None
     try:

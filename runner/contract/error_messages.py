@@ -20,6 +20,8 @@ from sandbox.deadlines import LAST_NOTICE_BEFORE_END_S, Deadlines, Rung
 from sandbox.network.destinations import written
 
 __all__ = [
+    "ALLOW_ENV",
+    "ALLOW_NET",
     "ALLOW_SOCKETS",
     "RefusedFile",
     "approval_busy",
@@ -60,6 +62,8 @@ __all__ = [
     "with_refusals",
 ]
 
+ALLOW_ENV = "--allow-env="
+ALLOW_NET = "--allow-net"
 ALLOW_SOCKETS = "--allow-sockets"
 """The option that lets tools have UNIX sockets in their home."""
 
@@ -288,6 +292,7 @@ def tool_raised(
     retryable: bool = False,
     flag: str | None = None,
     relative: str | None = None,
+    is_program: bool = False,
 ) -> CallError:
     """Return the error of a tool that raised.
 
@@ -300,8 +305,9 @@ def tool_raised(
             message, notes and frames.
         retryable: What the tool says about trying again.
         flag: The option that would show it a file that it did not find, where it sees nothing of the folder;
-            or that would let it have the socket that it could not have.
+            or that would let it have the socket, the network or the variable that it lacked.
         relative: The relative path of a file that it did not find, if it was one.
+        is_program: Whether that is the name of a program.
     """
     kind, text = legible(exception_type), legible(message)
     details: dict[str, Any] = {"exception_type": kind, "message": text, **_beside(notes, frames)}
@@ -318,6 +324,11 @@ def tool_raised(
     if flag is not None:
         details["flag"] = legible(flag, PATH_MAX_CHARS)
         details["suggestion"] = _advice_of(details["flag"])
+    elif relative is not None and is_program:
+        details["suggestion"] = (
+            f"The tool's PATH has no program {legible(relative, PATH_MAX_CHARS)!r}. For the operator: "
+            "install it for all users, as in /usr/local/bin; --allow-read=FOLDER lends another folder"
+        )
     elif relative is not None:
         details["suggestion"] = (
             "A relative path leads from the tool's own working folder, not from that of the server. "
@@ -338,6 +349,10 @@ def _advice_of(flag: str) -> str:
             "Tools may have no UNIX socket, which it needs. For the operator: "
             f"{flag} would allow those in its home, in tier `namespace`"
         )
+    if flag == ALLOW_NET:
+        return f"This tool has no network. For the operator: {flag}=HOST would allow connections to a host"
+    if flag.startswith(ALLOW_ENV):
+        return f"Tools see few variables of the environment. For the operator: {flag} would show this one"
     return f"Tools see nothing of that folder, whatever lies in it. For the operator: {flag} would lend it"
 
 

@@ -88,7 +88,7 @@ class Detector:
         elif identify(unhex(text, probe=True) or b"") is not None:
             content = unhex(text)
         else:
-            return None if self.needs_magic else self._unknown(text)
+            return None if self.needs_magic else self.unknown(text)
         if content is None:
             return None
         kind = self._kind(content, text)
@@ -105,7 +105,8 @@ class Detector:
                 return kind
         return None
 
-    def _unknown(self, text: str) -> tuple[bytes, BinaryFormat] | None:
+    def unknown(self, text: str) -> tuple[bytes, BinaryFormat] | None:
+        """Return the bytes that `text` encodes, whole, if they are not a text."""
         content = decode(text) if unhex(text, probe=True) is None else None
         if content is None:
             return None
@@ -230,7 +231,11 @@ def _string(text: str, detector: Detector, where: str, level: int, payload: dict
         return text
     if seems_encoded(beginning) or beginning[:5].lower() == "data:":
         body = text.strip()
-        found = detector.recognise(data_url(body) or body)
+        url = data_url(body)
+        found = detector.recognise(url or body)
+        if found is None and url is not None and len(url) >= detector.min_chars:
+            # Its author says that it is a file, whatever is in it.
+            found = detector.unknown(url)
         if found is not None and not runs_on(found[0]):
             return (yield from _taken(*found, detector, where, payload))
     if not text.isascii() and (raw := _raw(text)) is not None:

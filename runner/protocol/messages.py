@@ -17,6 +17,7 @@ from typing import Any
 import pydantic_core
 from mcp.shared.exceptions import MCPError
 from mcp_types import (
+    INTERNAL_ERROR,
     INVALID_PARAMS,
     INVALID_REQUEST,
     PARSE_ERROR,
@@ -43,6 +44,8 @@ __all__ = [
 DEPTH_MAX = 200
 """Deepest nesting of a message; the JSON reader of pydantic has this limit."""
 
+# A byte-order mark, which .NET and PowerShell write before a text.
+_BOM = b"\xef\xbb\xbf"
 _TOO_DEEP = "recursion limit"
 _DEEP = f"nests deeper than {DEPTH_MAX} levels, which is as deep as JSON is read here"
 _ODD = "is not a JSON-RPC message"
@@ -103,7 +106,8 @@ class Unreadable(ValueError):
 def read_message(text: str | bytes) -> JSONRPCMessage:
     """Return the message that a text is.
 
-    Half of a surrogate pair in it becomes a question mark, and invalid UTF-8 becomes U+FFFD.
+    Half of a surrogate pair in it becomes a question mark, and invalid UTF-8 becomes U+FFFD. An answer with a
+    small fault is repaired: the request it is of has nothing else to wait for.
 
     Raises:
         Unreadable: It is not a message, nests too deeply, or has too many values.
@@ -112,14 +116,41 @@ def read_message(text: str | bytes) -> JSONRPCMessage:
     raw = text.encode("utf-8", "replace") if isinstance(text, str) else text
     check_values(raw)
     try:
-        value = _json(raw)
+        value = _json(raw.removeprefix(_BOM))
         # Read first and judged then: at once, each value is made as often as there are kinds of messages.
-        return jsonrpc_message_adapter.validate_python(value, by_name=False)
+        try:
+            return jsonrpc_message_adapter.validate_python(value, by_name=False)
+        except pydantic_core.ValidationError:
+            return jsonrpc_message_adapter.validate_python(_whole_answer(value), by_name=False)
     except ValueError as error:
         # What an error of pydantic says is not asked for: it writes out all that it is about.
         too_deep = not isinstance(error, pydantic_core.ValidationError) and _TOO_DEEP in str(error)
         problem, code = (_DEEP, INVALID_REQUEST) if too_deep else (_ODD, PARSE_ERROR)
         raise _unreadable(raw, problem, code) from error
+
+
+def _whole_answer(value: object) -> object:
+    """Return an answer with the members that a server left out or wrote otherwise; else the value itself."""
+    if isinstance(value, list) and len(value) == 1:
+        # A batch of JSON-RPC, of revision 2025-03-26.
+        (value,) = value
+    if not isinstance(value, dict) or "method" in value or not ("result" in value or "error" in value):
+        return value
+    made, failure, number = {**value, "jsonrpc": "2.0"}, value.get("error"), value.get("id")
+    if isinstance(number, float) and number.is_integer():
+        made["id"] = int(number)
+    if failure is None:
+        made.pop("error", None)
+        return made
+    made.pop("result", None)
+    about = failure if isinstance(failure, dict) else {"message": failure}
+    code, message = about.get("code"), about.get("message", about.get("code", "it did not say why"))
+    made["error"] = {
+        **about,
+        "code": code if type(code) is int else INTERNAL_ERROR,
+        "message": message if isinstance(message, str) else json.dumps(message),
+    }
+    return made
 
 
 def check_values(text: bytes) -> None:

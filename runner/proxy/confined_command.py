@@ -158,6 +158,7 @@ class ConfinedTransport(HomedTransport):
         unlent: UnlentPaths | None = None,
     ) -> None:
         self._log_budget = log_budget
+        self._stderr: LastWords | None = None
         self._unlent = unlent
         self._reach = reach
         self._target = target
@@ -192,6 +193,7 @@ class ConfinedTransport(HomedTransport):
                     ) as (incoming, outgoing, has_unread),
                     kind(incoming, outgoing, **session_kwargs) as session,
                 ):
+                    self._stderr = stderr
                     try:
                         yield session
                     except (Exception, asyncio.CancelledError):
@@ -201,6 +203,10 @@ class ConfinedTransport(HomedTransport):
                             with anyio.CancelScope(shield=True):
                                 self.why = await self._why(incoming.problem, stderr)
                         raise
+
+    async def last_words(self) -> str:
+        """Return what the command wrote last, with the option that would have helped."""
+        return "" if self._stderr is None else await self._why(None, self._stderr)
 
     def hold(self) -> contextlib.AbstractAsyncContextManager[HomeLease]:
         """Hold the home of its user for a call, which may outlive the command."""

@@ -82,21 +82,24 @@ class Names:
         return with_pages(meta, partial(self.uri_outside, server))
 
     def listed(self, server: str, key: str, items: Sequence[Any]) -> list[dict[str, Any]]:
-        """Return items of a server's list as clients get them, but for those that would lead to another.
+        """Return items of a server's list as clients get them, each once, but for those that lead to another.
 
         Of the servers `a` and `a_b` the tool `b_c` of the first would have a name that is the second's.
         """
         named = _LISTED[key]
-        plain = [item for item in items if isinstance(item, Mapping) and isinstance(item.get(named), str)]
+        plain: dict[str, Mapping[str, Any]] = {}
+        for item in items:
+            if isinstance(item, Mapping) and isinstance(item.get(named), str):
+                plain.setdefault(item[named], item)
         if not self.prefixed:
-            return [dict(item) for item in plain]
+            return [dict(item) for item in plain.values()]
         outside, inside = (
             (self.uri_outside, self.uri_inside) if named in _URIS else (self.outside, self.inside)
         )
         found = [
-            {**item, named: outside(server, item[named])}
-            for item in plain
-            if inside(outside(server, item[named])) == (server, item[named])
+            {**item, named: outside(server, name)}
+            for name, item in plain.items()
+            if inside(outside(server, name)) == (server, name)
         ]
         if key != "tools":
             return found

@@ -48,7 +48,7 @@ from runner.protocol.internals.proxy import (
 )
 from runner.protocol.internals.types import ProgressFnT
 from runner.protocol.resource_tools import InvalidAnswer, RemoteError
-from runner.proxy.repair import Fault, repaired
+from runner.proxy.repair import Fault, introduction, repaired
 from runner.proxy.server_messages import NotificationPace, PacedMessages
 from runner.system.turns import turn
 
@@ -114,6 +114,10 @@ class HomedTransport(ClientTransport):
     home: HomeLease | None = None
     has_read_input: bool = True
     why: str = ""
+
+    async def last_words(self) -> str:
+        """Return what a command whose connection was lost wrote last; empty where that is not known."""
+        return ""
 
     def hold(self) -> AbstractAsyncContextManager[HomeLease]:
         """Hold the home for a call, which outlives the command's own hold on it.
@@ -252,6 +256,7 @@ def client_for(
     on_question: Asked,
     on_notification: Told,
     connect_s: float,
+    found: Callable[[Fault], None] = lambda _fault: None,
     pace: NotificationPace | None = None,
 ) -> "Client[Any]":
     """Return a client that is to be connected.
@@ -263,16 +268,24 @@ def client_for(
         on_question: Answers the server's requests.
         on_notification: Receives its notifications.
         connect_s: How long connecting may take.
+        found: Receives faults of the server's introduction, which were repaired.
         pace: Rate limit of notifications; by default its own.
     """
 
     async def passed_on(method: str, params: Mapping[str, Any] | None) -> None:
         await contained(on_notification(method, params))
 
+    def introduced(result: dict[str, Any]) -> dict[str, Any]:
+        made, faults = introduction(result)
+        for fault in faults:
+            found(fault)
+        return made
+
     kind = relaying_session(
         capabilities=announced.at,
         on_request=on_question,
         on_notify=passed_on,
+        introduced=introduced,
         bounded=partial(PacedMessages, pace or NotificationPace()),
     )
     way = _Way(transport, TransportOptions(session_class=kind))

@@ -13,12 +13,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import mcp_types
+from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from pydantic import BaseModel, ValidationError
 
 from runner.formats.magic import identify_base64
 from runner.system.turns import in_turns
 
-__all__ = ["Fault", "repaired"]
+__all__ = ["Fault", "introduction", "repaired"]
 
 _LISTS: Mapping[str, tuple[str, type[BaseModel]]] = {
     "prompts/list": ("prompts", mcp_types.Prompt),
@@ -34,6 +35,7 @@ _BLOCKS: Mapping[str, type[BaseModel]] = {
     "text": mcp_types.TextContent,
 }
 _RESULT_TYPES = ("complete", "input_required", "task")
+_OF_RESULTS = ("_meta", "content", "isError", "resultType", "structuredContent", "task")
 _FALSE = ("", "0", "false", "no")
 # Each item that is faulty costs an error of pydantic.
 _MOST_MEMBERS = 1000
@@ -91,12 +93,7 @@ async def repaired(
         return made, faults
     if method in _LISTS:
         key, model = _LISTS[method]
-        items = list[Any]()
-        async for item in in_turns(_list(made.get(key))):
-            fitting = _item(item, model, faults, has_sessions=has_sessions)
-            if fitting is not None:
-                items.append(fitting)
-        made[key] = items
+        made[key] = await _items(made.get(key), model, faults, has_sessions=has_sessions)
     elif method in ("tools/call", "tasks/result"):
         made = await _call(str(params.get("name", method)), made, faults, has_sessions=has_sessions)
     elif method.startswith("tasks/") and isinstance(made.get("result"), Mapping):
@@ -111,6 +108,51 @@ async def repaired(
     return made, faults
 
 
+async def _items(
+    items: Any, model: type[BaseModel], faults: dict[Fault, None], *, has_sessions: bool
+) -> list[Any]:
+    """Return the items of a list that clients can read."""
+    fitting, names = list[Any](), set[str]()
+    async for each in in_turns(_list(items)):
+        item = _item(each, model, faults, has_sessions=has_sessions)
+        if item is not None and model is mcp_types.Tool and item["name"] in names:
+            # The interfaces of models refuse all tools for one name that stands twice.
+            faults.setdefault(Fault(item["name"], "it is listed twice", is_left_out=True))
+        elif item is not None:
+            names.add(item["name"])
+            fitting.append(item)
+    return fitting
+
+
+def introduction(result: Mapping[str, Any]) -> tuple[dict[str, Any], Collection[Fault]]:
+    """Return the result of `initialize` without its faults, and these.
+
+    A server that names no version of the protocol is taken to speak the oldest. Nothing depends on its name
+    and version, nor on its capabilities: lists are requested from every server.
+    """
+    made = {key: item for key, item in result.items() if item is not None}
+    try:
+        mcp_types.InitializeResult.model_validate(made, by_name=False)
+    except ValidationError as error:
+        faults = error.errors(include_url=False, include_context=False, include_input=False)[:3]
+        problem = "; ".join(f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in faults)
+    else:
+        return made, ()
+    able, info = made.get("capabilities"), made.get("serverInfo")
+    parts = able if isinstance(able, Mapping) else {key: {} for key in _list(able) if isinstance(key, str)}
+    # An empty object is a capability, and `false` is none.
+    objects = {
+        key: part if isinstance(part, Mapping) else {} for key, part in parts.items() if part is not False
+    }
+    about = dict(info) if isinstance(info, Mapping) else {}
+    about |= {key: str(about.get(key) or "unknown") for key in ("name", "version")}
+    text = "\n".join(part for part in _list(made.pop("instructions", None)) if isinstance(part, str))
+    made["protocolVersion"] = str(made.get("protocolVersion") or HANDSHAKE_PROTOCOL_VERSIONS[0])
+    made["capabilities"], _ = _fitting(objects, mcp_types.ServerCapabilities)
+    made["serverInfo"], _ = _fitting(about, mcp_types.Implementation)
+    return made | ({"instructions": text} if text else {}), [Fault("initialize", problem[:300])]
+
+
 async def _call(
     name: str, made: dict[str, Any], faults: dict[Fault, None], *, has_sessions: bool
 ) -> dict[str, Any]:
@@ -121,8 +163,13 @@ async def _call(
     async for block in in_turns(content):
         blocks.append(_block(block, name, faults))
     structured = made.get("structuredContent")
+    bare = {key: item for key, item in made.items() if key not in _OF_RESULTS}
     if structured is None:
         made.pop("structuredContent", None)
+        if bare and "content" not in made:
+            # A server without a library may answer with the value itself.
+            blocks.append(_text(bare))
+            faults.setdefault(Fault(name, "it has no content"))
     elif not blocks:
         # As the protocol asks of servers, for clients that read texts only.
         blocks.append(_text(structured))

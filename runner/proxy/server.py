@@ -279,25 +279,28 @@ class _Proxy:
         return await without_identity(items, settings.username_parameter)
 
     async def _joined(self, ctx: _Context, user: User, key: str) -> list[dict[str, Any]]:
-        """Return the items of all servers; one that fails does not take the others down."""
-        found: list[dict[str, Any]] = []
-        for server in self._upstreams.names.servers:
-            try:
-                upstream = self._upstreams.upstream(ctx, user, server)
-                items = await self._shown(upstream, key, await upstream.pages(ctx.method, key))
-            except (MCPError, RemoteError) as error:
-                facts = {"server": server, "method": ctx.method, "problem": str(error)[:300]}
-                log.warning("server omitted from list", extra=facts)
-                continue
-            listed = self._upstreams.names.listed(server, key, items)
-            if len(listed) < len(items):
-                count = len(items) - len(listed)
-                log.warning(
-                    "list items dropped: ambiguous names",
-                    extra={"server": server, "method": ctx.method, "count": count},
-                )
-            found += listed
-        return found
+        """Return the items of all servers, which are asked at once; one that fails does not affect others."""
+        servers = self._upstreams.names.servers
+        found = await asyncio.gather(*(self._items(ctx, user, server, key) for server in servers))
+        return [item for items in found for item in items]
+
+    async def _items(self, ctx: _Context, user: User, server: str, key: str) -> list[dict[str, Any]]:
+        """Return the items of one of several servers; none if it fails."""
+        try:
+            upstream = self._upstreams.upstream(ctx, user, server)
+            items = await self._shown(upstream, key, await upstream.pages(ctx.method, key))
+        except (MCPError, RemoteError) as error:
+            facts = {"server": server, "method": ctx.method, "problem": str(error)[:300]}
+            log.warning("server omitted from list", extra=facts)
+            return []
+        listed = self._upstreams.names.listed(server, key, items)
+        if len(listed) < len(items):
+            count = len(items) - len(listed)
+            log.warning(
+                "list items dropped: ambiguous names",
+                extra={"server": server, "method": ctx.method, "count": count},
+            )
+        return listed
 
     def _takes_files(self, tool: Mapping[str, Any]) -> bool:
         """Return whether a listed tool is given the user's files, as a tool of our own is."""

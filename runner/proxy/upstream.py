@@ -375,9 +375,10 @@ class Upstream:
                 try:
                     return await self._received_all(session.request(method, params, self._reporting(watched)))
                 except ConnectionLost as error:
-                    had_too_many = self._ending is not None
+                    had_too_many, why = self._ending is not None, ""
                     # Another request may have noticed it before, and connected again.
                     if self._client is session.client:
+                        why = await self._way.last_words() if isinstance(self._way, HomedTransport) else ""
                         await self.drop()
                     # A connection over lines that ended for this reason has it in its error.
                     if had_too_many and TOO_MANY_REQUESTS not in str(error):
@@ -385,6 +386,8 @@ class Upstream:
                     spec = self.specs.get(str(params.get("name"))) if method == "tools/call" else None
                     may_repeat = method in _READING or (spec is not None and spec.is_idempotent)
                     if is_last or had_too_many or not (error.was_refused or may_repeat):
+                        if why:
+                            raise ConnectionLost(f"{error}; {why}", was_refused=error.was_refused) from error
                         raise
         raise AssertionError("unreachable")
 
@@ -428,7 +431,7 @@ class Upstream:
                 return items[:_MOST_ITEMS]
             cursor = page.get("nextCursor")
             # A server that repeats a cursor, or never ends, must not keep us for ever.
-            if not isinstance(cursor, str) or cursor in seen or len(seen) >= _PAGES:
+            if not isinstance(cursor, str) or not cursor or cursor in seen or len(seen) >= _PAGES:
                 return items
             seen.add(cursor)
             params = {"cursor": cursor}
@@ -555,6 +558,7 @@ class Upstream:
                     on_notification=self._on_notification,
                     pace=self._pace,
                     connect_s=self.connect_s,
+                    found=self._found,
                 )
                 await self._stack.enter_async_context(client)
             except FAILURES as error:

@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from runner.contract.error_messages import (
+    ALLOW_ENV,
+    ALLOW_NET,
     ALLOW_SOCKETS,
     crashed,
     file_not_found,
@@ -25,9 +27,11 @@ from runner.contract.error_messages import (
 )
 from runner.contract.jsonable import NotJsonError, jsonable
 from runner.contract.limit_errors import disk_full, over_limit, server_memory_full
+from runner.contract.missed_network import missed_network
 from runner.errors import CallError, Code
 from runner.settings.lendable import flag_for, within
 from runner.settings.resource_limits import DISK_FULL
+from runner.settings.rights import Rights
 from runner.steps.listener import CallListener
 from runner.steps.tool_output import frame_lines
 from runner.worker.long_answers import FOLDED, unfolded
@@ -55,6 +59,11 @@ _FILE = "file_bytes"
 # A worker may name any number.
 _MOST_FAULTS = 20
 _MOST_LINKS = 20
+# A variable of the environment, as authors and libraries name one that they lack.
+_VARIABLE = re.compile(r"(?<![A-Za-z0-9_])[A-Z][A-Z0-9]{0,60}(?:_[A-Z0-9]{1,60}){1,10}(?![A-Za-z0-9_])")
+_LACKS_VARIABLE = re.compile(
+    r"environment|\benv\b|\bnot (?:set|found|configured)\b|\bunset\b|must be set", re.I
+)
 _TOLD = ("memory_bytes", "open_files", _FILE, "processes", DISK_FULL)
 
 
@@ -66,11 +75,13 @@ class _Where:
         home: The home of the call, or None.
         homes: The folder of homes.
         unseen: Folders that are empty for tools but for what is theirs.
+        rights: What the tool may do beyond its home, where that is known.
     """
 
     home: Path | None
     homes: Path
     unseen: Sequence[Path]
+    rights: Rights | None
 
     def flag(self, path: str, wants: str) -> str | None:
         """Return the option that would lend a folder; none for what a tool takes to be its home."""
@@ -87,6 +98,25 @@ class _Where:
             return None
         return self.flag(filename, "read")
 
+    def right_flag(self, type_name: str, messages: Sequence[str], line: str) -> str | None:
+        """Return the option for the network or variable that an error says was not there.
+
+        Args:
+            type_name: The type of the exception.
+            messages: Its text, and the texts of those behind it.
+            line: The author's line that raised it.
+        """
+        if self.rights is None:
+            return None
+        if not self.rights.network and any(map(missed_network, messages)):
+            return ALLOW_NET
+        for message in messages:
+            is_key = type_name == "KeyError" and "environ" in line
+            found = _VARIABLE.search(message) if is_key or _LACKS_VARIABLE.search(message) else None
+            if found and found[0] not in self.rights.variables:
+                return f"{ALLOW_ENV}{found[0]}"
+        return None
+
 
 def judge(
     outcome: Outcome,
@@ -97,6 +127,7 @@ def judge(
     unknown: Sequence[str] = (),
     homes: Path = Path("/tmp"),  # noqa: S108
     unseen: Sequence[Path] = (),
+    rights: Rights | None = None,
 ) -> Mapping[str, Any]:
     """Return the wire result of a call that was answered.
 
@@ -108,6 +139,7 @@ def judge(
         unknown: File arguments that named no file of the user.
         homes: The folder of homes.
         unseen: Folders that are empty for tools but for what is theirs.
+        rights: What the tool may do beyond its home; without them no option is named that would widen them.
 
     Raises:
         CallError: The call ended in an error of the contract.
@@ -125,7 +157,7 @@ def judge(
         case Ending.CRASHED | Ending.OVER_LIMIT:
             raise _crash(outcome, limits)
         case Ending.ANSWERED:
-            where = _Where(home=home, homes=homes, unseen=unseen)
+            where = _Where(home=home, homes=homes, unseen=unseen, rights=rights)
             return _answered(outcome, where, unknown, limits)
 
 
@@ -149,14 +181,20 @@ def _over(reached: Reached, limits: Limits, memory_peak_bytes: int | None) -> Ca
     return over_limit(replace(reached, value=value), memory_peak_bytes=memory_peak_bytes)
 
 
-def _ran_into(limit: str, limits: Limits, memory_peak_bytes: int | None = None) -> CallError:
-    """Return the error of a limit that the tool exceeded and reported."""
+def _ran_into(
+    limit: str, limits: Limits, memory_peak_bytes: int | None = None, *, message: str = ""
+) -> CallError:
+    """Return the error of a limit that the tool exceeded and reported, perhaps with a message."""
     if limit == DISK_FULL:
         return disk_full()
     value = getattr(limits, limit)
     # A write across the limit is done up to it and no further: the file has that size, and was to be larger.
     used = value if limit == _FILE else None
-    return over_limit(Reached(limit=limit, value=value, used=used), memory_peak_bytes=memory_peak_bytes)
+    error = over_limit(Reached(limit=limit, value=value, used=used), memory_peak_bytes=memory_peak_bytes)
+    if message:
+        # A library says how much it wanted, and for what.
+        error.details["message"] = legible(message)
+    return error
 
 
 def _answered(
@@ -234,7 +272,8 @@ def _error(
         return _denied(raised["denied"], outcome.denials, where)
     limit = raised.get("limit")
     if limit in _TOLD:
-        return _ran_into(str(limit), limits, outcome.memory_peak_bytes)
+        message = str(raised.get("message", ""))
+        return _ran_into(str(limit), limits, outcome.memory_peak_bytes, message=message)
     return _raised(raised, unknown, where)
 
 
@@ -264,16 +303,20 @@ def _raised(raised: Mapping[str, Any], unknown: Sequence[str], where: _Where) ->
     flag = where.unseen_flag(filename) if type_name == "FileNotFoundError" else None
     if flag is None and wants_socket(message):
         flag = ALLOW_SOCKETS
-    chain = raised.get("chain")
+    chain, frames = raised.get("chain"), frame_lines(raised.get("frames"))
     links = [link for link in chain if isinstance(link, Mapping)] if isinstance(chain, list) else []
+    if flag is None:
+        messages = [message, *(str(link.get("message", "")) for link in links[:_MOST_LINKS])]
+        flag = where.right_flag(type_name, messages, frames[-1] if frames else "")
     return tool_raised(
         type_name,
         message,
-        frames=frame_lines(raised.get("frames")),
+        frames=frames,
         notes=str(raised.get("notes") or ""),
         chain=[{**link, "frames": frame_lines(link.get("frames"))} for link in links[:_MOST_LINKS]],
         flag=flag,
         relative=_relative(filename) if type_name == "FileNotFoundError" else None,
+        is_program=raised.get("is_program") is True,
     )
 
 

@@ -7,7 +7,9 @@ frames, the denial behind it, the limit that it ran into.
 import asyncio
 import errno
 import mmap
+import os
 import re
+import subprocess
 import threading
 from collections import deque
 from collections.abc import Awaitable, Iterator, Mapping
@@ -152,7 +154,21 @@ def _describe(error: BaseException, folder: Path) -> dict[str, object]:
         "chain": _chain(cause, folder),
         "limit": _limit_behind(cause),
         "filename": str(filename)[:4096] if isinstance(filename, str | bytes | Path) else None,
+        "is_program": isinstance(cause, FileNotFoundError) and _is_of_program(cause),
     }
+
+
+def _is_of_program(error: FileNotFoundError) -> bool:
+    """Return whether `subprocess` did not find a program; of a working folder it says it likewise."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    frame = None if trace is None else trace.tb_frame
+    return (
+        frame is not None
+        and frame.f_code.co_filename == subprocess.__file__
+        and frame.f_locals.get("cwd") != error.filename
+    )
 
 
 def _facts(error: BaseException, folder: Path) -> dict[str, object]:
@@ -204,8 +220,10 @@ def _limit_behind(error: BaseException) -> str | None:
     """Return the limit that an error of the system stands for, if it stands for one."""
     if isinstance(error, MemoryError):
         return "memory_bytes"
+    # An author's own words stand for a limit of another system, such as a full mailbox.
     if isinstance(error, OSError) and error.errno in _LIMITS:
-        return _LIMITS[error.errno]
+        is_of_kernel = os.strerror(error.errno) in str(error.strerror)
+        return _LIMITS[error.errno] if is_of_kernel else None
     # Also what a pipe says that has nothing to read yet; so it is tried.
     is_sign = isinstance(error, RuntimeError) and str(error) == "can't start new thread"
     if is_sign or (isinstance(error, OSError) and error.errno == errno.EAGAIN):

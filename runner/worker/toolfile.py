@@ -26,6 +26,7 @@ from fastmcp import FastMCP
 from fastmcp.server.providers import FastMCPProvider
 from mcp.server.lowlevel import Server
 from mcp.server.mcpserver import MCPServer
+from pydantic import ValidationError
 
 from runner.contract.missed_network import missed_network
 from runner.errors import UsageError
@@ -49,6 +50,8 @@ _KINDS = (FastMCP, MCPServer, Server)
 # Of homes elsewhere a worker is not told; they are refused where they are to be lent.
 _USUAL_HOMES = Path("/tmp")  # noqa: S108
 _UNWRITABLE = re.compile(r"unable to open|readonly database|disk I/O error")
+# Names of functions that make a server, where no annotation says so.
+_MAKER = re.compile(r"(?:create|make|build|get|new)_(?:\w+_)?(?:server|mcp|app)")
 # Names of variables, where a file asks for them.
 _ASKED = re.compile(r"""(?:getenv\(|environ\.get\(|environ\[)\s*["']([A-Za-z_][A-Za-z0-9_]*)["']""")
 _MOST_NAMED = 5
@@ -200,7 +203,7 @@ def _same(one: str | None, other: str) -> bool:
 
 
 def _makes(value: object, module: ModuleType) -> bool:
-    """Return whether a function of the file says that it returns a server, and needs nothing for it."""
+    """Return whether a function returns a server, by its annotation or its name, and needs no argument."""
     if not inspect.isfunction(value) or value.__module__ != module.__name__:
         return False
     try:
@@ -208,6 +211,8 @@ def _makes(value: object, module: ModuleType) -> bool:
     except (NameError, TypeError, ValueError, SyntaxError):
         return False
     needed = [part for part in signature.parameters.values() if part.default is part.empty]
+    if signature.return_annotation is signature.empty:
+        return not needed and _MAKER.fullmatch(value.__name__) is not None
     kind = getattr(signature.return_annotation, "__origin__", signature.return_annotation)
     return not needed and isinstance(kind, type) and issubclass(kind, _KINDS)
 
@@ -335,17 +340,31 @@ def _allowing(error: BaseException, folder: Path) -> str:
 
 def _missing_variables(error: BaseException, path: Path, where: str) -> str:
     """Return the option for variables that a file asks for and names in its error, or exits without."""
+    named = _unset_settings(error)
     with contextlib.suppress(OSError, UnicodeDecodeError):
         names = dict.fromkeys(_ASKED.findall(path.read_text()))
         missing = [name for name in names if name not in os.environ]
         message = f"{where} {error}"
-        named = [name for name in missing if name in message] or (
+        named += [name for name in missing if name in message] or (
             missing if isinstance(error, SystemExit) else []
         )
-        if named:
-            options = " ".join(f"--allow-env={name}" for name in named[:_MOST_NAMED])
-            return f"; tools see few variables of the environment, and what it asks for with {options}"
+    if named:
+        options = " ".join(f"--allow-env={name}" for name in named[:_MOST_NAMED])
+        return f"; tools see few variables of the environment, and what it asks for with {options}"
     return ""
+
+
+def _unset_settings(error: BaseException) -> list[str]:
+    """Return the variables that a settings class of `pydantic-settings` requires and did not find."""
+    if not isinstance(error, ValidationError):
+        return []
+    for frame, _ in traceback.walk_tb(error.__traceback__):
+        kind = frame.f_globals.get(error.title)
+        if isinstance(kind, type) and hasattr(kind, "settings_customise_sources"):
+            prefix = str(getattr(kind, "model_config", {}).get("env_prefix", ""))
+            absent = [fault for fault in error.errors(include_url=False) if fault["type"] == "missing"]
+            return [f"{prefix}{fault['loc'][0]}".upper() for fault in absent if fault["loc"]]
+    return []
 
 
 def _lending(error: OSError, folder: Path) -> str:

@@ -32,7 +32,11 @@ def refusal(path: object, home: FakeHome) -> CallError:
 
 
 @pytest.mark.parametrize(
-    "shape", ["{home}/a/b.txt", "{home}/a/../a//b.txt", "/{home}/a/b.txt", "a/b.txt", "./a/b.txt"]
+    "shape",
+    [
+        *("{home}/a/b.txt", "{home}/a/../a//b.txt", "/{home}/a/b.txt", "a/b.txt", "./a/b.txt"),
+        *("file://{home}/a/b%2Etxt", "file://localhost{home}/a/b.txt"),
+    ],
 )
 def test_plain_file_of_home_is_opened(shape: str, home: FakeHome) -> None:
     """Source: S1-61 and S1-68."""

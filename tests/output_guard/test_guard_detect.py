@@ -333,6 +333,15 @@ def test_unknown_base64_is_stored_without_magic_byte_rule(shelf: Shelf) -> None:
     assert guarded(values, store=shelf).value == values
 
 
+def test_data_url_is_file_without_known_signature(shelf: Shelf) -> None:
+    values = ["data:audio/pcm;base64," + b64(noise(1500)), "data:text/csv;base64," + b64(b"a,b\n" * 400)]
+
+    value = guarded(values, store=shelf).value
+
+    assert shelf.contents == [noise(1500)]
+    assert value[1] == values[1]
+
+
 def test_a_result_is_never_changed_itself(shelf: Shelf) -> None:
     values = {"a": [TEXT], "b": {"c": 1}}
 

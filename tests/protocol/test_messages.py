@@ -60,6 +60,34 @@ def test_id_of_unreadable_message_is_found(text: str, number: object, is_request
     assert (refused.id, refused.is_request) == (number, is_request)
 
 
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ('\ufeff{"jsonrpc": "2.0", "id": 5, "result": {}}', {"id": 5, "result": {}}),
+        ('{"id": 5, "result": {}}', {"id": 5, "result": {}}),
+        ('{"jsonrpc": "1.0", "id": 5.0, "result": {}, "error": null}', {"id": 5, "result": {}}),
+        ('[{"jsonrpc": "2.0", "id": 5, "result": {}}]', {"id": 5, "result": {}}),
+        ('{"id": 5, "error": "boom"}', {"id": 5, "error": {"code": -32603, "message": "boom"}}),
+        (
+            '{"jsonrpc": "2.0", "id": 5, "result": null, "error": {"code": "NO", "message": "boom"}}',
+            {"id": 5, "error": {"code": -32603, "message": "boom"}},
+        ),
+        ('{"id": 5, "error": {"code": 7}}', {"id": 5, "error": {"code": 7, "message": "7"}}),
+    ],
+)
+def test_answer_with_small_fault_is_repaired(text: str, expected: dict[str, object]) -> None:
+    read = read_message(text).model_dump(exclude_none=True)
+
+    assert read == {"jsonrpc": "2.0", **expected}
+
+
+@pytest.mark.parametrize(
+    "text", ['{"id": 5, "method": "ping"}', '{"id": 5}', '[{"id": 5, "method": "ping"}]']
+)
+def test_request_without_version_is_refused(text: str) -> None:
+    assert "is not a JSON-RPC message" in unreadable(text).error.message
+
+
 def test_id_search_time_is_linear_in_message_size() -> None:
     began = time.process_time()
 

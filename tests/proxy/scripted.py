@@ -2,6 +2,8 @@
 
 It is a JSON object:
     tools: the tools as listed.
+    introduction: members of the answer to `initialize`, in place of its own.
+    lists_after_s: seconds until tools are listed.
     answers: by tool, the result of a call, or `{"error": …}` for an error of JSON-RPC.
     exits_on: methods that end it as the first message.
     exits_in: tools whose call ends it.
@@ -32,10 +34,10 @@ def send(**message: Any) -> None:
 def answered(method: str, params: dict[str, Any]) -> dict[str, Any] | None:
     if method == "initialize":
         about = {"name": "scripted", "version": "1"}
-        return {
-            "result": {"protocolVersion": "2025-06-18", "capabilities": {"tools": {}}, "serverInfo": about}
-        }
+        made = {"protocolVersion": "2025-06-18", "capabilities": {"tools": {}}, "serverInfo": about}
+        return {"result": {**made, **SCRIPT.get("introduction", {})}}
     if method == "tools/list":
+        time.sleep(SCRIPT.get("lists_after_s", 0))
         return {"result": {"tools": SCRIPT.get("tools", [])}}
     if method != "tools/call":
         return {"error": {"code": -32601, "message": "Method not found"}}

@@ -110,6 +110,12 @@ def test_prefixed_uri_maps_to_its_server_others_to_none(uri: str) -> None:
     assert names.uri_inside(uri) is None
 
 
+def test_item_of_two_pages_listed_once() -> None:
+    tools = [{"name": "c"}, {"name": "d"}, {"name": "c"}]
+
+    assert Names(("a", "b")).listed("a", "tools", tools) == [{"name": "a_c"}, {"name": "a_d"}]
+
+
 def test_name_leading_to_another_server_not_listed() -> None:
     names = Names(("a", "a_b"))
     tools = [{"name": "b_c"}, {"name": "d"}]

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runner.proxy.repair import Fault, repaired
+from runner.proxy.repair import Fault, introduction, repaired
 
 PNG = base64.b64encode(bytes.fromhex("89504e470d0a1a0a0000000d49484452") + bytes(40)).decode()
 TEXT = {"type": "text", "text": "x"}
@@ -91,6 +91,7 @@ def test_faulty_block_is_repaired(block: Any, expected: dict[str, Any]) -> None:
         ({"content": [TEXT], "_meta": [1], "resultType": 5}, {"content": ["x"]}),
         ({"content": [], "structuredContent": [1]}, {"content": ["[1]"]}),
         ({"content": [], "task": {"taskId": 5}}, {"content": []}),
+        ({"rows": [1]}, {"rows": [1], "content": ['{"rows": [1]}']}),
     ],
     ids=str,
 )
@@ -98,6 +99,50 @@ def test_faulty_result_is_repaired(result: dict[str, Any], expected: dict[str, A
     answer = called(**result)
 
     assert {**answer, "content": [block["text"] for block in answer["content"]]} == expected
+
+
+def test_tool_listed_twice_is_left_out_once() -> None:
+    first, second = ({"name": "a", "inputSchema": {"type": "object"}, "title": title} for title in "12")
+
+    answer, faults = made("tools/list", {"tools": [first, second]})
+
+    assert answer["tools"] == [first]
+    assert faults == [Fault("a", "it is listed twice", is_left_out=True)]
+
+
+INTRODUCED = {
+    "protocolVersion": "2025-06-18",
+    "capabilities": {"tools": {"listChanged": True}},
+    "serverInfo": {"name": "odd", "version": "1"},
+}
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"protocolVersion": None}, {"protocolVersion": "2024-11-05"}),
+        ({"capabilities": None}, {"capabilities": {}}),
+        ({"capabilities": ["tools"]}, {"capabilities": {"tools": {}}}),
+        ({"capabilities": {"tools": True, "resources": False}}, {"capabilities": {"tools": {}}}),
+        ({"capabilities": {"tools": {}, "experimental": {"x": 1}}}, {"capabilities": {"tools": {}}}),
+        ({"serverInfo": {"name": "odd"}}, {"serverInfo": {"name": "odd", "version": "unknown"}}),
+        ({"serverInfo": {"name": "odd", "version": 2}}, {"serverInfo": {"name": "odd", "version": "2"}}),
+        ({"serverInfo": None}, {"serverInfo": {"name": "unknown", "version": "unknown"}}),
+        ({"instructions": ["first", "second"]}, {"instructions": "first\nsecond"}),
+        ({"instructions": {"text": 1}}, {}),
+    ],
+    ids=str,
+)
+def test_faulty_introduction_is_repaired(changes: dict[str, Any], expected: dict[str, Any]) -> None:
+    result, faults = introduction({**INTRODUCED, **changes})
+
+    mcp_types.InitializeResult.model_validate(result, by_name=False)
+    assert result == {**INTRODUCED, **expected}
+    assert [fault.item for fault in faults] == ["initialize"]
+
+
+def test_valid_introduction_passes_unchanged() -> None:
+    assert introduction({**INTRODUCED, "foreign": 1}) == ({**INTRODUCED, "foreign": 1}, ())
 
 
 def test_structured_list_is_kept_for_later_era() -> None:
@@ -134,9 +179,11 @@ GOOD = {"name": "good", "inputSchema": {"type": "object"}}
     ids=str,
 )
 def test_invalid_tool_leaves_others_in_list(tool: Any, expected: dict[str, Any] | None) -> None:
-    answer, faults = made("tools/list", {"tools": [GOOD, tool], "nextCursor": "n"})
+    first = {**GOOD, "name": "first"}
 
-    assert answer == {"tools": [GOOD] if expected is None else [GOOD, expected], "nextCursor": "n"}
+    answer, faults = made("tools/list", {"tools": [first, tool], "nextCursor": "n"})
+
+    assert answer == {"tools": [first] if expected is None else [first, expected], "nextCursor": "n"}
     mcp_types.ListToolsResult.model_validate(answer, by_name=False)
     assert [fault.is_left_out for fault in faults] in ([expected is None], [])
     assert faults or tool["title"] is None

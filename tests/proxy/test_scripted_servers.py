@@ -4,6 +4,7 @@ import asyncio
 import json
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -88,8 +89,33 @@ async def test_call_that_ends_its_server_is_repeated_if_idempotent(
         after = await client.call_tool_mcp("pid", {})
 
     assert "E_CRASHED" in ended.content[0].text
+    assert "it said: ends ended it" in ended.content[0].text
     assert not after.is_error
     assert noted(folder).count("ends") == calls
+
+
+@MODES
+async def test_server_with_faulty_introduction_is_connected(folder: Path, user: str, mode: str) -> None:
+    target = scripted(folder, tools=[tool("find")], introduction={"capabilities": None, "serverInfo": {}})
+    async with proxied(folder, user, target, mode=mode) as client:
+        found = await client.call_tool("find")
+
+    assert int(found.content[0].text)
+
+
+async def test_list_waits_for_slow_servers_at_once(folder: Path, user: str) -> None:
+    slow = [
+        replace(scripted(folder, tools=[tool("find")], lists_after_s=3), name=name)
+        for name in ("one", "two", "three")
+    ]
+    async with proxied(folder, user, *slow, mode="legacy") as client:
+        await client.list_tools()
+        began = time.monotonic()
+        listed = [each.name for each in await client.list_tools()]
+        took_s = time.monotonic() - began
+
+    assert listed[:3] == ["one_find", "two_find", "three_find"]
+    assert 3 <= took_s < 6
 
 
 @MODES

@@ -1,6 +1,10 @@
 """Exceptions of tools: what is behind them reaches the error, bounded."""
 
 import asyncio
+import errno
+import os
+import socket
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -8,6 +12,7 @@ from typing import Any
 import pytest
 
 from runner.errors import CallError
+from runner.settings.rights import Rights
 from runner.steps.listener import CallListener, Nobody
 from runner.steps.verdict import judge
 from runner.toolset.session_state import SessionState
@@ -87,7 +92,7 @@ class NoDenials:
         return None
 
 
-async def details_of(fails: Callable[[], None]) -> dict[str, Any]:
+async def details_of(fails: Callable[[], None], rights: Rights | None = None) -> dict[str, Any]:
     capture = FailureCapture(Path(__file__).parent)
     channel: Any = NoDenials()
     scope = ServedCall(
@@ -109,7 +114,7 @@ async def details_of(fails: Callable[[], None]) -> dict[str, Any]:
     )
     outcome = Outcome(ending=Ending.ANSWERED, answer={"raised": scope.raised})
     with pytest.raises(CallError) as judged:
-        judge(outcome, listener, home=None, limits=Limits())
+        judge(outcome, listener, home=None, limits=Limits(), rights=rights)
     return dict(judged.value.details)
 
 
@@ -154,3 +159,91 @@ async def test_chain_without_end_is_bounded() -> None:
     chain = (await details_of(_endless))["chain"]
 
     assert [link["message"] for link in chain] == [str(number) for number in range(498, 478, -1)]
+
+
+def _variable() -> None:
+    os.environ["SHOP_API_TOKEN"]
+
+
+def _variable_of_library() -> None:
+    raise RuntimeError("pass api_key=, or set the SHOP_API_TOKEN environment variable")
+
+
+def _name_of_host() -> None:
+    raise RuntimeError("curl: (6) Could not resolve host: example.com")
+
+
+def _name_behind() -> None:
+    try:
+        raise socket.gaierror(-2, "Name or service not known")
+    except OSError as error:
+        raise RuntimeError("no prices") from error
+
+
+def _program() -> None:
+    subprocess.run(["no-such-program"], check=True)
+
+
+def _relative() -> None:
+    Path("no-such-file").read_text()
+
+
+def _own_constant() -> None:
+    raise ValueError("E_PRICE_MISSING: row 3")
+
+
+@pytest.mark.parametrize(
+    ("fails", "rights", "flag"),
+    [
+        (_variable, Rights(), "--allow-env=SHOP_API_TOKEN"),
+        (_variable, Rights(variables=("SHOP_API_TOKEN",)), None),
+        (_variable_of_library, Rights(), "--allow-env=SHOP_API_TOKEN"),
+        (_name_of_host, Rights(), "--allow-net"),
+        (_name_behind, Rights(), "--allow-net"),
+        (_name_behind, Rights(network=("example.org",)), None),
+        (_name_behind, None, None),
+        (_own_constant, Rights(), None),
+    ],
+)
+async def test_error_of_missing_right_names_its_option(
+    fails: Callable[[], None], rights: Rights | None, flag: str | None
+) -> None:
+    details = await details_of(fails, rights)
+
+    assert details.get("flag") == flag
+    assert (flag is not None) == (str(flag) in details.get("suggestion", ""))
+
+
+@pytest.mark.parametrize(
+    ("fails", "words"), [(_program, "PATH has no program"), (_relative, "relative path")]
+)
+async def test_missing_program_and_file_told_apart(fails: Callable[[], None], words: str) -> None:
+    assert words in (await details_of(fails))["suggestion"]
+
+
+def _array() -> None:
+    raise MemoryError("Unable to allocate 74.5 GiB for an array")
+
+
+def _full_mailbox() -> None:
+    raise OSError(errno.ENOSPC, "mailbox is full")
+
+
+def _full_disk() -> None:
+    raise OSError(errno.ENOSPC, f"Error writing bytes. Detail: {os.strerror(errno.ENOSPC)}")
+
+
+@pytest.mark.parametrize(
+    ("fails", "limit", "message"),
+    [
+        (_array, "memory_bytes", "Unable to allocate 74.5 GiB for an array"),
+        (_full_mailbox, None, "[Errno 28] mailbox is full"),
+        (_full_disk, "disk", None),
+    ],
+)
+async def test_words_of_library_stay_beside_limit(
+    fails: Callable[[], None], limit: str | None, message: str | None
+) -> None:
+    details = await details_of(fails)
+
+    assert (details.get("limit"), details.get("message")) == (limit, message)

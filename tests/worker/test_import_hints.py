@@ -23,6 +23,11 @@ DENIED = "try:\n    raise PermissionError(13, 'Permission denied')\nexcept OSErr
         ("K = os.environ.get('A_KEY')\nif not K:\n    sys.exit(1)", "with --allow-env=A_KEY"),
         ("K = os.getenv('A_KEY')\nif not K:\n    raise ValueError('set A_KEY')", "with --allow-env=A_KEY"),
         ("K = os.environ['A_KEY']", "with --allow-env=A_KEY"),
+        (
+            "from pydantic_settings import BaseSettings\n"
+            "class S(BaseSettings):\n    model_config = {'env_prefix': 'a_'}\n    key: str\nS()",
+            "with --allow-env=A_KEY",
+        ),
     ],
 )
 def test_failed_import_names_remedy(
@@ -47,3 +52,21 @@ def test_error_without_remedy_names_no_option(tmp_path: Path) -> None:
         load_tool_files([str(file)])
 
     assert "--allow" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("create_server()", "hints.py:create_server"),
+        ("create_server(port)", "add `mcp"),
+        ("helper()", "add `mcp"),
+    ],
+)
+def test_function_named_like_a_maker_is_proposed(tmp_path: Path, name: str, expected: str) -> None:
+    file = tmp_path / "hints.py"
+    file.write_text(f"from fastmcp import FastMCP\ndef {name}:\n    return FastMCP('x')\n")
+
+    with pytest.raises(LoadError) as raised:
+        load_tool_files([str(file)])
+
+    assert expected in str(raised.value)

@@ -12,6 +12,7 @@ from typing import Any
 
 from mcp import ClientSession
 from mcp.client import sse, streamable_http
+from mcp.client.session import DEFAULT_CLIENT_INFO
 from mcp.shared.dispatcher import CallOptions, ProgressFnT
 from mcp.shared.exceptions import MCPError
 from mcp_types import (
@@ -22,11 +23,15 @@ from mcp_types import (
     UNSUPPORTED_PROTOCOL_VERSION,
     ClientCapabilities,
     ErrorData,
+    InitializedNotification,
+    InitializeRequestParams,
+    InitializeResult,
     JSONRPCError,
     JSONRPCMessage,
     ListToolsResult,
     Notification,
 )
+from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, LATEST_HANDSHAKE_VERSION
 from pydantic_core import PydanticCustomError, ValidationError
 
 from runner.contract.unexpected_errors import unexpected
@@ -134,6 +139,7 @@ def relaying_session(
     capabilities: Callable[[str], ClientCapabilities],
     on_request: Callable[[str, Mapping[str, Any] | None], Awaitable[dict[str, Any]]],
     on_notify: Callable[[str, Mapping[str, Any] | None], Awaitable[None]],
+    introduced: Callable[[dict[str, Any]], dict[str, Any]] = lambda result: result,
     bounded: Callable[[Any], Any] = lambda stream: stream,
 ) -> type[ClientSession]:
     """Return a session class with capabilities and handlers of others.
@@ -144,6 +150,7 @@ def relaying_session(
         capabilities: Returns what to announce, by protocol version.
         on_request: Answers a request of the server, or raises `MCPError`.
         on_notify: Receives a notification of the server.
+        introduced: Repairs the server's result of `initialize`, which the SDK refuses for one faulty member.
         bounded: Returns the stream of the server's messages within bounds. If that has a `problem`, it is the
             reason why the stream was ended; by default there are no bounds.
     """
@@ -154,6 +161,24 @@ def relaying_session(
             # A session over a dispatcher has no streams.
             self._messages = None if read_stream is None else bounded(read_stream)
             super().__init__(self._messages, write_stream, **more)
+            self._about = more.get("client_info") or DEFAULT_CLIENT_INFO
+
+        async def initialize(self) -> InitializeResult:
+            if self.initialize_result is not None:
+                return self.initialize_result
+            version = LATEST_HANDSHAKE_VERSION
+            about = InitializeRequestParams(
+                protocol_version=version, capabilities=capabilities(version), client_info=self._about
+            )
+            params, options = about.model_dump(by_alias=True, mode="json", exclude_none=True), CallOptions()
+            self._stamp({"method": "initialize", "params": params}, options)
+            raw = await self._dispatcher.send_raw_request("initialize", params, options)
+            result = InitializeResult.model_validate(introduced(raw), by_name=False)
+            if result.protocol_version not in HANDSHAKE_PROTOCOL_VERSIONS:
+                raise RuntimeError(f"it speaks version {result.protocol_version!r} of the protocol only")
+            self.adopt(result)
+            await self.send_notification(InitializedNotification())
+            return result
 
         @property
         def problem(self) -> str | None:
