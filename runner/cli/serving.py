@@ -44,7 +44,7 @@ def of_fleet(settings: Settings, module: str) -> Any:
     try:
         found = importlib.import_module(f"runner.fleet.{module}")
     except ModuleNotFoundError as error:
-        if error.name not in ("docket", "redis"):
+        if error.name != "redis":
             raise
         raise UsageError(
             "the engine docket needs packages that are not installed; install toolcell[fleet]"
