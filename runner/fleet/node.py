@@ -247,6 +247,7 @@ class Node:
     state: SharedState = field(init=False)
     _calls: dict[str, NodeCall] = field(default_factory=dict)
     _known: dict[str, None] = field(default_factory=dict)
+    _ending: "set[asyncio.Task[None]]" = field(default_factory=set)
     _outbox: "asyncio.Queue[tuple[str, NodeMessage]]" = field(
         default_factory=lambda: asyncio.Queue(_MOST_WAITING)
     )
@@ -401,7 +402,10 @@ class Node:
             case "answer" if call is not None:
                 call.answered(message.body)
             case "ended" if isinstance(session := message.body.get("session"), str):
-                return asyncio.ensure_future(self.toolset.end_session(session))
+                # Beside the calls of others, which do not wait for it.
+                ending = asyncio.create_task(self.toolset.end_session(session))
+                self._ending.add(ending)
+                ending.add_done_callback(self._ending.discard)
         return None
 
     async def _beat(self) -> None:

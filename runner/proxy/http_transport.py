@@ -22,10 +22,9 @@ from typing import Any
 
 import httpx2
 from mcp import ClientSession
-from mcp.client.sse import sse_client
 from mcp.client.streamable_http import streamable_http_client
 
-from runner.protocol.internals.proxy import HTTP_ANSWER
+from runner.protocol.internals.proxy import HTTP_ANSWER, sse_client
 from runner.proxy.remote import ServerTransport
 from runner.settings.execution import ExecutionSettings
 from runner.system.now_and_then import NowAndThen

@@ -12,6 +12,7 @@ from typing import Any
 
 from mcp import ClientSession
 from mcp.client import sse, streamable_http
+from mcp.client.sse import sse_client
 from mcp.shared.dispatcher import CallOptions, ProgressFnT
 from mcp.shared.exceptions import MCPError
 from mcp_types import (
@@ -45,6 +46,7 @@ __all__ = [
     "mark_sent",
     "mend_messages_over_http",
     "relaying_session",
+    "sse_client",
     "tell_remote",
 ]
 
