@@ -46,7 +46,7 @@ from runner.protocol.internals.proxy import (
     relaying_session,
 )
 from runner.protocol.internals.types import ProgressFnT
-from runner.protocol.resource_tools import Asked, InvalidAnswer, RemoteError
+from runner.protocol.resource_tools import InvalidAnswer, Remote, RemoteError
 from runner.proxy.repair import Fault, repaired
 from runner.proxy.server_messages import NotificationPace, PacedMessages
 from runner.system.turns import turn
@@ -356,9 +356,9 @@ class RemoteSession:
         return http.status in (HTTPStatus.BAD_REQUEST, HTTPStatus.NOT_FOUND)
 
     @property
-    def resources(self) -> Asked:
+    def resources(self) -> Remote:
         """Return the server as a source of resources."""
-        return Asked(self._answer)
+        return Remote(self._answer)
 
     async def _answer(self, method: str, params: Mapping[str, Any]) -> dict[str, Any]:
         try:
