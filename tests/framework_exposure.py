@@ -1,4 +1,4 @@
-"""Names that FastMCP, the MCP SDK, Starlette, uvicorn and pydocket may change at any time, and that we use.
+"""Names that FastMCP, the MCP SDK, Starlette and uvicorn may change at any time, and that we use.
 
 `exposure()` counts pairs of a module below `runner/` and a name. A pair counts once:
 
@@ -30,7 +30,7 @@ __all__ = ["MODULES", "THEIRS", "exposure", "is_private", "own_names", "private_
 
 ROOT = Path(__file__).parents[1]
 MODULES = sorted(path.relative_to(ROOT) for path in (ROOT / "runner").rglob("*.py"))
-THEIRS = frozenset({"docket", "fastmcp", "mcp", "mcp_types", "starlette", "uvicorn"})
+THEIRS = frozenset({"fastmcp", "mcp", "mcp_types", "starlette", "uvicorn"})
 
 _BY_TEXT = frozenset({"delattr", "getattr", "hasattr", "setattr"})
 _BY_KEY = frozenset({"get", "pop", "setdefault"})

@@ -63,7 +63,7 @@ def of_fleet(settings: Settings, module: str) -> Any:
     try:
         found = importlib.import_module(f"runner.fleet.{module}")
     except ModuleNotFoundError as error:
-        if error.name not in ("docket", "redis"):
+        if error.name != "redis":
             raise
         raise UsageError("a fleet needs packages that are not installed; install toolcell[fleet]") from error
     importlib.import_module("runner.fleet.serve_node").check_of_fleet(settings)

@@ -1,15 +1,13 @@
-"""The ways of one process to the Redis of its fleet: commands, long reads, and dockets."""
+"""The ways of one process to the Redis of its fleet: commands, and long reads."""
 
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
-from datetime import timedelta
 from typing import Any, Literal, Self
 
-from docket import Docket
 from redis import Redis as BlockingRedis
 from redis.asyncio import Redis
 from redis.asyncio.retry import Retry
@@ -19,19 +17,15 @@ from redis.retry import Retry as BlockingRetry
 
 from runner.errors import UsageError
 from runner.fleet.address import RedisAddress
-from runner.fleet.internals.plain_pickles import read_plain_pickles_only
 from runner.fleet.seal import FleetKey
 from runner.settings.parts import FleetSettings
 
 __all__ = [
-    "FENCE_S", "HOST_TTL_S", "NODE_TTL_S", "REDIS_FAILURES", "TASK", "FleetConnection", "RedisKeys",
+    "FENCE_S", "HOST_TTL_S", "NODE_TTL_S", "REDIS_FAILURES", "FleetConnection", "RedisKeys",
     "leave_if_cancelled", "problem_of",
 ]  # fmt: skip
 
 log = logging.getLogger(__name__)
-
-TASK = "toolcell_call"
-"""Name of a call's task in a docket."""
 
 REDIS_FAILURES = (RedisError, OSError, TimeoutError)
 """Exceptions of a Redis that does not answer, or answers with an error."""
@@ -71,7 +65,7 @@ def leave_if_cancelled() -> None:
 
 
 _Kind = Literal[
-    "queue", "node", "nodes", "host", "begin", "said", "told", "user", "state",
+    "node", "nodes", "host", "begin", "said", "told", "user", "state",
     "sessions", "session-uses", "session-end", "events",
 ]  # fmt: skip
 
@@ -80,9 +74,9 @@ _Kind = Literal[
 class RedisKeys:
     """Names of keys in Redis. They begin with the name of the fleet, so fleets can share one Redis.
 
-    `queue` is a node's docket, `node` its status, `nodes` the set of nodes of a release that accept calls. A
-    host has `host` while it is alive. A call may begin as long as its `begin` exists. `said` is the stream of
-    messages to a host, `told` the one to a node. `user` holds the node of a user, `state` the session state.
+    `node` is the status of a node, `nodes` the set of nodes of a release that accept calls. A host has `host`
+    while it is alive. A call may begin as long as its `begin` exists. `said` is the stream of messages to a
+    host, `told` the one to a node. `user` holds the node of a user, `state` the session state.
     """
 
     fleet: str
@@ -90,10 +84,6 @@ class RedisKeys:
     def __call__(self, kind: _Kind, *whose: str) -> str:
         """Return a key."""
         return ":".join((self.fleet, kind, *whose))
-
-
-async def _elsewhere(record: str) -> None:
-    """Stand for a call where one is only sent."""
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -113,9 +103,7 @@ class FleetConnection:
     key: FleetKey
     redis: Redis
     reading: Redis
-    _dockets: dict[str, Docket] = field(default_factory=dict)
     _closing: AsyncExitStack = field(default_factory=AsyncExitStack)
-    _making: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     @classmethod
     @asynccontextmanager
@@ -130,9 +118,6 @@ class FleetConnection:
         address = RedisAddress.checked(
             settings.redis_url.get_secret_value(), insecure=settings.redis_insecure
         )
-        read_plain_pickles_only()
-        # A line for each call, and more of them than calls.
-        logging.getLogger("docket").setLevel(logging.WARNING)
         connection = cls(
             address=address,
             keys=RedisKeys(_FLEET),
@@ -143,7 +128,6 @@ class FleetConnection:
         async with connection._closing:
             connection._closing.push_async_callback(connection.reading.aclose)
             connection._closing.push_async_callback(connection.redis.aclose)
-            connection._closing.push_async_callback(connection.close_dockets)
             await connection._check()
             yield connection
 
@@ -155,30 +139,6 @@ class FleetConnection:
         )  # fmt: skip
         self._closing.callback(client.close)
         return client
-
-    async def docket(self, node: str) -> Docket:
-        """Return the docket from which a node takes calls."""
-        async with self._making:
-            known = self._dockets.get(node)
-            if known is None:
-                known = Docket(
-                    name=self.keys("queue", node),
-                    url=self.address.url,
-                    # What has been delivered is not kept: the arguments of users are in it.
-                    execution_ttl=timedelta(0),
-                )
-                # Those that come with it are for demonstrations.
-                known.tasks.clear()
-                known.register(_elsewhere, names=[TASK])
-                self._dockets[node] = await known.__aenter__()
-            return known
-
-    async def close_dockets(self, *, but: Collection[str] = ()) -> None:
-        """Close all dockets but those of some nodes; each holds connections to Redis."""
-        async with self._making:
-            for node in self._dockets.keys() - set(but):
-                with contextlib.suppress(*REDIS_FAILURES):
-                    await self._dockets.pop(node).__aexit__(None, None, None)
 
     async def consume(self, stream: str, receive: Callable[[bytes], Awaitable[None] | None]) -> None:
         """Read a stream for ever, deleting each entry after it was received; resume after an outage.

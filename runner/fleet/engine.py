@@ -20,17 +20,16 @@ from typing import Any
 
 from redis.exceptions import ResponseError
 
-from runner.contract.error_messages import invalid_result
+from runner.contract.error_messages import crashed, invalid_result
+from runner.errors import CallError, Code
 from runner.fleet.connection import (
     FENCE_S,
     HOST_TTL_S,
     REDIS_FAILURES,
-    TASK,
     FleetConnection,
     leave_if_cancelled,
     problem_of,
 )
-from runner.fleet.errors import may_have_run, no_node, not_sent
 from runner.fleet.messages import (
     NOTICE,
     WIRE_VERSION,
@@ -42,7 +41,6 @@ from runner.fleet.messages import (
 )
 from runner.fleet.placing import node_of
 from runner.fleet.release import release_of
-from runner.fleet.remote_call import Again, Gone, RemoteCall
 from runner.fleet.results import Ended, completed_of, read_ended
 from runner.fleet.seal import Forged
 from runner.fleet.shared_events import SharedEvents
@@ -66,6 +64,72 @@ _MOST_UNLISTED = 5
 _TRIES = 4
 _PATIENCE_S = 10.0
 _HOUR_MS = 3_600_000
+_MOST_MESSAGES = 1000
+_RETRY_AFTER_S = 5
+
+
+class Again(Exception):
+    """A call must be sent to a node again: its code has not started, or it is idempotent."""
+
+
+class Gone(Exception):
+    """A call started, or may have, and its outcome is lost; the message is the reason."""
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class RemoteCall:
+    """One call at one node. A call that is sent again is another one, with another id.
+
+    Attributes:
+        request: The request.
+        is_idempotent: Whether it may run twice.
+        id: Its id in the fleet.
+        node: Its node, once there is one.
+        waits: Whether it has no node yet, or waits at its node for its turn.
+        has_started: Whether its code has started, as far as the host knows.
+        dropped: Number of notifications that its client did not take in time.
+        received: Messages of the node, or the reason why there will be none.
+    """
+
+    request: Request
+    is_idempotent: bool
+    id: str = field(init=False)
+    node: str | None = None
+    waits: bool = True
+    has_started: bool = False
+    dropped: int = 0
+    _beat: int = -1
+    _missed: int = 0
+    received: "asyncio.Queue[NodeMessage | Exception]" = field(
+        default_factory=lambda: asyncio.Queue(_MOST_MESSAGES)
+    )
+
+    def __post_init__(self) -> None:
+        self.id = f"{self.request.id}.{secrets.token_hex(4)}"
+
+    def receive(self, message: NodeMessage | Exception) -> None:
+        """Queue a message of the node, or the reason why there will be none."""
+        if isinstance(message, NodeMessage) and message.kind == "note":
+            if self.received.qsize() >= _MOST_MESSAGES // 2:
+                # Notifications that a client does not read must leave room for the end of its call.
+                self.dropped += 1
+                return
+        elif self.received.full():
+            self.received.get_nowait()
+        self.received.put_nowait(message)
+
+    def missed_in(self, status: NodeStatus) -> int:
+        """Update from a status of its node; return the number of statuses in a row without this call."""
+        has_started = status.calls.get(self.id)
+        self.has_started |= has_started is True
+        self.waits = has_started is False
+        if has_started is not None:
+            self._missed = 0
+        elif status.beat != self._beat:
+            # A Redis without memory keeps an old one.
+            self._missed += 1
+        self._beat = status.beat
+        return self._missed
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -201,7 +265,7 @@ class FleetEngine:
                 log.warning("call placed again", extra=facts)
                 avoided = call.node
             except Gone as reason:
-                raise may_have_run(str(reason)) from reason
+                raise _may_have_run(str(reason)) from reason
             else:
                 is_over = True
                 return ended
@@ -211,7 +275,7 @@ class FleetEngine:
                 ending = asyncio.create_task(self._let_go(call, is_over=is_over))
                 self._ending.add(ending)
                 ending.add_done_callback(self._ending.discard)
-        raise not_sent("no worker node took it")
+        raise _not_sent("no worker node took it")
 
     async def _place(self, call: RemoteCall, avoided: str | None) -> str:
         """Return the node of the call's user, who stays there while the node accepts calls.
@@ -224,7 +288,7 @@ class FleetEngine:
         stay_ms = int(self.toolset.settings.session_idle_s * 1000)
         ends = time.monotonic() + _PATIENCE_S
         while True:
-            refusal = no_node(self.release)
+            refusal = _no_node(self.release)
             # Where there is no other node, it may take the call after a while.
             nodes = {name: most for name, most in self._nodes.items() if name != avoided}
             best, avoided = node_of(call.request.user.segment, nodes), None
@@ -242,9 +306,9 @@ class FleetEngine:
                         await redis.set(key, node, px=stay_ms)
                     return node
             except ResponseError as error:
-                raise not_sent(problem_of(error)) from error
+                raise _not_sent(problem_of(error)) from error
             except REDIS_FAILURES as error:
-                refusal = not_sent(problem_of(error))
+                refusal = _not_sent(problem_of(error))
             if time.monotonic() > ends:
                 raise refusal
             await asyncio.sleep(_WATCH_S)
@@ -265,22 +329,30 @@ class FleetEngine:
             levels=sorted(request.levels),
             is_awaited=request.is_awaited,
         )
-        sealed = self.connection.key.seal(record.model_dump(), to=node)
         call.waits = False
         try:
-            docket = await self.connection.docket(node)
-            await docket.add(TASK, key=call.id)(sealed)
+            await self._tell(node, HostMessage(kind="call", call=call.id, body=record.model_dump()))
         except ResponseError as error:
-            raise not_sent(problem_of(error)) from error
+            raise _not_sent(problem_of(error)) from error
         except REDIS_FAILURES as error:
             # Perhaps it was sent. It cannot begin, once it was taken back.
             await self._take_back(call, f"Redis did not answer: {problem_of(error)}")
 
     async def _end_of(self, call: RemoteCall, node: str, listener: CallListener) -> Ended:
-        """Pass on the messages of a call's node, and return the last one, its end."""
+        """Pass on the messages of a call's node, and return the last one, its end.
+
+        Raises:
+            Again: The call must be sent again.
+            Gone: It had started, and its node is gone.
+        """
         asking = list["asyncio.Task[None]"]()
         try:
-            while (message := await call.next()).kind != "end":
+            while True:
+                message = await call.received.get()
+                if isinstance(message, Exception):
+                    raise message
+                if message.kind == "end":
+                    break
                 body = message.body
                 if message.kind == "refused":
                     raise Again("the node did not take it")
@@ -315,7 +387,10 @@ class FleetEngine:
         async with self.connection.redis.pipeline(transaction=False) as both:
             both.xadd(stream, {"said": sealed})
             both.pexpire(stream, _HOUR_MS)
-            await both.execute()
+            # redis-py would put arguments of the call into the error that it raises itself.
+            added, _ = await both.execute(raise_on_error=False)
+        if isinstance(added, Exception):
+            raise added
 
     def _receive(self, text: bytes) -> None:
         try:
@@ -362,15 +437,13 @@ class FleetEngine:
         alive = dict[str, NodeStatus]()
         for name, text in zip(names, written, strict=True):
             with contextlib.suppress(Forged):
-                if text is not None:
+                if isinstance(text, bytes):
                     alive[name] = read(NodeStatus, text, self.connection.key, to=keys("node", name))
         self._nodes = {name: alive[name].capacity for name in sorted(accepting & alive.keys())}
         self._absent = {name: self._absent.get(name, 0) + 1 for name in names if name not in alive}
         gone = {name for name, looks in self._absent.items() if looks > _MOST_ABSENT}
         if gone & accepting:
             await redis.srem(nodes_key, *(gone & accepting))
-        used = {call.node for call in self._calls.values() if call.node is not None}
-        await self.connection.close_dockets(but=used | self._nodes.keys())
         for call in calls:
             if call.node in gone:
                 await self._take_back(call, "the worker node that ran it is gone")
@@ -407,3 +480,38 @@ class FleetEngine:
                     await self._tell(call.node, HostMessage(kind="cancel", call=call.id))
                 return
             await asyncio.sleep(_WATCH_S)
+
+
+def _no_node(release: str) -> CallError:
+    """Return the error of a call for which there is no worker node that serves the same."""
+    return _busy(
+        f"No worker node serves this version ({release}) now",
+        "For the operator: start `runner worker` with the same tool files and version",
+    )
+
+
+def _not_sent(problem: str) -> CallError:
+    """Return the error of a call that could not be handed to a worker node."""
+    return _busy(
+        f"The call could not be handed to a worker node: {problem}",
+        "Call again; nothing of it has been done. For the operator: see that Redis answers and has memory",
+    )
+
+
+def _may_have_run(cause: str) -> CallError:
+    """Return the error of a call that had started on a node that is gone.
+
+    Args:
+        cause: What became of the node, as a clause.
+    """
+    error = crashed(None, cause=cause)
+    error.details["begun"] = True
+    return error
+
+
+def _busy(message: str, suggestion: str) -> CallError:
+    return CallError(
+        Code.E_BUSY,
+        f"{message}; try again in {_RETRY_AFTER_S} seconds",
+        details={"retry_after_seconds": _RETRY_AFTER_S, "suggestion": suggestion},
+    )

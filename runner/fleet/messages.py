@@ -1,7 +1,7 @@
 """Messages between hosts and worker nodes, as JSON. Everything received is validated here.
 
-A host writes a `SentCall` for one node; the node answers with any number of `NodeMessage`, the last of which
-ends the call. While a call runs, its host may send the node a `HostMessage`.
+A host sends a node a `HostMessage` with a `SentCall`. The node answers with any number of `NodeMessage`, the
+last of which ends the call. While a call runs, its host may send more of its messages.
 """
 
 from typing import Annotated, Any, Literal
@@ -20,7 +20,7 @@ __all__ = [
     "read",
 ]
 
-WIRE_VERSION = 6
+WIRE_VERSION = 7
 """Version of these messages. A node refuses calls of another version."""
 
 NOTICE = "toolcell/notice"
@@ -102,22 +102,23 @@ class HostMessage(_Message):
     """Message of a host to a node about a call or a session.
 
     Attributes:
-        kind: `cancel` a call; an `answer` of its client; `ended`: a session is over.
+        kind: a `call`, whose body is a `SentCall`; `cancel` it; an `answer` of its client; `ended`: a session
+            is over.
         call: Which call; empty for a session.
         body: What, as its kind has it.
     """
 
-    kind: Literal["cancel", "answer", "ended"]
+    kind: Literal["call", "cancel", "answer", "ended"]
     call: str = Field(max_length=128)
     body: Object = Field(default_factory=dict)
 
 
-def read(message: type[Any], text: bytes | str, key: FleetKey, *, to: str) -> Any:
-    """Return a message from its sealed text.
+def read(message: type[Any], sealed: bytes, key: FleetKey, *, to: str) -> Any:
+    """Return a message that was sealed.
 
     Args:
-        message: `SentCall`, `NodeMessage`, `NodeStatus` or `HostMessage`.
-        text: The text.
+        message: `NodeMessage`, `NodeStatus` or `HostMessage`.
+        sealed: The message, sealed.
         key: The key of the fleet.
         to: Who reads it.
 
@@ -125,7 +126,7 @@ def read(message: type[Any], text: bytes | str, key: FleetKey, *, to: str) -> An
         Forged: It is not of the fleet, not for this reader, or no such message.
     """
     try:
-        return message.model_validate(key.opened(text, to=to))
+        return message.model_validate(key.opened(sealed, to=to))
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         raise Forged(f"{message.__name__}: {'.'.join(map(str, first['loc']))}: {first['msg']}") from error

@@ -1,4 +1,4 @@
-"""A worker node: takes calls from its docket, runs them in the sandbox of its machine, and reports their end.
+"""A worker node: reads calls from its stream, runs them in the sandbox of its machine, and reports their end.
 
 A node lives as long as its name in Redis. Every second it writes its status; where it could not do so for
 `FENCE_S`, it ends all its calls, before any host takes it for dead and gives them to others. Then it begins a
@@ -9,35 +9,41 @@ Source: `docs/decisions/0044-fleet-over-redis.md`.
 
 import asyncio
 import contextlib
-import contextvars
 import logging
 import secrets
 import socket
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from datetime import timedelta
-from typing import Any
+from typing import Any, Literal
 
-from docket import Worker
+from pydantic import ValidationError
 
+from runner.artifacts.route import NEVER_INLINE
+from runner.call import execute_admitted, relay
+from runner.contract.error_messages import cancelled
+from runner.contract.unexpected_errors import unexpected
+from runner.errors import CallError
 from runner.files.sessions import Unkept
 from runner.fleet.connection import (
     FENCE_S,
     NODE_TTL_S,
     REDIS_FAILURES,
-    TASK,
     FleetConnection,
     leave_if_cancelled,
 )
-from runner.fleet.messages import WIRE_VERSION, HostMessage, NodeMessage, NodeStatus, SentCall, read
-from runner.fleet.node_call import NodeCall
+from runner.fleet.messages import NOTICE, WIRE_VERSION, HostMessage, NodeMessage, NodeStatus, SentCall, read
 from runner.fleet.placing import share_of
+from runner.fleet.results import parts_of, report
 from runner.fleet.seal import Forged
 from runner.fleet.shared_events import SharedEvents
 from runner.fleet.shared_state import SharedState
+from runner.steps.listener import CLIENT_REQUESTS, LOG_LEVELS, CallListener, Nobody
+from runner.steps.request import Request
 from runner.toolset.toolset import Toolset
+from runner.users.identity import User
+from runner.worker.wire import RequestFacts, WireError
 
 __all__ = ["Node"]
 
@@ -52,9 +58,172 @@ _MOST_NOTE_BYTES = 1024 * 1024
 _MOST_KNOWN = 10_000
 # A host renews its name twice a second: where it has had time for that, it is gone.
 _SILENT_BEATS = 5
-_DOCKET_WAITS_S = 0.5
 _LAST_WORDS_S = 5.0
 _LEAVE_S = 1.0
+
+
+class Unwanted(Exception):
+    """A call may not begin any more: its host has given it to another node, or to nobody."""
+
+
+@dataclass(slots=True, kw_only=True)
+class _RemoteListener(CallListener):
+    """Receives the notifications and requests of one call on a node, and sends them to the call's host.
+
+    Attributes:
+        call: The call.
+    """
+
+    call: "NodeCall"
+
+    async def notify(self, value: Mapping[str, object]) -> None:
+        """Send a worker's notification. The host decides what of it its client gets."""
+        value = self.masked(value)
+        # The last thing that a tool said before it fell silent is part of its error.
+        await CallListener.notify(self, value)
+        await self.call.say("note", {"method": value.get("method"), "params": value.get("params")})
+
+    async def request(self, value: Mapping[str, object]) -> Mapping[str, object]:
+        """Answer a worker's request, or have the client answer it."""
+        if value.get("method") not in CLIENT_REQUESTS:
+            return await CallListener.request(self, value)
+        value = self.masked(value)
+        return await self.call.ask({"method": value["method"], "params": value.get("params")})
+
+    async def tell(self, text: str) -> None:
+        """Send a notice to the client through the host."""
+        self.notices.append(text)
+        await self.call.say("note", {"method": NOTICE, "params": {"message": text}})
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class NodeCall:
+    """One call.
+
+    Attributes:
+        record: The record that its host sent.
+        node: Its node.
+        task: The task that runs it.
+        silent: In how many beats in a row its host was not there.
+        has_started: Whether its code has started.
+    """
+
+    record: SentCall
+    node: "Node"
+    task: "asyncio.Task[None] | None" = None
+    silent: int = 0
+    has_started: bool = False
+    _questions: "dict[str, asyncio.Future[Mapping[str, object]]]" = field(default_factory=dict)
+
+    def cancel(self) -> None:
+        """End it."""
+        if self.task is not None:
+            self.task.cancel()
+
+    async def run(self) -> None:
+        """Run it, and report its end to its host."""
+        record = self.record
+        try:
+            facts, headers = dict(record.facts), record.facts.get("headers")
+            if headers is not None:
+                facts["headers"] = [(str(name), str(value)) for name, value in headers]
+            user, known = User(record.user, record.session), RequestFacts(**facts)
+        except Exception as error:  # noqa: BLE001 - a malformed record of a host is refused
+            log.warning("fleet call refused", extra={"call": record.call, "reason": str(error)})
+            await self.say("refused")
+            return
+        request = Request(
+            user=user,
+            method=record.method,
+            params=record.params,
+            facts=known,
+            client=Nobody(),
+            inline_max_bytes=NEVER_INLINE,
+            # All levels: the host filters them for its client.
+            levels=LOG_LEVELS,
+            is_awaited=record.is_awaited,
+            id=record.call.partition(".")[0],
+            begins=self._begins,
+        )
+        await self.node.state.fetch(user.segment)
+        try:
+            end = await self._end_of(request)
+        except Unwanted:
+            await self.say("refused")
+            return
+        except asyncio.CancelledError:
+            # For a host that has cancelled it this is too late; another host gets it when this node stops.
+            end = report(request, **parts_of(cancelled()))
+            await asyncio.shield(self.say("end", end) if self.has_started else self.say("refused"))
+            raise
+        await self.node.state.store(user.segment)
+        await self.say("end", end)
+
+    def answered(self, body: Mapping[str, Any]) -> None:
+        """Take what the client has answered."""
+        question = self._questions.pop(str(body.get("number")), None)
+        reply: object = body.get("said")
+        if question is not None and not question.done() and isinstance(reply, dict):
+            question.set_result(reply)
+
+    async def _end_of(self, request: Request) -> dict[str, Any]:
+        """Execute the call and return the report of its end.
+
+        Raises:
+            Unwanted: It may not begin.
+        """
+        tool = request.tool if self.record.is_tool else None
+        listener = _RemoteListener(
+            client=request.client,
+            params=request.params,
+            levels=request.levels,
+            deadlines=self.node.toolset.effective(tool).deadlines,
+            user=request.user.segment,
+            state=self.node.toolset.state,
+            call=self,
+        )
+        try:
+            if self.record.is_tool:
+                completed = await execute_admitted(self.node.toolset, request, listener)
+                return report(request, **parts_of(completed))
+            return report(request, answer=await relay(self.node.toolset, request, listener=listener))
+        except Unwanted:
+            raise
+        except WireError as error:
+            return report(request, wire_error=error.error)
+        except CallError as error:
+            return report(request, **parts_of(error))
+        except Exception as error:  # noqa: BLE001 - whatever it is, the host gets an error of the contract
+            return report(request, **parts_of(unexpected(error, call=request.id)))
+
+    async def _begins(self) -> None:
+        """Request the right to begin; once if its zygote ended before.
+
+        Raises:
+            Unwanted: It may not.
+        """
+        if not self.has_started and not await self.node.begins(self.record):
+            raise Unwanted(self.record.call)
+        self.has_started = True
+
+    async def ask(self, request: Mapping[str, Any]) -> Mapping[str, object]:
+        """Send the client a request through the host, and return its answer."""
+        number = secrets.token_hex(8)
+        question = self._questions[number] = asyncio.get_running_loop().create_future()
+        try:
+            await self.say("ask", {**request, "number": number})
+            answer: Mapping[str, object] = await question
+            return answer
+        finally:
+            self._questions.pop(number, None)
+
+    async def say(
+        self, kind: Literal["note", "ask", "end", "refused"], body: Mapping[str, Any] | None = None
+    ) -> None:
+        """Send the host a message."""
+        await self.node.say(
+            self.record.host, NodeMessage(call=self.record.call, kind=kind, body=dict(body or {}))
+        )
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -67,6 +236,7 @@ class Node:
         release: The release that it serves.
         name: Its name in the fleet.
         fenced: Set once Redis has not answered for too long.
+        state: Session state of its users.
     """
 
     toolset: Toolset
@@ -74,18 +244,19 @@ class Node:
     release: str
     name: str
     fenced: asyncio.Event = field(default_factory=asyncio.Event)
+    state: SharedState = field(init=False)
     _calls: dict[str, NodeCall] = field(default_factory=dict)
     _known: dict[str, None] = field(default_factory=dict)
+    _ending: "set[asyncio.Task[None]]" = field(default_factory=set)
     _outbox: "asyncio.Queue[tuple[str, NodeMessage]]" = field(
         default_factory=lambda: asyncio.Queue(_MOST_WAITING)
     )
-    _state: SharedState = field(init=False)
     _is_draining: bool = False
     _reported_at: float = 0.0
     _beats: int = 0
 
     def __post_init__(self) -> None:
-        self._state = SharedState(
+        self.state = SharedState(
             redis=self.connection.redis,
             keys=self.connection.keys,
             state=self.toolset.state,
@@ -100,27 +271,11 @@ class Node:
         """Take calls until the block ends."""
         name = f"{socket.gethostname()[:40]}-{secrets.token_hex(6)}"
         node = cls(toolset=toolset, connection=connection, release=release, name=name)
-        docket = await connection.docket(name)
-        docket.register(node._taken, names=[TASK])
-        worker = Worker(
-            docket,
-            name=name,
-            # They wait for their turn in the queue of the toolset, which bounds them.
-            concurrency=_MOST_WAITING,
-            # Its own messages only: nobody else reads this docket.
-            redelivery_timeout=timedelta(minutes=5),
-            reconnection_delay=timedelta(seconds=0.5),
-            schedule_automatic_tasks=False,
-        )
         node._reported_at = time.monotonic()
         await node._report()
-        # pydocket leaves in the context in which it was entered, and in no other.
-        within = contextvars.copy_context()
-        await asyncio.create_task(worker.__aenter__(), context=within)
         work = [
             asyncio.create_task(one)
             for one in (
-                worker.run_forever(),
                 connection.consume(connection.keys("told", name), node._receive),
                 node._beat(),
                 node._send(),
@@ -134,9 +289,6 @@ class Node:
                 yield node
             finally:
                 await node._end(work)
-                # It would wait for a Redis that does not answer.
-                leaving = asyncio.create_task(worker.__aexit__(None, None, None), context=within)
-                await asyncio.wait({leaving}, timeout=_LEAVE_S)
 
     async def drain(self, left_s: float, again: asyncio.Event) -> None:
         """Accept no further call, and let running calls end, for so many seconds or until `again` is set.
@@ -165,37 +317,35 @@ class Node:
             await asyncio.sleep(0)
         await self._outbox.join()
 
-    async def _taken(self, record: str) -> None:
-        """Take a call out of the docket. Its outcome goes to its host, not to the docket."""
+    def _take(self, body: Mapping[str, Any]) -> Awaitable[None] | None:
+        """Begin a call, or return its refusal, which is to be sent."""
         try:
-            sent: SentCall = read(SentCall, record.encode(), self.connection.key, to=self.name)
-        except Forged as error:
-            log.warning("fleet record dropped", extra={"reason": str(error)})
-            return
+            sent = SentCall.model_validate(body)
+        except ValidationError as error:
+            log.warning("fleet call dropped", extra={"reason": str(error.errors(include_input=False)[0])})
+            return None
         if sent.call in self._known:
-            return
+            return None
         self._known[sent.call] = None
         if len(self._known) > _MOST_KNOWN:
             del self._known[next(iter(self._known))]
         is_ours = sent.version == WIRE_VERSION and sent.release == self.release
-        if not is_ours or self._is_draining or self.fenced.is_set():
-            await self._say(sent.host, NodeMessage(call=sent.call, kind="refused"))
-            return
-        call = NodeCall(
-            record=sent, toolset=self.toolset, begin=self._begins, send=self._say, state=self._state
-        )
+        # They wait for their turn in the queue of the toolset, which bounds those of a user.
+        is_full = len(self._calls) >= _MOST_WAITING
+        if not is_ours or is_full or self._is_draining or self.fenced.is_set():
+            return self.say(sent.host, NodeMessage(call=sent.call, kind="refused"))
+        call = NodeCall(record=sent, node=self)
         self._calls[sent.call] = call
         call.task = asyncio.create_task(call.run())
         call.task.add_done_callback(lambda task: self._over(sent.call, task))
-        # The docket notes that it is done with it in ten commands, for which a short call need not wait.
-        await asyncio.wait({call.task}, timeout=_DOCKET_WAITS_S)
+        return None
 
     def _over(self, call: str, task: "asyncio.Task[None]") -> None:
         self._calls.pop(call, None)
         if not task.cancelled() and (fault := task.exception()) is not None:
             log.error("fleet call failed", exc_info=fault, extra={"call": call})
 
-    async def _begins(self, record: SentCall) -> bool:
+    async def begins(self, record: SentCall) -> bool:
         """Return whether a call may begin: its host has not taken it back, and cannot any more."""
         try:
             return await self.connection.redis.delete(self.connection.keys("begin", record.call)) == 1
@@ -203,7 +353,8 @@ class Node:
             log.warning("fleet call not started", extra={"call": record.call, "fault": str(error)})
             return False
 
-    async def _say(self, host: str, message: NodeMessage) -> None:
+    async def say(self, host: str, message: NodeMessage) -> None:
+        """Send a host a message, once Redis accepts it; a note that is too long is dropped."""
         if message.kind == "note" and len(str(message.body)) > _MOST_NOTE_BYTES:
             return
         await self._outbox.put((host, message))
@@ -219,29 +370,24 @@ class Node:
                 (self.connection.keys("said", host), self.connection.key.seal(message.model_dump(), to=host))
                 for host, message in waiting
             ]
-            while not await self._sent(sealed):
+            # All or none, so that a retry sends no message twice.
+            whole = self.connection.redis.pipeline(transaction=len(sealed) > 1)
+            is_sent = False
+            while not is_sent:
                 leave_if_cancelled()
-                await asyncio.sleep(_SAY_AGAIN_S)
+                try:
+                    async with whole:
+                        for stream, text in sealed:
+                            whole.xadd(stream, {"said": text})
+                        await whole.execute()
+                    is_sent = True
+                except REDIS_FAILURES as error:
+                    log.warning("fleet message not sent", extra={"fault": str(error)})
+                    await asyncio.sleep(_SAY_AGAIN_S)
             for _ in waiting:
                 self._outbox.task_done()
 
-    async def _sent(self, sealed: list[tuple[str, str]]) -> bool:
-        try:
-            if len(sealed) == 1:
-                ((stream, text),) = sealed
-                await self.connection.redis.xadd(stream, {"said": text})
-                return True
-            # All or none, so that a retry sends no message twice.
-            async with self.connection.redis.pipeline(transaction=True) as whole:
-                for stream, text in sealed:
-                    whole.xadd(stream, {"said": text})
-                await whole.execute()
-        except REDIS_FAILURES as error:
-            log.warning("fleet message not sent", extra={"fault": str(error)})
-            return False
-        return True
-
-    def _receive(self, text: bytes) -> "asyncio.Future[None] | None":
+    def _receive(self, text: bytes) -> Awaitable[None] | None:
         try:
             message: HostMessage = read(HostMessage, text, self.connection.key, to=self.name)
         except Forged as error:
@@ -249,12 +395,17 @@ class Node:
             return None
         call = self._calls.get(message.call)
         match message.kind:
+            case "call":
+                return self._take(message.body)
             case "cancel" if call is not None:
                 call.cancel()
             case "answer" if call is not None:
                 call.answered(message.body)
             case "ended" if isinstance(session := message.body.get("session"), str):
-                return asyncio.ensure_future(self.toolset.end_session(session))
+                # Beside the calls of others, which do not wait for it.
+                ending = asyncio.create_task(self.toolset.end_session(session))
+                self._ending.add(ending)
+                ending.add_done_callback(self._ending.discard)
         return None
 
     async def _beat(self) -> None:
@@ -339,6 +490,4 @@ class Node:
         keys = self.connection.keys
         with contextlib.suppress(*REDIS_FAILURES):
             await self.connection.redis.srem(keys("nodes", self.release), self.name)
-            await self.connection.redis.delete(
-                keys("node", self.name), keys("told", self.name), f"{keys('queue', self.name)}:stream"
-            )
+            await self.connection.redis.delete(keys("node", self.name), keys("told", self.name))

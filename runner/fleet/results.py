@@ -2,9 +2,10 @@
 
 A node has collected the files of a call and put them into the store; it names them by their ids. The host
 trusts a node no more than a worker: the value goes through the contract again, every file is looked up in
-the store as its user's own, and its facts come from the store.
+the store as its user's own, and its facts come from the store. The tool's own result travels without the
+bytes of files, which the host reads from the store as far as they fit into a message.
 
-Source: `docs/decisions/0044-fleet-over-redis.md`.
+Source: `docs/decisions/0044-fleet-over-redis.md`; MCP, `CallToolResult`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,12 +18,12 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from runner.artifacts.accept import ArtifactFile, Processed
 from runner.artifacts.route import NEVER_INLINE, s3_ref
 from runner.contract.error_messages import RefusedFile, invalid_result
-from runner.contract.loose_json import mapping_of
+from runner.contract.loose_json import list_of, mapping_of
 from runner.contract.models import FILE_LISTS
 from runner.contract.normalise import normalise
 from runner.errors import CallError, Code
 from runner.files.my_files import MyFiles
-from runner.fleet.own_result import InValue, restored, shortened
+from runner.steps.file_references import FileReferences
 from runner.steps.request import Completed, Request, question_of
 from runner.store.protocol import Record
 from runner.toolset.catalog import ToolSpec
@@ -109,8 +110,7 @@ class Ended(_Part):
 
     Attributes:
         value: The contract value, without what the store knows of its files.
-        wire: The tool's own result, as its worker wrote it, without bytes of files and what `in_value` names.
-        in_value: What of it is in the value.
+        wire: The tool's own result, as its worker wrote it, without bytes of files.
         files: Artifacts that are in the store.
         deferred: The deferred ones.
         errors: Files that were left out.
@@ -127,7 +127,6 @@ class Ended(_Part):
 
     value: dict[str, Any] | None = None
     wire: dict[str, Any] = Field(default_factory=dict)
-    in_value: InValue = Field(default_factory=InValue)
     files: list[_File] = Field(default_factory=list, max_length=_MOST_FILES)
     deferred: list[_File] = Field(default_factory=list, max_length=_MOST_FILES)
     errors: list[_Refused] = Field(default_factory=list, max_length=_MOST_FILES)
@@ -178,15 +177,13 @@ def parts_of(ended: Completed | CallError) -> dict[str, Any]:
     if ended.interim is not None:
         return {"interim": ended.interim}
     processed = ended.processed
-    wire, in_value = shortened(ended.wire, processed)
     entries = {
         key: [{name: item for name, item in entry.items() if name not in _OURS} for entry in items]
         for key in FILE_LISTS
         if (items := processed.value.get(key))
     }
     return {
-        "wire": wire,
-        "in_value": in_value,
+        "wire": _without_files(ended.wire, (*processed.files, *processed.deferred)),
         "value": {**processed.value, **entries},
         "files": _files(processed.files),
         "deferred": _files(processed.deferred),
@@ -254,15 +251,7 @@ async def completed_of(
     value = {key: item for key, item in normalised.value.items() if key not in FILE_LISTS}
     travel = _Travel(files, left=request.inline_max_bytes)
     artifacts = await travel.all_of(ended.files, entries["artifacts"])
-    wire = await restored(
-        ended.wire,
-        ended.in_value,
-        value,
-        [file for _, file in artifacts],
-        read=travel.read,
-        inlined=travel.inlined,
-        message_max_bytes=message_max_bytes,
-    )
+    wire = await travel.restored(ended.wire, [file for _, file in artifacts], message_max_bytes)
     deferred = await travel.all_of(ended.deferred, entries["deferred_artifacts"], may_be_inline=False)
     for name, pairs in zip(FILE_LISTS, (artifacts, deferred), strict=True):
         if pairs:
@@ -344,14 +333,75 @@ class _Travel:
             block=sent.block,
         )
 
-    async def read(self, file: ArtifactFile) -> str:
-        """Return a file that was taken, as base64."""
-        inlined = self.inlined.get(file.uri)
-        return await self._bytes(self._records[file.id]) if inlined is None else inlined
+    async def restored(
+        self, wire: Mapping[str, Any], files: Sequence[ArtifactFile], message_max_bytes: int
+    ) -> dict[str, Any]:
+        """Return a tool's own result as the tool gave it, as far as a message takes it.
+
+        Args:
+            wire: The result as the node sent it.
+            files: The artifacts.
+            message_max_bytes: Longest message for a client.
+
+        Raises:
+            CallError: `E_INVALID_RESULT`: a node may not send that.
+        """
+        if question_of(wire) is not None:
+            raise invalid_result("the worker node", "it names a question a result")
+        found = dict(wire)
+        if "structuredContent" in wire:
+            if not isinstance(wire["structuredContent"], dict):
+                raise invalid_result("the worker node", "its structured content is not an object")
+            references = FileReferences(self.inlined)
+            found["structuredContent"] = references.value(wire["structuredContent"], contents=True)
+        if "content" not in wire:
+            return found
+        blocks, left = [*list_of(wire["content"])], message_max_bytes
+        of_blocks = {
+            file.block: file for file in files if file.block is not None and 0 <= file.block < len(blocks)
+        }
+        # Images and sounds come first, since links replace them last.
+        for at in sorted(of_blocks, key=lambda at: (mapping_of(blocks[at]).get("type") == "resource", at)):
+            file = of_blocks[at]
+            length = (file.size + 2) // 3 * 4
+            if length > left:
+                # Longer than any message, so that the client gets a link, as after a call on one machine.
+                content = "A" * (message_max_bytes + 4)
+            elif (content := self.inlined.get(file.uri, "")) == "":
+                content = await self._bytes(self._records[file.id])
+            blocks[at] = _with_bytes(blocks[at], content)
+            left -= length
+        return {**found, "content": blocks}
 
     async def _bytes(self, record: Record) -> str:
         async with self.files.open(record) as content:
             return pybase64.b64encode(b"".join([piece async for piece in content])).decode()
+
+
+def _without_files(wire: Mapping[str, Any], files: Sequence[ArtifactFile]) -> dict[str, Any]:
+    """Return a tool's own result with references to files in place of their bytes."""
+    references = FileReferences.of((file.origin, file.uri) for file in files if file.is_content)
+    sent = dict(wire)
+    if "structuredContent" in wire:
+        sent["structuredContent"] = references.value(wire["structuredContent"], contents=True)
+    if "content" in wire:
+        sent["content"] = [
+            {**block, "text": references.text(block["text"])}
+            if isinstance(block, dict) and isinstance(block.get("text"), str)
+            else _with_bytes(block, "")
+            for block in list_of(wire["content"])
+        ]
+    return sent
+
+
+def _with_bytes(block: Any, content: str) -> Any:
+    """Return a content block with these bytes, where it is one that has any."""
+    kind, resource = mapping_of(block).get("type"), mapping_of(mapping_of(block).get("resource"))
+    if kind in ("image", "audio"):
+        return {**block, "data": content}
+    if kind == "resource" and "blob" in resource:
+        return {**block, "resource": {**resource, "blob": content}}
+    return block
 
 
 def _files(files: Sequence[ArtifactFile]) -> list[_File]:

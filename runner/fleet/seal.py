@@ -10,6 +10,7 @@ Source: RFC 2104; `docs/decisions/0044-fleet-over-redis.md`.
 import hashlib
 import hmac
 import json
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,6 +25,10 @@ __all__ = ["FleetKey", "Forged"]
 _LEAST_BYTES = 32
 _MOST_BYTES = 4096
 _MAC_CHARS = 64
+# A result repeats its value, as structured content and as a text; Redis gets it compressed.
+_LONG_BYTES = 1 << 14
+# As long as Redis lets a value be.
+_MOST_RECORD_BYTES = 1 << 29
 
 
 class Forged(ValueError):
@@ -51,35 +56,39 @@ class FleetKey:
             )
         return cls(secret)
 
-    def seal(self, record: Mapping[str, Any], *, to: str) -> str:
-        """Return a record as text, sealed for one receiver.
+    def seal(self, record: Mapping[str, Any], *, to: str) -> bytes:
+        """Return a record as JSON, sealed for one receiver.
 
         Args:
             record: A JSON object.
             to: The receiver.
         """
-        text = json.dumps(record, separators=(",", ":"))
-        return self._mac(text.encode(), to) + text
+        body = json.dumps(record, separators=(",", ":")).encode()
+        if len(body) > _LONG_BYTES:
+            body = zlib.compress(body, zlib.Z_BEST_SPEED)
+        return self._mac(body, to) + body
 
-    def opened(self, text: str | bytes, *, to: str) -> dict[str, Any]:
-        """Return the record that a sealed text holds.
+    def opened(self, sealed: bytes, *, to: str) -> dict[str, Any]:
+        """Return the record that was sealed.
 
         Raises:
             Forged: The seal is not of this key, or for another receiver; or it is not a JSON object.
         """
-        raw = text if isinstance(text, bytes) else text.encode("utf-8", "replace")
-        mac, body = raw[:_MAC_CHARS], raw[_MAC_CHARS:]
-        if not hmac.compare_digest(mac, self._mac(body, to).encode()):
+        mac, body = sealed[:_MAC_CHARS], sealed[_MAC_CHARS:]
+        if not hmac.compare_digest(mac, self._mac(body, to)):
             raise Forged("a record without the seal of the fleet, or for another receiver")
         try:
+            if not body.startswith(b"{"):
+                # What is longer is cut, and no JSON.
+                body = zlib.decompressobj().decompress(body, _MOST_RECORD_BYTES)
             record = strict_json.loads(body.decode())
-        except (ValueError, RecursionError) as error:
+        except (ValueError, RecursionError, zlib.error) as error:
             raise Forged(f"a record that is not JSON: {error}") from error
         if not isinstance(record, dict):
             raise Forged("a record that is not a JSON object")
         return record
 
-    def _mac(self, body: bytes, to: str) -> str:
+    def _mac(self, body: bytes, to: str) -> bytes:
         mac = hmac.new(self._secret, f"{to}\0".encode(), hashlib.sha256)
         mac.update(body)
-        return mac.hexdigest()
+        return mac.hexdigest().encode()

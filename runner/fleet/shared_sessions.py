@@ -15,10 +15,9 @@ import logging
 import secrets
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 from redis import Redis
@@ -65,26 +64,26 @@ class _Right:
 
     def release(self) -> None:
         """Give the right back."""
-        names = self.names
+        names, whose = self.names, self.whose.encode()
+
+        def give_back(pipe: Pipeline) -> bool:
+            # Where it has run out, the session may be in use again.
+            if pipe.get(names.end) != whose:
+                return False
+            pipe.multi()
+            if self._is_over:
+                pipe.zrem(names.known, names.note)
+            pipe.delete(names.end)
+            return True
+
+        # Its types leave out the value.
+        transaction: Any = self.sessions.redis.transaction
         try:
-            held = _transaction(self.sessions.redis, self._give_back, names.end)
+            if not transaction(give_back, names.end, value_from_callable=True):
+                log.warning("session end exceeded lease", extra={"session": names.note})
         except REDIS_FAILURES as error:
             # It runs out by itself. The session is ended once more then, and has no files by that time.
             log.warning("session end not recorded", extra={"fault": problem_of(error)})
-            return
-        if not held:
-            log.warning("session end exceeded lease", extra={"session": names.note})
-
-    def _give_back(self, pipe: Pipeline) -> bool:
-        """Return whether the right was still held; where it had run out, the session may be in use again."""
-        names = self.names
-        if pipe.get(names.end) != self.whose.encode():
-            return False
-        pipe.multi()
-        if self._is_over:
-            pipe.zrem(names.known, names.note)
-        pipe.delete(names.end)
-        return True
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -144,13 +143,21 @@ class SharedSessions:
         Raises:
             CallError: `E_STORE`: Redis does not answer.
         """
-        names, whose = self._names(session), secrets.token_hex(8)
+        names, redis = self._names(session), self.redis
+        right = _Right(self, names, secrets.token_hex(8))
         try:
-            claims = partial(_claims, names, whose, idle_s)
-            claimed = _transaction(self.redis, claims, names.uses, names.end)
+            # First the right and then the uses: who begins one does it the other way round.
+            if not redis.set(names.end, right.whose, nx=True, px=int(_END_S * 1000)):
+                return None
+            now_ms, used = _now_ms(redis), redis.zscore(names.known, names.note)
+            is_idle = used is not None and now_ms - float(str(used)) >= idle_s * 1000
+            # Uses of a host that has died end with their leases.
+            if is_idle and not redis.zcount(names.uses, now_ms, "+inf"):
+                return right
         except REDIS_FAILURES as error:
             raise _unusable(error) from error
-        return _Right(self, names, whose) if claimed else None
+        right.release()
+        return None
 
     def known(self, *, idle_s: float = 0) -> Iterator[Session]:
         """Yield the sessions that have been unused for so long and have not ended, the longest unused first.
@@ -173,7 +180,7 @@ class SharedSessions:
             uses = dict(self._uses)
         for use, names in uses.items():
             # Again, since Redis may have lost it; nobody can end it meanwhile.
-            self._uses_now(names, use)
+            self._note(names, use)
             with self._lock:
                 is_over = use not in self._uses
             if is_over:
@@ -181,14 +188,22 @@ class SharedSessions:
 
     def _begin(self, names: _Names, use: str) -> None:
         ends = time.monotonic() + _WAIT_S
-        while not self._uses_now(names, use):
+        while self._note(names, use):
+            self.redis.zrem(names.uses, use)
             if time.monotonic() > ends:
                 raise TimeoutError("the session has been ending for too long")
             time.sleep(_AGAIN_S)
 
-    def _uses_now(self, names: _Names, use: str) -> bool:
-        """Note a use; return False if a host is ending the session."""
-        return _transaction(self.redis, partial(_uses, names, use), names.end)
+    def _note(self, names: _Names, use: str) -> bool:
+        """Note a use; return whether a host is ending the session."""
+        now_ms = _now_ms(self.redis)
+        with self.redis.pipeline() as whole:
+            whole.zadd(names.known, {names.note: now_ms})
+            whole.zadd(names.uses, {use: now_ms + LEASE_S * 1000})
+            whole.pexpire(names.uses, int(LEASE_S * 1000))
+            whole.exists(names.end)
+            *_, is_ending = whole.execute()
+        return bool(is_ending)
 
     def _names(self, session: Session) -> _Names:
         note = json.dumps([session.user, session.name])
@@ -197,41 +212,7 @@ class SharedSessions:
         return _Names(note, keys("sessions"), keys("session-uses", digest), keys("session-end", digest))
 
 
-def _transaction(redis: Redis, step: Callable[[Pipeline], bool], *watched: str) -> bool:
-    """Run a step as a whole, again where one of the watched keys has changed; return its value."""
-    # Its types leave out the value.
-    transaction: Any = redis.transaction
-    return bool(transaction(step, *watched, value_from_callable=True))
-
-
-# A use watches the right to end the session, and that right watches the uses: one of the two is repeated.
-# Nothing watches the set of all sessions, which changes with every call of the fleet.
-
-
-def _uses(names: _Names, use: str, pipe: Pipeline) -> bool:
-    if pipe.exists(names.end):
-        return False
-    now_ms = _now_ms(pipe)
-    pipe.multi()
-    pipe.zadd(names.known, {names.note: now_ms})
-    pipe.zadd(names.uses, {use: now_ms + LEASE_S * 1000})
-    pipe.pexpire(names.uses, int(LEASE_S * 1000))
-    return True
-
-
-def _claims(names: _Names, whose: str, idle_s: float, pipe: Pipeline) -> bool:
-    now_ms = _now_ms(pipe)
-    used: Any = pipe.zscore(names.known, names.note)
-    # Uses of a host that has died end with their leases.
-    is_used = pipe.zcount(names.uses, now_ms, "+inf") or pipe.exists(names.end)
-    if used is None or now_ms - used < idle_s * 1000 or is_used:
-        return False
-    pipe.multi()
-    pipe.set(names.end, whose, px=int(_END_S * 1000))
-    return True
-
-
-def _now_ms(redis: "Redis | Pipeline") -> int:
+def _now_ms(redis: Redis) -> int:
     """Return the time of Redis, as the clocks of hosts may differ."""
     seconds, micros = redis.time()
     return int(seconds * 1000 + micros // 1000)

@@ -14,7 +14,7 @@ import re
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 from runner.errors import RunnerError
 from runner.formats.base64 import canonical
@@ -29,7 +29,6 @@ from runner.store.protocol import ArtifactStore, Record, Scope
 from runner.users.events import UPDATED
 
 __all__ = [
-    "Asked",
     "InvalidAnswer",
     "Reader",
     "Remote",
@@ -56,25 +55,12 @@ class InvalidAnswer(RemoteError):
     """A remote server answered with what breaks the protocol; the message says how."""
 
 
-class Remote(Protocol):
-    """Source of a server's resources. All methods raise `RemoteError`."""
-
-    async def list_resources(self, cursor: str | None) -> Mapping[str, Any]:
-        """Return the wire result of `resources/list`."""
-
-    async def list_templates(self, cursor: str | None) -> Mapping[str, Any]:
-        """Return the wire result of `resources/templates/list`."""
-
-    async def read(self, uri: str) -> Mapping[str, Any]:
-        """Return the wire result of `resources/read`."""
-
-
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """A `Remote` that forwards requests to a function of method and params.
+class Remote:
+    """Source of a server's resources. All methods raise `RemoteError`.
 
     Attributes:
-        ask: Returns the wire result. Raises `RemoteError`.
+        ask: Returns the wire result of a method with its params.
     """
 
     ask: Callable[[str, Mapping[str, Any]], Awaitable[Mapping[str, Any]]]

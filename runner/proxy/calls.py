@@ -16,7 +16,7 @@ S1-113 to S1-128, S2-4, S3-141, S4-11, S4-65, S4-67, S4-82 and S4-95;
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import Any, ClassVar
@@ -36,6 +36,7 @@ from runner.homes.homes import HomeLease
 from runner.output_guard.guard import GuardedCall
 from runner.protocol.artifact_tools import READING, reading_result
 from runner.protocol.eras import has_sessions
+from runner.protocol.internals.connection import message_levels
 from runner.protocol.resource_tools import InvalidAnswer, Reader, RemoteError, blocks_of, resource_result
 from runner.protocol.result_messages import ResultMessages, inline_limit_of, known_to
 from runner.protocol.sender import McpClient, request_facts
@@ -206,7 +207,7 @@ class UpstreamCall(Call):
         if upstreams.offers_resource_tools and server in upstreams.names.servers:
             authorize_widget(name, NO_WIDGETS, params)
             upstream = upstreams.upstream(self.ctx, user, server)
-            reader, remote = self._reader(), await upstream.remote()
+            reader, remote = self._reader(), (await upstream.remote()).resources
             return await resource_result(act, params.get("arguments"), upstream.resources, remote, reader)
         if not upstreams.settings.extras or name not in READING:
             return None
@@ -387,7 +388,7 @@ class UpstreamCall(Call):
             else:
                 read = dict(block)
                 if reads:
-                    remote = await self.upstream.remote()
+                    remote = (await self.upstream.remote()).resources
                     read = await self.upstream.resources.linked(remote, block, reader)
                 outside = {"uri": names.uri_outside(self.server, str(block.get("uri")))}
                 blocks += blocks_of({**read, **outside})
@@ -442,12 +443,10 @@ class Calls:
 
     Attributes:
         upstreams: The servers.
-        levels: Returns the log levels that the client of a request wants to get.
         messages: Makes the messages of contract values.
     """
 
     upstreams: Upstreams
-    levels: Callable[[_Context], Collection[str]]
     messages: ResultMessages
 
     async def call(self, ctx: _Context, params: dict[str, Any], user: User) -> dict[str, Any]:
@@ -469,7 +468,7 @@ class Calls:
             params=params,
             facts=facts,
             client=McpClient(ctx),
-            levels=frozenset(self.levels(ctx)),
+            levels=message_levels(ctx),
             inline_max_bytes=inline_limit_of(self.upstreams.settings, params, facts),
         )
 

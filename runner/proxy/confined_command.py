@@ -16,12 +16,11 @@ import shutil
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import anyio
-from fastmcp.client.transports.base import TransportOptions
 from mcp import ClientSession
 
 from runner.errors import RunnerError, UsageError
@@ -37,7 +36,7 @@ from runner.proxy.fetched_packages import (
 )
 from runner.proxy.hints import UnlentPaths, folder_hint, network_hint, option_hint, variable_hint
 from runner.proxy.http_transport import most_message_bytes
-from runner.proxy.remote import HomedTransport, StartFailed
+from runner.proxy.remote import ServerTransport, StartFailed
 from runner.proxy.stderr import LastWords
 from runner.proxy.stdio_process import spoken_with
 from runner.proxy.targets import SCRIPTS, Target
@@ -58,7 +57,7 @@ from sandbox.probe.machine import Tier
 from sandbox.readable import Readable, sibling_modules
 from sandbox.token_bucket import TokenBucket
 
-__all__ = ["ConfinedTransport", "check_command", "hint_for", "lent_to", "tier_of"]
+__all__ = ["ConfinedTransport", "check_command", "hint_for", "lent_to", "named_files", "tier_of"]
 
 # Of a virtual environment; what an installer puts there beside packages, such as kernels of Jupyter, too.
 _ENVIRONMENT = ("pyvenv.cfg", "bin", "include", "lib", "lib64", "share", "etc")
@@ -129,10 +128,11 @@ def hint_for(settings: ExecutionSettings, tier: Tier) -> Callable[[str], str | N
     )
 
 
-class ConfinedTransport(HomedTransport):
+@dataclass(eq=False)
+class ConfinedTransport(ServerTransport):
     """The way to one process of the command, which ends with the connection.
 
-    Args:
+    Attributes:
         target: The command.
         program: Its program.
         settings: The settings, with what is lent to it.
@@ -140,60 +140,45 @@ class ConfinedTransport(HomedTransport):
         tier: The tier that it runs in.
         reach: Tells which addresses of ours it may reach, for a command that runs in the home of its user
             (S1-57) and not in a folder of its own.
-        log_budget: How much of what it says is passed on, with all of its other processes; None for a budget
-            of this one's own.
-        unlent: Is told what it may read that is not lent to it.
+        log_budget: How much of its standard error is passed on, with that of its other processes; None for a
+            budget of this one's own.
+        unlent: Gets what it may read that is not lent to it.
     """
 
-    def __init__(
-        self,
-        target: Target,
-        program: Path,
-        settings: ExecutionSettings,
-        user: User,
-        tier: Tier,
-        *,
-        reach: Callable[[], Awaitable[Sequence[tuple[str, int]]]] | None = None,
-        log_budget: TokenBucket | None = None,
-        unlent: UnlentPaths | None = None,
-    ) -> None:
-        self._log_budget = log_budget
-        self._stderr: LastWords | None = None
-        self._unlent = unlent
-        self._reach = reach
-        self._target = target
-        self._program = program
-        self._settings = settings
-        self._user = user
-        self._tier = tier
+    target: Target
+    program: Path
+    settings: ExecutionSettings
+    user: User
+    tier: Tier
+    reach: Callable[[], Awaitable[Sequence[tuple[str, int]]]] | None = None
+    log_budget: TokenBucket | None = None
+    unlent: UnlentPaths | None = None
+    stderr: LastWords | None = field(init=False, default=None)
 
     @contextlib.asynccontextmanager
-    async def connect_session(
-        self, *, transport_options: TransportOptions | None = None, **session_kwargs: Any
-    ) -> AsyncIterator[ClientSession]:
+    async def connect_session(self, **session_kwargs: Any) -> AsyncIterator[ClientSession]:
         """Start the process, and end it and all that it started when the block ends.
 
         Raises:
             StartFailed: The home of its user cannot be used.
         """
         uid = self._uid()
-        with LastWords(self._target.name, self._log_budget) as stderr:
+        with LastWords(self.target.name, self.log_budget) as stderr:
             async with self._folders(uid) as (scratch, home):
-                reach = () if self._reach is None else tuple(await self._reach())
+                reach = () if self.reach is None else tuple(await self.reach())
                 # In a thread: what may be read is found by looking through folders.
                 arguments = await asyncio.to_thread(self._arguments, scratch, home, uid, reach)
-                kind = (transport_options or TransportOptions()).session_class
                 async with (
                     spoken_with(
                         (sys.executable, *arguments),
                         # No secret of ours: what the server may see is in its policy.
                         environment=framework_environment(os.environ, ()),
                         errors=stderr.file,
-                        most_bytes=most_message_bytes(self._settings),
+                        most_bytes=most_message_bytes(self.settings),
                     ) as (incoming, outgoing, has_unread),
-                    kind(incoming, outgoing, **session_kwargs) as session,
+                    self.session_class(incoming, outgoing, **session_kwargs) as session,
                 ):
-                    self._stderr = stderr
+                    self.stderr = stderr
                     try:
                         yield session
                     except (Exception, asyncio.CancelledError):
@@ -206,12 +191,14 @@ class ConfinedTransport(HomedTransport):
 
     async def last_words(self) -> str:
         """Return what the command wrote last, with the option that would have helped."""
-        return "" if self._stderr is None else await self._why(None, self._stderr)
+        return "" if self.stderr is None else await self._why(None, self.stderr)
 
-    def hold(self) -> contextlib.AbstractAsyncContextManager[HomeLease]:
-        """Hold the home of its user for a call, which may outlive the command."""
-        homes = Homes.of(self._settings, uids_of(self._settings, self._tier))
-        return in_thread(homes.lease(self._user.name))
+    def hold(self) -> contextlib.AbstractAsyncContextManager[HomeLease | None]:
+        """Hold the home of its user for a call, if the command runs in one."""
+        if self.home is None:
+            return contextlib.nullcontext()
+        homes = Homes.of(self.settings, uids_of(self.settings, self.tier))
+        return in_thread(homes.lease(self.user.name))
 
     @contextlib.asynccontextmanager
     async def _folders(self, uid: int | None) -> AsyncIterator[tuple[Path, HomeLease | None]]:
@@ -220,17 +207,17 @@ class ConfinedTransport(HomedTransport):
         Raises:
             StartFailed: The home cannot be used; the message has the reason.
         """
-        settings = self._settings
+        settings = self.settings
         async with contextlib.AsyncExitStack() as stack:
             # In threads: the server decides how much it writes, and so how long removal takes.
             folder = in_thread(scratch_folder(settings.homes, owner=uid))
             scratch = await stack.enter_async_context(folder)
-            if self._reach is None:
+            if self.reach is None:
                 yield scratch, None
                 return
-            homes = Homes.of(settings, uids_of(settings, self._tier))
+            homes = Homes.of(settings, uids_of(settings, self.tier))
             try:
-                home = await stack.enter_async_context(in_thread(homes.lease(self._user.name)))
+                home = await stack.enter_async_context(in_thread(homes.lease(self.user.name)))
             except (RunnerError, OSError) as error:
                 raise StartFailed(str(error)) from error
             self.home = home
@@ -241,20 +228,20 @@ class ConfinedTransport(HomedTransport):
 
     async def _why(self, problem: str | None, stderr: LastWords) -> str:
         """Return a problem with what the command wrote last, and with the option that would have helped."""
-        words, rights = await stderr.wait(), self._settings.rights()
-        passed = {*rights.variables, *self._target.env}
-        lending = hint_for(self._settings, self._tier)(words) or variable_hint(words, passed, os.environ)
+        words, rights = await stderr.wait(), self.settings.rights()
+        passed = {*rights.variables, *self.target.env}
+        lending = hint_for(self.settings, self.tier)(words) or variable_hint(words, passed, os.environ)
         lending = lending or folder_hint(
-            self._target.command[1:], (*rights.read, *rights.write), self._settings.homes
+            self.target.command[1:], (*rights.read, *rights.write), self.settings.homes
         )
-        has_network = bool(rights.network) or self._settings.allow_fetch
+        has_network = bool(rights.network) or self.settings.allow_fetch
         hint = network_hint(words, has_network=has_network)
         parts = (problem, hint, f"it said: {words[-_SAID_CHARS:]}" if words else None, lending)
         return "; ".join(part for part in parts if part)
 
     def _uid(self) -> int | None:
-        uids = uids_of(self._settings, self._tier)
-        return None if uids is None else uids.of(self._user.segment)
+        uids = uids_of(self.settings, self.tier)
+        return None if uids is None else uids.of(self.user.segment)
 
     def _arguments(
         self, scratch: Path, home: HomeLease | None, uid: int | None, reach: tuple[tuple[str, int], ...]
@@ -267,42 +254,42 @@ class ConfinedTransport(HomedTransport):
             policy = replace(policy, aliases=aliases(home), reach=(*policy.reach, *reach))
         with os.fdopen(descriptor, "w") as file:
             json.dump(policy.to_json(), file)
-        command = (str(self._program), *self._target.command[1:])
+        command = (str(self.program), *self.target.command[1:])
         launcher = ("-P", "-m", "sandbox.inside.exec_main", path, str(os.getpid()))
-        rights = self._settings.rights()
-        return [*launcher, *_absolute(command, self._target.folder, (*rights.read, *rights.write))]
+        rights = self.settings.rights()
+        return [*launcher, *_absolute(command, self.target.folder, (*rights.read, *rights.write))]
 
     def _policy(self, home: Path, uid: int | None) -> Policy:
-        settings = self._settings
+        settings = self.settings
         packages = None
-        if fetches(self._target, settings) and self._tier in (Tier.NAMESPACE, Tier.GUARD):
-            packages = package_folder(self._target, settings, self._user.segment, uid)
+        if fetches(self.target, settings) and self.tier in (Tier.NAMESPACE, Tier.GUARD):
+            packages = package_folder(self.target, settings, self.user.segment, uid)
         environment = framework_environment(os.environ, ())
-        personal = call_environment(user=self._user.name, home=home)
-        files = (*_files(self._program, self._target), *_interpreters(self._program))
-        found = _readable(settings, files, _code(self._program, self._target))
-        if self._unlent is not None:
-            self._unlent.readable = (*found.read, *found.list_only)
+        personal = call_environment(user=self.user.name, home=home)
+        files = (*_files(self.program, self.target), *_interpreters(self.program))
+        found = _readable(settings, files, _code(self.program, self.target))
+        if self.unlent is not None:
+            self.unlent.readable = (*found.read, *found.list_only)
         if packages is not None:
             personal |= {**authority_variables(os.environ), **package_variables(packages)}
         limits = settings.widest_limits()
         policy = Policy(
             home=home,
-            packages=packages if self._tier is Tier.NAMESPACE else None,
+            packages=packages if self.tier is Tier.NAMESPACE else None,
             read=found.read,
             list_only=found.list_only,
             # On some systems, packages are found through the link `lib64` of an environment alone.
-            names=(*found.names, *files, self._program.parent.parent / "lib64"),
+            names=(*found.names, *files, self.program.parent.parent / "lib64"),
             homes=(settings.homes,),
-            environment={**planned_environment(limits), **environment, **personal, **self._target.env},
+            environment={**planned_environment(limits), **environment, **personal, **self.target.env},
             limits=limits,
-            shared_memory_bytes=_SHARED_MEMORY_BYTES if self._tier is Tier.NAMESPACE else 0,
+            shared_memory_bytes=_SHARED_MEMORY_BYTES if self.tier is Tier.NAMESPACE else 0,
             closed_ports=settings.closed_ports,
             uid=uid,
-            namespaces=self._tier is Tier.NAMESPACE,
+            namespaces=self.tier is Tier.NAMESPACE,
             hidden=settings.private_paths,
             guard=False,
-            without=GUARD_ONLY if self._tier is Tier.GUARD else (),
+            without=GUARD_ONLY if self.tier is Tier.GUARD else (),
         )
         rights = settings.rights()
         if settings.allow_fetch:
@@ -336,7 +323,7 @@ def _code(program: Path, target: Target) -> tuple[Path, ...]:
     """
     real, folder = program.resolve(), target.folder.resolve()
     leads_out = within(_in_place(program), folder) and not within(real, folder)
-    scripts = (word for word in _words(target) if word.suffix in SCRIPTS or os.access(word, os.X_OK))
+    scripts = (word for word in named_files(target) if word.suffix in SCRIPTS or os.access(word, os.X_OK))
     return (program, *(() if leads_out else (real,)), *scripts)
 
 
@@ -351,7 +338,7 @@ def _check_words(program: Path, target: Target, settings: ExecutionSettings) -> 
             why = opened(path, settings)
             if why is not None:
                 raise UsageError(f"{target.name}: its program {_called(file)} {why}; install it elsewhere")
-    for file in _words(target):
+    for file in named_files(target):
         for path in (_in_place(file), file.resolve()):
             why = refused_word(path, settings)
             if why is not None:
@@ -373,10 +360,11 @@ def _in_place(file: Path) -> Path:
 
 def _files(program: Path, target: Target) -> tuple[Path, ...]:
     """Return the files that a command names: its program, and what of its arguments is a file."""
-    return tuple(dict.fromkeys([program, program.resolve(), *_words(target)]))
+    return tuple(dict.fromkeys([program, program.resolve(), *named_files(target)]))
 
 
-def _words(target: Target) -> tuple[Path, ...]:
+def named_files(target: Target) -> tuple[Path, ...]:
+    """Return the files among the words of a command, behind its program."""
     words = (word for word in target.command[1:] if _is_file(target.folder, word))
     return tuple((target.folder / word).absolute() for word in words)
 

@@ -6,7 +6,7 @@ and clients show those to models too. Pure.
 Source: requirements S0-19, S0-23, S2-4; `docs/proxy.md`, "What passes, and what changes".
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from mcp.shared.exceptions import MCPError
@@ -15,7 +15,6 @@ from runner.files.download_links import without_tokens
 
 __all__ = [
     "MOST_CHARS",
-    "clipped",
     "legible_error",
     "legible_message",
     "without_our_words",
@@ -42,44 +41,41 @@ def without_our_words(message: Mapping[str, Any]) -> dict[str, Any]:
     return {**message, "_meta": {key: item for key, item in meta.items() if not key.startswith(_OURS)}}
 
 
-def without_secrets(value: Any, secrets: tuple[str, ...] = (), depth: int = 0) -> Any:
+def without_secrets(value: Any, secrets: tuple[str, ...] = ()) -> Any:
     """Return a result without tokens of links, in whatever text or key they stand: no model reads those.
 
     Args:
         value: A JSON value.
         secrets: Tokens that the call was given, which go also where they stand alone.
-        depth: How deep it lies.
     """
+
+    def withhold(text: str) -> str:
+        plain: str = without_tokens(text)
+        for secret in secrets:
+            plain = plain.replace(secret, _WITHHELD)
+        return plain
+
+    return _edited(value, withhold)
+
+
+def _clip(text: str) -> str:
+    """Return a text of a length that a client can show."""
+    if len(text) <= MOST_CHARS:
+        return text
+    return f"{text[:MOST_CHARS]}… ({len(text) - MOST_CHARS} characters left out)"
+
+
+def _edited(value: Any, edit: Callable[[str], str], depth: int = 0) -> Any:
+    """Return a JSON value with each of its texts and keys edited, and without what nests too deep."""
     match value:
         case str():
-            text = without_tokens(value)
-            for secret in secrets:
-                text = text.replace(secret, _WITHHELD)
-            return text
+            return edit(value)
         case dict() | list() if depth >= _MAX_DEPTH:
             return None
         case dict():
-            return {
-                without_secrets(key, secrets): without_secrets(item, secrets, depth + 1)
-                for key, item in value.items()
-            }
+            return {edit(key): _edited(item, edit, depth + 1) for key, item in value.items()}
         case list():
-            return [without_secrets(item, secrets, depth + 1) for item in value]
-        case _:
-            return value
-
-
-def clipped(value: Any, depth: int = 0) -> Any:
-    """Return a JSON value whose texts and keys are of a length that a client can show."""
-    match value:
-        case str() if len(value) > MOST_CHARS:
-            return f"{value[:MOST_CHARS]}… ({len(value) - MOST_CHARS} characters left out)"
-        case dict() | list() if depth >= _MAX_DEPTH:
-            return None
-        case dict():
-            return {clipped(key): clipped(item, depth + 1) for key, item in value.items()}
-        case list():
-            return [clipped(item, depth + 1) for item in value]
+            return [_edited(item, edit, depth + 1) for item in value]
         case _:
             return value
 
@@ -95,7 +91,7 @@ def legible_message(message: Mapping[str, Any], *results: str) -> dict[str, Any]
     if len(ours) > _MOST_VALUES:
         ours = {key: item for key, item in ours.items() if key in results or key in _KEPT}
     return {
-        clipped(key): item if key in results or key in _KEPT else _legible(item) for key, item in ours.items()
+        _clip(key): item if key in results or key in _KEPT else _legible(item) for key, item in ours.items()
     }
 
 
@@ -115,4 +111,4 @@ def _legible(value: Any) -> Any:
         if count > _MOST_VALUES:
             return f"left out: it has more than {_MOST_VALUES} values"
         left.extend(members)
-    return clipped(without_secrets(value))
+    return _edited(without_secrets(value), _clip)

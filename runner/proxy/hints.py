@@ -32,11 +32,9 @@ _MISSING = re.compile(
 )
 # Errors of writing, which a reader never gets.
 _READ_ONLY = re.compile(r"EROFS|read-only file system", re.IGNORECASE)
-# A run of what paths consist of, up to what ends it in a sentence: each character is looked at once.
-_RUN = re.compile(
-    r"(?<![^\s'\"\u2018\u2019`,;:)\]}])([^\s'\"\u2018\u2019`,;:)\]}]++)['\"\u2019`]?(?=[\s,;:)\]}]|$)"
-)
 _MOST_CHARS = 8192
+# Not part of an address.
+_PATH = re.compile(r"(?<![\w/.:-])/[^\s:;,'\"`()\[\]{}<>\u2018\u2019]+")
 # To look at a path costs some time.
 _MOST_PATHS = 16
 _SEMAPHORE = re.compile(r"\bSemLock\b|\bsem_open\b")
@@ -134,8 +132,8 @@ def _flags(text: str, rights: Rights, *, homes: Path, unseen: Sequence[Path]) ->
 
 def _paths(line: str) -> Iterator[str]:
     """Yield the absolute paths that a line names, a few at most."""
-    runs = (run.removesuffix(".") for run in _RUN.findall(line))
-    yield from itertools.islice((run[run.index("/") :] for run in runs if "/" in run[:-1]), _MOST_PATHS)
+    found = (each[0].rstrip(".") for each in _PATH.finditer(line))
+    yield from itertools.islice(found, _MOST_PATHS)
 
 
 def _wants(path: str, rights: Rights) -> str:
@@ -162,7 +160,6 @@ def folder_hint(words: Sequence[str], lent: Sequence[Path], homes: Path) -> str 
 _MOST_PATH_CHARS = 1024
 _MOST_KNOWN = 256
 _MOST_TOLD = 16
-_PATH = re.compile(r"(?<![\w/.:-])/[^\s:;,'\"`()\[\]{}<>\u2018\u2019]+")
 
 
 class UnlentPaths:
@@ -204,8 +201,8 @@ class UnlentPaths:
         """Log the paths in a server's error for the operator, each option once."""
         if len(self._hinted) >= _MOST_TOLD or len(self._known) >= _MOST_KNOWN:
             return
-        for found in itertools.islice(_PATH.finditer(text[:_MOST_CHARS]), _MOST_PATHS):
-            path = os.path.normpath(found[0].rstrip("."))
+        for found in _paths(text[:_MOST_CHARS]):
+            path = os.path.normpath(found)
             if path in self._known or len(path) > _MOST_PATH_CHARS:
                 continue
             self._known.add(path)

@@ -16,17 +16,16 @@ import time
 import zlib
 from asyncio import sleep
 from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 import httpx2
-from fastmcp.client.transports import ClientTransport
-from fastmcp.client.transports.base import TransportOptions
 from mcp import ClientSession
 from mcp.client.streamable_http import streamable_http_client
 
-from runner.protocol.internals.proxy import HTTP_ANSWER
+from runner.protocol.internals.proxy import HTTP_ANSWER, sse_client
+from runner.proxy.remote import ServerTransport
 from runner.settings.execution import ExecutionSettings
 from runner.system.now_and_then import NowAndThen
 from sandbox.host.loop_share import LoopShare
@@ -94,7 +93,6 @@ class AnswerBound:
         headers: dict[str, str] | None = None,
         timeout: httpx2.Timeout | None = None,
         auth: httpx2.Auth | None = None,
-        **_more: Any,
     ) -> httpx2.AsyncClient:
         """Return an HTTP client whose answers are bounded; `headers` may name another coding to ask for.
 
@@ -156,12 +154,7 @@ class _Counted(httpx2.AsyncByteStream):
     """The body of an answer, without its coding."""
 
     def __init__(
-        self,
-        inner: httpx2.AsyncByteStream,
-        bound: AnswerBound,
-        codings: list[str],
-        *,
-        is_stream: bool,
+        self, inner: httpx2.AsyncByteStream, bound: AnswerBound, codings: list[str], *, is_stream: bool
     ) -> None:
         self._inner = inner
         self._bound = bound
@@ -237,27 +230,28 @@ class EventSize:
         return max(pending, self._bytes)
 
 
-class HttpTransport(ClientTransport):
-    """Connection to one URL.
+class HttpTransport(ServerTransport):
+    """Connection to one URL, over streamable HTTP or the older transport over SSE.
 
-    FastMCP 4.1 cannot lift the bound of 1 MiB for an event, and most servers send results as events. The
-    HTTP client bounds what it reads instead.
+    FastMCP's own has no bound of a body, and one of 1 MiB for an event; most servers send results as events.
+    The HTTP client bounds what it reads instead.
     """
 
     def __init__(self, url: str, headers: Mapping[str, str], bound: AnswerBound) -> None:
         self._url = url
         self._headers = dict(headers)
         self._bound = bound
+        # The address of the older transport ends like this by custom, which FastMCP follows too.
+        self.legacy_only = url.rstrip("/").endswith("/sse")
 
     @asynccontextmanager
-    async def connect_session(
-        self, *, transport_options: TransportOptions | None = None, **session_kwargs: Any
-    ) -> AsyncIterator[ClientSession]:
+    async def connect_session(self, **session_kwargs: Any) -> AsyncIterator[ClientSession]:
         """Connect; yields the session, which ends with the connection."""
-        kind = (transport_options or TransportOptions()).session_class
-        async with (
-            self._bound.client(self._headers) as client,
-            streamable_http_client(self._url, http_client=client, max_sse_event_size=None) as (read, write),
-            kind(read, write, **session_kwargs) as session,
-        ):
-            yield session
+        async with AsyncExitStack() as stack:
+            if self.legacy_only:
+                streams = sse_client(self._url, self._headers, httpx_client_factory=self._bound.client)
+            else:
+                client = await stack.enter_async_context(self._bound.client(self._headers))
+                streams = streamable_http_client(self._url, http_client=client, max_sse_event_size=None)
+            read, write = await stack.enter_async_context(streams)
+            yield await stack.enter_async_context(self.session_class(read, write, **session_kwargs))

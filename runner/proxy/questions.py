@@ -11,7 +11,6 @@ and "Roots".
 
 import asyncio
 import uuid
-from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -20,6 +19,7 @@ import mcp_types
 from mcp.shared.exceptions import MCPError
 
 from runner.protocol.resource_tools import InvalidAnswer, RemoteError
+from runner.proxy.remote import contained
 from runner.steps.listener import CLIENT_REQUESTS, PROGRESS, Client, ClientRefusal
 
 __all__ = ["ANSWER_S", "Pausing", "answered"]
@@ -82,72 +82,60 @@ _MOST_HELD = 1000
 R = TypeVar("R")
 
 
+_Event = tuple[str, Mapping[str, Any]]
+
+_ASKED: _Event = ("", {})
+
+
 @dataclass(slots=True, eq=False)
 class _Call:
     """A call in flight, in place of its client. A `runner.steps.listener.Client`.
 
     Attributes:
         user: Name of the user.
-        client: The client while one of its requests is in flight.
-        token: Progress token of that request; None if it wants no progress.
         answer_s: Time limit of an answer, in seconds.
         name: Opaque name of the call for the client.
         task: The task that runs it.
-        questions: Open questions by number.
-        answers: Future answers by number.
-        has_question: Set while there is a question that the client has not received.
-        held: Notifications that the client has not received, the oldest first.
-        telling: Lock that keeps the notifications in order.
+        questions: Open questions by number, each with its future answer.
+        events: For the client, in order: notifications, `_ASKED` for a question, None for the end.
+        waits: Whether the client has a question, and none of its requests is in flight.
         expiry: Ends the call if the client does not send its request again.
     """
 
     user: str
-    client: Client | None
-    token: str | int | None
     answer_s: float
     name: str = field(default_factory=lambda: uuid.uuid4().hex)
     task: "asyncio.Task[Any]" = field(init=False)
-    questions: dict[str, dict[str, Any]] = field(default_factory=dict)
-    answers: dict[str, "asyncio.Future[dict[str, Any]]"] = field(default_factory=dict)
-    has_question: asyncio.Event = field(default_factory=asyncio.Event)
-    held: "deque[tuple[str, Mapping[str, Any]]]" = field(default_factory=lambda: deque(maxlen=_MOST_HELD))
-    telling: asyncio.Lock = field(default_factory=asyncio.Lock)
+    questions: "dict[str, tuple[dict[str, Any], asyncio.Future[dict[str, Any]]]]" = field(
+        default_factory=dict
+    )
+    events: "asyncio.Queue[_Event | None]" = field(default_factory=asyncio.Queue)
+    waits: bool = False
     expiry: asyncio.TimerHandle | None = None
 
     async def notify(self, method: str, params: Mapping[str, Any]) -> None:
-        """Send to the client, once it listens."""
-        self.held.append((method, params))
-        await self.catch_up()
-
-    async def catch_up(self) -> None:
-        """Send the client the held notifications; return once all of them were sent."""
-        async with self.telling:
-            while self.held and self.client is not None:
-                method, params = self.held.popleft()
-                if method != PROGRESS:
-                    await self.client.notify(method, params)
-                elif self.token is not None:
-                    # The request under whose token it was reported may have ended with a question.
-                    await self.client.notify(method, {**params, "progressToken": self.token})
+        """Queue a notification for the client; it is dropped if too many are."""
+        if self.events.qsize() < _MOST_HELD:
+            self.events.put_nowait((method, params))
 
     async def request(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
         """Send the client a request after its own has ended, and wait until it returns."""
         number = f"q{uuid.uuid4().hex[:8]}"
-        self.questions[number] = {"method": method, "params": dict(params)}
-        self.answers[number] = asyncio.get_running_loop().create_future()
-        self.has_question.set()
+        answer: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
+        self.questions[number] = ({"method": method, "params": dict(params)}, answer)
+        self.events.put_nowait(_ASKED)
         try:
-            return await asyncio.wait_for(self.answers[number], self.answer_s)
+            return await asyncio.wait_for(answer, self.answer_s)
         except TimeoutError:
             words = f"the client did not answer within {self.answer_s:.0f} s"
             raise ClientRefusal(mcp_types.REQUEST_TIMEOUT, words) from None
         finally:
-            del self.questions[number], self.answers[number]
+            del self.questions[number]
 
     def open_questions(self) -> dict[str, dict[str, Any]]:
         """Return the questions without an answer."""
         return {
-            number: question for number, question in self.questions.items() if not self.answers[number].done()
+            number: question for number, (question, answer) in self.questions.items() if not answer.done()
         }
 
 
@@ -165,7 +153,7 @@ class Pausing:
     def waits(self, name: str, user: str) -> bool:
         """Return whether a call of that name waits for an answer of this user."""
         call = self._calls.get(name)
-        return call is not None and call.user == user and call.client is None
+        return call is not None and call.user == user and call.waits
 
     async def run(
         self,
@@ -183,10 +171,11 @@ class Pausing:
             user: Name of the user.
             token: The progress token of the client's request.
         """
-        call = _Call(user, client, token, self.answer_s)
+        call = _Call(user, self.answer_s)
         call.task = asyncio.create_task(_awaited(act(call)))
+        call.task.add_done_callback(lambda _task: call.events.put_nowait(None))
         self._calls[call.name] = call
-        done: R | dict[str, Any] = await self._next(call)
+        done: R | dict[str, Any] = await self._next(call, client, token)
         return done
 
     async def go_on(
@@ -200,19 +189,18 @@ class Pausing:
             MCPError: No call of that name waits for this user.
         """
         call = self._calls.get(name)
-        if call is None or call.user != user or call.client is not None:
+        if call is None or not self.waits(name, user):
             message = "the call no longer waits for an answer; call the tool again"
             raise MCPError(code=mcp_types.INVALID_PARAMS, message=message)
-        call.client, call.token = client, token
+        call.waits = False
         if call.expiry is not None:
             call.expiry.cancel()
-        for number, answer in (answers if isinstance(answers, Mapping) else {}).items():
-            future = call.answers.get(number)
-            if future is not None and not future.done() and isinstance(answer, Mapping):
-                future.set_result(dict(answer))
+        for number, reply in (answers if isinstance(answers, Mapping) else {}).items():
+            if number in call.open_questions() and isinstance(reply, Mapping):
+                call.questions[number][1].set_result(dict(reply))
         if call.open_questions():
-            call.has_question.set()
-        return await self._next(call)
+            call.events.put_nowait(_ASKED)
+        return await self._next(call, client, token)
 
     async def close(self) -> None:
         """End all calls that wait."""
@@ -221,26 +209,24 @@ class Pausing:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _next(self, call: _Call) -> Any:
+    async def _next(self, call: _Call, client: Client, token: str | int | None) -> Any:
+        """Send the client the notifications of a call until its end or its next question; return that."""
         try:
-            await call.catch_up()
-            while not call.task.done():
-                question = asyncio.ensure_future(call.has_question.wait())
-                try:
-                    await asyncio.wait({call.task, question}, return_when=asyncio.FIRST_COMPLETED)
-                finally:
-                    question.cancel()
-                call.has_question.clear()
-                questions = call.open_questions()
-                if questions and not call.task.done():
-                    self._let_wait(call)
-                    # After the question the client no longer reads this stream.
-                    await call.catch_up()
-                    return {
-                        "resultType": "input_required",
-                        "inputRequests": questions,
-                        "requestState": call.name,
-                    }
+            while (event := await call.events.get()) is not None:
+                method, params = event
+                if event is _ASKED:
+                    if questions := call.open_questions():
+                        self._let_wait(call)
+                        return {
+                            "resultType": "input_required",
+                            "inputRequests": questions,
+                            "requestState": call.name,
+                        }
+                elif method != PROGRESS:
+                    await contained(client.notify(method, params))
+                elif token is not None:
+                    # The request under whose token it was reported may have ended with a question.
+                    await contained(client.notify(method, {**params, "progressToken": token}))
             self._calls.pop(call.name, None)
             return call.task.result()
         except asyncio.CancelledError:
@@ -250,17 +236,15 @@ class Pausing:
             raise
 
     def _let_wait(self, call: _Call) -> None:
-        call.client = None
+        call.waits = True
         call.expiry = asyncio.get_running_loop().call_later(2 * self.answer_s, self._give_up, call)
-        waiting = [
-            other for other in self._calls.values() if other.user == call.user and other.client is None
-        ]
+        waiting = [other for other in self._calls.values() if other.user == call.user and other.waits]
         for oldest in waiting[:-_MOST_OF_A_USER]:
             self._give_up(oldest)
 
     def _give_up(self, call: _Call) -> None:
         """End a call to which the client has not come back."""
-        if call.client is None and self._calls.pop(call.name, None) is not None:
+        if call.waits and self._calls.pop(call.name, None) is not None:
             call.task.cancel()
             # asyncio logs an exception that is never retrieved.
             call.task.add_done_callback(lambda task: task.cancelled() or task.exception())

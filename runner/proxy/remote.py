@@ -8,8 +8,8 @@ import logging
 import math
 import re
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from functools import partial
@@ -21,7 +21,6 @@ import httpx2
 import mcp_types
 from fastmcp import Client
 from fastmcp.client.transports import ClientTransport
-from fastmcp.client.transports.base import TransportOptions
 from fastmcp.exceptions import FastMCPError
 from mcp import ClientSession
 from mcp.shared.exceptions import MCPError
@@ -47,7 +46,7 @@ from runner.protocol.internals.proxy import (
     relaying_session,
 )
 from runner.protocol.internals.types import ProgressFnT
-from runner.protocol.resource_tools import InvalidAnswer, RemoteError
+from runner.protocol.resource_tools import InvalidAnswer, Remote, RemoteError
 from runner.proxy.repair import Fault, introduction, repaired
 from runner.proxy.server_messages import NotificationPace, PacedMessages
 from runner.system.turns import turn
@@ -56,9 +55,9 @@ __all__ = [
     "FAILURES",
     "Announced",
     "ConnectionLost",
-    "HomedTransport",
     "HttpRefusal",
     "RemoteSession",
+    "ServerTransport",
     "StartFailed",
     "client_for",
     "contained",
@@ -102,15 +101,17 @@ class StartFailed(RuntimeError):
     """A server did not start, or is not an MCP server; the message has the reason."""
 
 
-class HomedTransport(ClientTransport):
-    """A way to a command that may run in a home of its user.
+class ServerTransport(ClientTransport):
+    """A transport to one server, which may be a command that runs in the home of its user.
 
     Attributes:
+        session_class: Class of the session that it makes.
         home: The home, as long as the command runs in one.
         has_read_input: Whether the command, if it could not be connected to, had read its input before.
         why: What it wrote last then, with the option that would have helped.
     """
 
+    session_class: type[ClientSession] = ClientSession
     home: HomeLease | None = None
     has_read_input: bool = True
     why: str = ""
@@ -119,13 +120,9 @@ class HomedTransport(ClientTransport):
         """Return what a command whose connection was lost wrote last; empty where that is not known."""
         return ""
 
-    def hold(self) -> AbstractAsyncContextManager[HomeLease]:
-        """Hold the home for a call, which outlives the command's own hold on it.
-
-        Raises:
-            NotImplementedError: The command runs in no home.
-        """
-        raise NotImplementedError
+    def hold(self) -> AbstractAsyncContextManager[HomeLease | None]:
+        """Hold the home for a call: the command may end, and another take its place, before the call does."""
+        return nullcontext()
 
 
 class ConnectionLost(RemoteError):
@@ -244,17 +241,13 @@ async def contained(passing_on: Awaitable[None]) -> None:
         log.info("notification not forwarded", extra={"problem": str(error)[:200]})
 
 
-Asked = Callable[[str, Mapping[str, Any] | None], Awaitable[dict[str, Any]]]
-Told = Callable[[str, Mapping[str, Any] | None], Awaitable[None]]
-
-
 def client_for(
-    transport: ClientTransport,
+    transport: ServerTransport,
     *,
     mode: str,
     announced: Announced,
-    on_question: Asked,
-    on_notification: Told,
+    on_question: Callable[[str, Mapping[str, Any] | None], Awaitable[dict[str, Any]]],
+    on_notification: Callable[[str, Mapping[str, Any] | None], Awaitable[None]],
     connect_s: float,
     found: Callable[[Fault], None] = lambda _fault: None,
     pace: NotificationPace | None = None,
@@ -281,37 +274,14 @@ def client_for(
             found(fault)
         return made
 
-    kind = relaying_session(
+    transport.session_class = relaying_session(
         capabilities=announced.at,
         on_request=on_question,
         on_notify=passed_on,
         introduced=introduced,
         bounded=partial(PacedMessages, pace or NotificationPace()),
     )
-    way = _Way(transport, TransportOptions(session_class=kind))
-    return Client(way, mode=mode, client_info=announced.info, init_timeout=connect_s)
-
-
-class _Way(ClientTransport):
-    """A transport with a session class of our own."""
-
-    def __init__(self, inner: ClientTransport, options: TransportOptions) -> None:
-        self.legacy_only = inner.legacy_only
-        self._inner = inner
-        self._options = options
-
-    @asynccontextmanager
-    async def connect_session(
-        self, *, transport_options: TransportOptions | None = None, **session_kwargs: Any
-    ) -> AsyncIterator[ClientSession]:
-        """Connect."""
-        connecting = self._inner.connect_session(transport_options=self._options, **session_kwargs)
-        async with connecting as session:
-            yield session
-
-    async def close(self) -> None:
-        """Close the transport."""
-        await self._inner.close()  # type: ignore[no-untyped-call]
+    return Client(transport, mode=mode, client_info=announced.info, init_timeout=connect_s)
 
 
 def is_modern(client: "Client[Any]") -> bool:
@@ -321,7 +291,7 @@ def is_modern(client: "Client[Any]") -> bool:
 
 @dataclass(frozen=True, slots=True)
 class RemoteSession:
-    """A connected client. A `runner.protocol.resource_tools.Remote`.
+    """A connected client.
 
     Attributes:
         client: The client.
@@ -398,17 +368,10 @@ class RemoteSession:
             )
         return http.status in (HTTPStatus.BAD_REQUEST, HTTPStatus.NOT_FOUND)
 
-    async def list_resources(self, cursor: str | None) -> Mapping[str, Any]:
-        """Return the wire result of `resources/list`."""
-        return await self._answer("resources/list", {"cursor": cursor} if cursor else {})
-
-    async def list_templates(self, cursor: str | None) -> Mapping[str, Any]:
-        """Return the wire result of `resources/templates/list`."""
-        return await self._answer("resources/templates/list", {"cursor": cursor} if cursor else {})
-
-    async def read(self, uri: str) -> Mapping[str, Any]:
-        """Return the wire result of `resources/read`."""
-        return await self._answer("resources/read", {"uri": uri})
+    @property
+    def resources(self) -> Remote:
+        """Return the server as a source of resources."""
+        return Remote(self._answer)
 
     async def _answer(self, method: str, params: Mapping[str, Any]) -> dict[str, Any]:
         try:

@@ -1,23 +1,28 @@
 """`runner proxy`: other MCP servers behind the output guard, over stdio or streamable HTTP."""
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from urllib.parse import urlsplit
 
 from fastmcp import FastMCP
-from fastmcp.client.transports import ClientTransport, SSETransport
 
 from runner.errors import UsageError
 from runner.protocol.internals.proxy import mend_messages_over_http
 from runner.protocol.result_messages import DownloadUrl
-from runner.proxy.confined_command import ConfinedTransport, check_command, hint_for, lent_to, tier_of
+from runner.proxy.confined_command import (
+    ConfinedTransport,
+    check_command,
+    hint_for,
+    lent_to,
+    named_files,
+    tier_of,
+)
 from runner.proxy.fetched_packages import fetches
 from runner.proxy.hints import UnlentPaths
 from runner.proxy.http_transport import AnswerBound, HttpTransport, most_message_bytes
-from runner.proxy.remote import StartFailed
+from runner.proxy.remote import ServerTransport, StartFailed
 from runner.proxy.server import make_proxy
 from runner.proxy.stderr import log_budget
 from runner.proxy.targets import Target, expanded
@@ -54,7 +59,7 @@ def ways_to(settings: Settings, targets: Sequence[Target]) -> list[UpstreamSpec]
     return made
 
 
-def _nowhere(problem: str, _user: User, _now: Settings, _reach: Reach | None) -> ClientTransport:
+def _nowhere(problem: str, _user: User, _now: Settings, _reach: Reach | None) -> ServerTransport:
     raise StartFailed(problem)
 
 
@@ -81,7 +86,7 @@ def _way(settings: Settings, target: Target) -> UpstreamSpec:
     unlent = UnlentPaths(target.name, lent.rights(), homes=lent.homes, never=lent.private_paths)
     make = partial(ConfinedTransport, target, program, log_budget=log_budget(), unlent=unlent)
 
-    def start(user: User, now: Settings, reach: Reach | None) -> ClientTransport:
+    def start(user: User, now: Settings, reach: Reach | None) -> ServerTransport:
         return make(with_live(lent, now), user, tier, reach=reach)
 
     return UpstreamSpec(
@@ -91,7 +96,7 @@ def _way(settings: Settings, target: Target) -> UpstreamSpec:
         contract=contract,
         is_near=True,
         tier=tier,
-        files=tuple(_scripts(target)),
+        files=named_files(target),
         hint=hint_for(lent, tier),
         note_failure=unlent.note,
         # The first start depends on the speed of the package registry.
@@ -100,30 +105,11 @@ def _way(settings: Settings, target: Target) -> UpstreamSpec:
     )
 
 
-def _scripts(target: Target) -> Iterator[Path]:
-    """Yield the files among the words of a command."""
-    for word in target.command[1:]:
-        if _is_file(target.folder / word):
-            yield target.folder / word
-
-
-def _is_file(path: Path) -> bool:
-    # A word can be a whole program, which is too long for a name.
-    try:
-        return path.is_file()
-    except OSError:
-        return False
-
-
 def _over_http(
     target: Target, bound: AnswerBound, _user: User, now: Settings, _reach: Reach | None
-) -> ClientTransport:
+) -> ServerTransport:
     mend_messages_over_http()
-    bound = replace(bound, most_bytes=most_message_bytes(now))
-    # The address of the older transport ends like this by custom, which FastMCP follows too.
-    if target.url.rstrip("/").endswith("/sse"):
-        return SSETransport(target.url, headers=dict(target.headers), httpx_client_factory=bound.client)
-    return HttpTransport(target.url, target.headers, bound)
+    return HttpTransport(target.url, target.headers, replace(bound, most_bytes=most_message_bytes(now)))
 
 
 async def serve_proxy(settings: Settings, targets: Sequence[Target], reread: Callable[[], Settings]) -> int:

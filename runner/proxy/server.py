@@ -29,7 +29,7 @@ from runner.protocol.artifact_resources import read_artifact
 from runner.protocol.artifact_tools import offered
 from runner.protocol.eras import has_sessions, in_era_of
 from runner.protocol.failed_requests import answer_failures
-from runner.protocol.internals.connection import connection_levels, is_ready, message_levels
+from runner.protocol.internals.connection import is_ready
 from runner.protocol.internals.host import relay_innermost, use_input_schemas
 from runner.protocol.resource_tools import Reader, RemoteError, resource_tools
 from runner.protocol.result_messages import DownloadUrl, ResultMessages
@@ -87,7 +87,6 @@ def make_proxy(
         "runner proxy" if names.prefixed else names.servers[0],
         auth=auth_provider(upstreams.settings) if transport == "http" else None,
     )
-    upstreams.levels = connection_levels
     relay = _Proxy(upstreams, transport, download_url)
     front = front_of(app, relay, upstreams, transport, download_url, upstreams.own_paths)
     relay_innermost(app, front, around=answer_failures(upstreams.own_paths))
@@ -119,7 +118,7 @@ class _Proxy:
             own_paths=upstreams.own_paths,
             download_url=download_url,
         )
-        calls = Calls(upstreams, message_levels, messages)
+        calls = Calls(upstreams, messages)
         self._acts = {
             **dict.fromkeys(_LISTS, self._list),
             **dict.fromkeys(TASKS, calls.task),
@@ -359,7 +358,8 @@ class _Proxy:
         upstream, files = self._upstreams.upstream(ctx, user, server), self._upstreams.files(user)
         scope = GuardedCall(tool="resources/read", files=files).scope
         reader = Reader(store=files.library.store, scope=scope)
-        value = await upstream.resources.read(await upstream.remote(), uri, reader)
+        remote = (await upstream.remote()).resources
+        value = await upstream.resources.read(remote, uri, reader)
         text = json.dumps(value, ensure_ascii=False)
         outside = self._upstreams.names.uri_outside(server, uri)
         return {"contents": [{"uri": outside, "mimeType": "application/json", "text": text}]}

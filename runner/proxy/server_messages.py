@@ -73,15 +73,9 @@ class PacedMessages:
             inner.sheds = lambda: not pace.has(1, now=time.monotonic())
             inner.shed = self._shed
 
-    @property
-    def last_context(self) -> Any:
-        """The context of the last message's sender, where the transport keeps it."""
-        return getattr(self._inner, "last_context", None)
-
-    @property
-    def problem(self) -> str | None:
-        """The reason why the connection was ended from here, if it was."""
-        return getattr(self._inner, "problem", None)
+    def __getattr__(self, name: str) -> Any:
+        # The rest of a stream; `last_context`, of the last message's sender; `problem`, if we ended it.
+        return getattr(self._inner, name)
 
     def _shed(self, count: int) -> None:
         self._pace.dropped += count
@@ -99,14 +93,6 @@ class PacedMessages:
                 or self._pace.passes(time.monotonic())
             ):
                 return item
-
-    async def receive(self) -> Any:
-        """Return the next message as it comes."""
-        return await self._inner.receive()
-
-    async def aclose(self) -> None:
-        """Close the stream."""
-        await self._inner.aclose()
 
     async def __aenter__(self) -> "PacedMessages":
         await self._inner.__aenter__()

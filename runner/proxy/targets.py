@@ -14,8 +14,10 @@ import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, cast, get_args
+from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
+
+from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from runner.errors import UsageError
 from runner.settings.trust import (
@@ -70,14 +72,7 @@ _DERIVED_CHARS = 40
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 SCRIPTS = (".py", ".js", ".mjs", ".cjs", ".ts")
 _TABLES = ("mcpServers", "servers")
-# As clients call an address.
-_URLS = ("url", "serverUrl", "httpUrl")
-_KEYS = frozenset(
-    {
-        *("headers", "command", "args", "env", "cwd", "type", "transport", "disabled", "enabled"),
-        *("allow_read", "allow_write", "contract", *_URLS),
-    }
-)
+_OF_OTHER_CLIENTS = frozenset({"disabled", "enabled", "transport", "type"})
 _REFERENCE = re.compile(
     r"\$\{(?:(?:env:)?(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<default>[^}]*))?"
     r"|(?P<other>(?:input|command|config):[^}]*))\}"
@@ -117,6 +112,39 @@ class Target:
     source: Path | None = None
     contract: Contract | None = None
     is_trusted: bool = False
+
+
+def _storable(text: object) -> object:
+    if isinstance(text, str) and ("\0" in text or any("\ud800" <= letter <= "\udfff" for letter in text)):
+        raise ValueError("there is a zero byte or half of a character in it; take it out")
+    return text
+
+
+def _nameable(variable: str) -> str:
+    if not variable or not variable.isprintable() or "=" in variable:
+        raise ValueError("this is not the name of a variable")
+    return variable
+
+
+# What a program can be given.
+_Text = Annotated[str, BeforeValidator(_storable)]
+_Name = Annotated[_Text, Field(min_length=1)]
+
+
+class _Entry(BaseModel):
+    """A server of a file, as its `Target` has it; other clients have more keys."""
+
+    model_config = ConfigDict(strict=True, extra="allow")
+
+    url: _Text | None = Field(None, validation_alias=AliasChoices("url", "serverUrl", "httpUrl"))
+    headers: dict[_Text, _Text] = Field(default_factory=dict)
+    command: _Name | None = None
+    args: list[_Text] = Field(default_factory=list)
+    env: dict[Annotated[_Text, BeforeValidator(_nameable)], _Text] = Field(default_factory=dict)
+    cwd: _Text = "."
+    allow_read: list[_Name] | None = None
+    allow_write: list[_Name] | None = None
+    contract: Contract | None = None
 
 
 def read_targets(words: Sequence[str]) -> tuple[Target, ...]:
@@ -175,7 +203,10 @@ def expanded(target: Target, variables: Mapping[str, str], *, allowed: Collectio
             return variables.get(name) or default or ""
 
         made = _REFERENCE.sub(value, text)
-        _check_text(f"{target.name}, `{place}`", made)
+        try:
+            _storable(made)
+        except ValueError as error:
+            raise UsageError(f"{target.name}, `{place}`: {error}") from None
         if leaves and not made.isprintable():
             raise UsageError(f"{target.name}: there is a control character in `{place}`; take it out")
         return made
@@ -227,8 +258,6 @@ def _from_file(path: Path) -> tuple[Target, ...]:
         for name, entry in table.items()
         if not (isinstance(entry, dict) and (entry.get("disabled") is True or entry.get("enabled") is False))
     }
-    for name in able:
-        _check_text(f"{path}: {quoted(name)}", name)
     prefixes = _prefixes(able)
     derived = {name: prefix for name, prefix in prefixes.items() if name != prefix}
     for name, prefix in derived.items():
@@ -288,87 +317,40 @@ def _read_json(path: Path, text: str) -> Any:
 def _entry(where: str, name: str, entry: Any, folder: Path) -> Target:
     if not isinstance(entry, dict):
         raise UsageError(f"{where} is not an object; it needs `url` or `command`")
-    unknown = sorted(entry.keys() - _KEYS)
-    _check_text(where, entry)
-    addresses = [entry[key] for key in _URLS if key in entry]
-    if len(addresses) + ("command" in entry) != 1:
+    try:
+        known = _Entry.model_validate(entry)
+    except ValidationError as error:
+        # Never with the value: there are keys among them.
+        first = error.errors(include_url=False, include_input=False, include_context=False)[0]
+        place, problem = ".".join(map(str, first["loc"])), first["msg"].removeprefix("Value error, ")
+        raise UsageError(f"{where}, `{place}`: {problem}") from None
+    unknown = sorted((known.model_extra or {}).keys() - _OF_OTHER_CLIENTS)
+    if (known.url is None) == (known.command is None):
         hint = f"; there is no key {unknown[0]!r}" if unknown else ""
         raise UsageError(f"{where} needs one of `url` and `command`{hint}")
     if unknown:
         log.warning("foreign keys ignored", extra={"entry": where, "keys": ", ".join(map(quoted, unknown))})
-    if addresses:
-        headers = _strings(where, "headers", entry.get("headers", {}))
+    if known.url is not None:
         # With a variable in it, it is an address once that has its value.
-        has_variable = isinstance(addresses[0], str) and _REFERENCE.search(addresses[0])
-        address = addresses[0] if has_variable else _address(where, addresses[0])
-        return Target(name=name, url=address, headers=headers, contract=_contract(where, entry))
-    command, arguments = entry["command"], entry.get("args", [])
-    if not isinstance(command, str) or not command:
-        raise UsageError(f"{where}: `command` is the name of a program, got {command!r}")
-    if not isinstance(arguments, list) or not all(isinstance(item, str) for item in arguments):
-        raise UsageError(f"{where}: `args` is a list of strings, got {arguments!r}")
+        address = known.url if _REFERENCE.search(known.url) else _address(where, known.url)
+        return Target(name=name, url=address, headers=known.headers, contract=known.contract)
+
+    def lent(paths: Iterable[str] | None) -> tuple[Path, ...] | None:
+        return None if paths is None else tuple(folder / os.path.expanduser(path) for path in paths)
+
     return Target(
         name=name,
-        command=(command, *arguments),
-        env=_variables(where, entry.get("env", {})),
-        folder=folder / str(entry.get("cwd", ".")),
-        allow_read=_folders(where, "allow_read", entry, folder),
-        allow_write=_folders(where, "allow_write", entry, folder),
-        contract=_contract(where, entry),
+        command=(str(known.command), *known.args),
+        env=known.env,
+        folder=folder / known.cwd,
+        allow_read=lent(known.allow_read),
+        allow_write=lent(known.allow_write),
+        contract=known.contract,
     )
 
 
 def _lends(entry: Mapping[str, Any]) -> bool:
     return any(entry.get(key) for key in ("allow_read", "allow_write"))
-
-
-def _contract(where: str, entry: Mapping[str, Any]) -> Contract | None:
-    contract = entry.get("contract")
-    if contract is not None and contract not in get_args(Contract):
-        words = " or ".join(f'"{word}"' for word in get_args(Contract))
-        raise UsageError(
-            f"{where}: `contract` is {words}, got {contract!r}; leave it out to decide by each tool"
-        )
-    return cast("Contract | None", contract)
-
-
-def _folders(where: str, key: str, entry: Mapping[str, Any], folder: Path) -> tuple[Path, ...] | None:
-    """Return the lent paths; relative ones are taken from the folder of the file."""
-    named = entry.get(key)
-    if named is None:
-        return None
-    if not isinstance(named, list) or not all(isinstance(item, str) and item for item in named):
-        raise UsageError(f"{where}: `{key}` is a list of folders and files, got {named!r}")
-    return tuple(folder / os.path.expanduser(item) for item in named)
-
-
-def _check_text(where: str, value: object) -> None:
-    """Refuse what no program can be given: a zero byte, half of a character, a variable without a name."""
-    if isinstance(value, dict):
-        for key, item in value.items():
-            _check_text(f"{where}, `{key}`", item)
-    elif isinstance(value, list):
-        for item in value:
-            _check_text(where, item)
-    elif isinstance(value, str) and (
-        "\0" in value or any("\ud800" <= letter <= "\udfff" for letter in value)
-    ):
-        raise UsageError(f"{where}: there is a zero byte or half of a character in it; take it out")
-
-
-def _variables(where: str, value: Any) -> dict[str, str]:
-    variables = _strings(where, "env", value)
-    for name in variables:
-        if not name.isprintable() or not name or "=" in name:
-            raise UsageError(f"{where}: {name!r} under `env` is not a variable name")
-    return variables
-
-
-def _strings(where: str, key: str, value: Any) -> dict[str, str]:
-    if not isinstance(value, dict) or not all(isinstance(item, str) for item in value.values()):
-        # Never with the value: there are keys among them.
-        raise UsageError(f"{where}: `{key}` is an object of strings")
-    return dict(value)
 
 
 def _address(where: str, url: Any) -> str:

@@ -14,16 +14,15 @@ import logging
 import secrets
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, contextmanager, nullcontext
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import anyio
 import mcp_types
 from fastmcp import Client
-from fastmcp.client.transports import ClientTransport
 from mcp.client.subscriptions import SubscriptionLost, listen
 from mcp.server.subscriptions import ResourceUpdated
 from mcp.shared.exceptions import MCPError
@@ -32,25 +31,27 @@ from pydantic import BaseModel
 
 from runner.contract.nesting import nests_deeper
 from runner.homes.homes import HomeLease
+from runner.protocol.internals.connection import connection_levels
 from runner.protocol.internals.proxy import HTTP_ANSWER, HttpAnswer, tell_remote
-from runner.protocol.internals.types import ProgressFnT
+from runner.protocol.internals.types import Connection, ProgressFnT
 from runner.protocol.messages import check_meta
 from runner.protocol.resource_tools import RemoteError, RemoteResources
 from runner.proxy.deadline_watch import WatchedListener
+from runner.proxy.questions import ANSWER_S
 from runner.proxy.remote import (
     FAILURES,
     Announced,
     ConnectionLost,
-    HomedTransport,
     HttpRefusal,
     RemoteSession,
+    ServerTransport,
     client_for,
     contained,
     is_modern,
 )
 from runner.proxy.repair import Fault
 from runner.proxy.server_messages import TOO_MANY_REQUESTS, NotificationPace
-from runner.steps.listener import CLIENT_REQUESTS, MESSAGE, PROGRESS, ClientRefusal, too_deep
+from runner.steps.listener import CLIENT_REQUESTS, MESSAGE, PROGRESS, ClientRefusal, log_message, too_deep
 from runner.system.backoff import BackOff
 from runner.system.turns import in_turns
 from runner.toolset.catalog import ToolSpec
@@ -193,6 +194,9 @@ _MOST_LIST_BYTES = 1 << 26
 _PROBLEM_CHARS = 1000
 _MOST_FAULTS = 100
 
+_NO_CLIENT_S = 2.0
+# Messages of a server before its client is there.
+_MOST_EARLY, _MOST_EARLY_CHARS = 100, 64 * 1024
 # A person answers one after the other, and each that waits is kept here and at the client.
 _MOST_QUESTIONS = 32
 # So many refusals a server may need: at once, and a second.
@@ -219,14 +223,50 @@ _LISTS = frozenset(
 )
 
 
-class Front(Protocol):
-    """A client that can be spoken to while none of its requests is under way."""
+@dataclass(slots=True)
+class Front:
+    """A client with sessions, which can be spoken to while none of its requests is under way.
+
+    Attributes:
+        connection: Its connection. A server is started for a client during its handshake.
+        is_ready: Set after that.
+        early: What the server sent before.
+    """
+
+    connection: Connection
+    is_ready: asyncio.Event = field(default_factory=asyncio.Event)
+    early: list[tuple[str, Mapping[str, Any]]] = field(default_factory=list)
 
     async def ask(self, method: str, params: Mapping[str, Any]) -> dict[str, Any]:
-        """Send it a request. Raises `MCPError`."""
+        """Send the client a request, outside of its own requests."""
+        try:
+            # Meanwhile the client waits for this server, which would wait for the client.
+            async with asyncio.timeout(_NO_CLIENT_S):
+                await self.is_ready.wait()
+        except TimeoutError as error:
+            message = "no client can be asked yet"
+            raise MCPError(code=mcp_types.INVALID_REQUEST, message=message) from error
+        return await self.connection.send_raw_request(method, params, {"timeout": ANSWER_S})
 
     async def tell(self, method: str, params: Mapping[str, Any]) -> None:
-        """Send it a notification, if it accepts that."""
+        """Send the client a notification; log messages only of the levels that it asked for."""
+        if not self.is_ready.is_set():
+            size = len(json.dumps(params, default=str))
+            if len(self.early) < _MOST_EARLY and size <= _MOST_EARLY_CHARS:
+                self.early.append((method, params))
+            return
+        message = log_message(params, connection_levels(self.connection)) if method == MESSAGE else params
+        if message is not None:
+            await self.connection.notify(method, message)
+
+    async def begin(self) -> None:
+        """Send the client the notifications that came before its handshake was complete."""
+        self.is_ready.set()
+        early, self.early = self.early, []
+        for method, params in early:
+            # A client that is gone receives none of them.
+            with contextlib.suppress(Exception):
+                await self.tell(method, params)
 
 
 class ServerUnreachable(RemoteError):
@@ -236,7 +276,9 @@ class ServerUnreachable(RemoteError):
         refusal: The response over HTTP with which it refused, if it did.
     """
 
-    refusal: HttpRefusal | None = None
+    def __init__(self, problem: str, refusal: HttpRefusal | None = None) -> None:
+        super().__init__(problem)
+        self.refusal = refusal
 
 
 @dataclass(slots=True, kw_only=True, eq=False, weakref_slot=True)
@@ -267,7 +309,7 @@ class Upstream:
 
     name: str
     user: User
-    transport: Callable[[], ClientTransport]
+    transport: Callable[[], ServerTransport]
     resources: RemoteResources
     front: Front | None
     announced: Announced
@@ -296,7 +338,7 @@ class Upstream:
     _ending: "asyncio.Task[None] | None" = None
     _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     _client: "Client[Any] | None" = None
-    _way: ClientTransport | None = None
+    _way: ServerTransport | None = None
     _knows_all: bool = False
     _changes: int = 0
     _stack: AsyncExitStack = field(default_factory=AsyncExitStack)
@@ -320,13 +362,11 @@ class Upstream:
     @property
     def home(self) -> HomeLease | None:
         """The home of its user in which the server runs, if it is a command that has one."""
-        return self._way.home if isinstance(self._way, HomedTransport) else None
+        return self._way.home if self._way is not None else None
 
     def held_home(self) -> AbstractAsyncContextManager[HomeLease | None]:
-        """Hold that home for a call: its server may end, and another take its place, before the call does."""
-        if isinstance(self._way, HomedTransport) and self._way.home is not None:
-            return self._way.hold()
-        return nullcontext()
+        """Hold that home for a call."""
+        return nullcontext() if self._way is None else self._way.hold()
 
     async def connected(self) -> "Client[Any]":
         """Return the client, connected.
@@ -340,9 +380,8 @@ class Upstream:
             await self._close()
             wait_s = self.backoff.wait_s(time.monotonic())
             if wait_s > _SHORT_S:
-                unreachable = ServerUnreachable(f"{self._unreachable}; next attempt in {wait_s:.0f} s")
-                unreachable.refusal = self._unreachable.refusal if self._unreachable else None
-                raise unreachable
+                refusal = self._unreachable.refusal if self._unreachable else None
+                raise ServerUnreachable(f"{self._unreachable}; next attempt in {wait_s:.0f} s", refusal)
             await asyncio.sleep(wait_s)
             try:
                 self._client = await self._connect()
@@ -371,24 +410,28 @@ class Upstream:
         """
         for is_last in (False, True):
             session = await self.remote()
-            with _listed(self._asking, watched):
-                try:
-                    return await self._received_all(session.request(method, params, self._reporting(watched)))
-                except ConnectionLost as error:
-                    had_too_many, why = self._ending is not None, ""
-                    # Another request may have noticed it before, and connected again.
-                    if self._client is session.client:
-                        why = await self._way.last_words() if isinstance(self._way, HomedTransport) else ""
-                        await self.drop()
-                    # A connection over lines that ended for this reason has it in its error.
-                    if had_too_many and TOO_MANY_REQUESTS not in str(error):
-                        raise ConnectionLost(f"{error}: {TOO_MANY_REQUESTS}") from error
-                    spec = self.specs.get(str(params.get("name"))) if method == "tools/call" else None
-                    may_repeat = method in _READING or (spec is not None and spec.is_idempotent)
-                    if is_last or had_too_many or not (error.was_refused or may_repeat):
-                        if why:
-                            raise ConnectionLost(f"{error}; {why}", was_refused=error.was_refused) from error
-                        raise
+            if watched is not None:
+                self._asking.append(watched)
+            try:
+                return await self._received_all(session.request(method, params, self._reporting(watched)))
+            except ConnectionLost as error:
+                had_too_many, why = self._ending is not None, ""
+                # Another request may have noticed it before, and connected again.
+                if self._client is session.client:
+                    why = "" if self._way is None else await self._way.last_words()
+                    await self.drop()
+                # A connection over lines that ended for this reason has it in its error.
+                if had_too_many and TOO_MANY_REQUESTS not in str(error):
+                    raise ConnectionLost(f"{error}: {TOO_MANY_REQUESTS}") from error
+                spec = self.specs.get(str(params.get("name"))) if method == "tools/call" else None
+                may_repeat = method in _READING or (spec is not None and spec.is_idempotent)
+                if is_last or had_too_many or not (error.was_refused or may_repeat):
+                    if why:
+                        raise ConnectionLost(f"{error}; {why}", was_refused=error.was_refused) from error
+                    raise
+            finally:
+                if watched is not None:
+                    self._asking.remove(watched)
         raise AssertionError("unreachable")
 
     async def _received_all(self, answer: Awaitable[dict[str, Any]]) -> dict[str, Any]:
@@ -547,7 +590,7 @@ class Upstream:
         for mode in sorted(preferred, key=lambda mode: known not in (None, mode)):
             started_at, http = time.monotonic(), HttpAnswer()
             noting = HTTP_ANSWER.set(http)
-            way: ClientTransport | None = None
+            way: ServerTransport | None = None
             try:
                 way = self.transport()
                 client = client_for(
@@ -563,23 +606,18 @@ class Upstream:
                 await self._stack.enter_async_context(client)
             except FAILURES as error:
                 refusal = HttpRefusal.of(http)
-                why = way.why if isinstance(way, HomedTransport) else ""
-                problem = "; ".join(filter(None, (str(refusal or error) or type(error).__name__, why)))
+                why = str(refusal or error) or type(error).__name__
+                problem = "; ".join(filter(None, (why, way.why if way is not None else "")))
                 if refusal is not None and refusal.is_final:
                     problems = [problem]
                     break
-                # One that has read nothing cannot start: the other handshake would not be read either.
-                has_started = not isinstance(way, HomedTransport) or way.has_read_input
-                if time.monotonic() - started_at >= self.connect_s:
-                    problems.append(
-                        f"no answer within {self.connect_s:g} s (raise load_timeout_s): {problem}"
-                    )
-                    if mode == "auto" or not has_started:
-                        # Both handshakes were tried within that time.
-                        break
-                    continue
+                is_late = time.monotonic() - started_at >= self.connect_s
+                if is_late:
+                    problem = f"no answer within {self.connect_s:g} s (raise load_timeout_s): {problem}"
                 problems.append(problem)
-                if not has_started:
+                # Mode `auto` has tried both handshakes within that time. One that has read nothing cannot
+                # start: the other handshake would not be read either.
+                if (is_late and mode == "auto") or (way is not None and not way.has_read_input):
                     break
                 continue
             finally:
@@ -594,9 +632,7 @@ class Upstream:
             return client
         # For a server that cannot start at all, both attempts have one error.
         problem = "; in the other handshake: ".join(dict.fromkeys(each[:_PROBLEM_CHARS] for each in problems))
-        unreachable = ServerUnreachable(f"the server {self.name} cannot be reached: {problem}")
-        unreachable.refusal = refusal
-        raise unreachable
+        raise ServerUnreachable(f"the server {self.name} cannot be reached: {problem}", refusal)
 
     def _session(self, client: "Client[Any]") -> RemoteSession:
         # Log levels that a client with sessions does not want are dropped on the way to it.
@@ -742,14 +778,11 @@ class Upstream:
             await self._asking[-1].notify({"method": method, "params": message})
         elif method == "notifications/resources/updated" or method in _LISTS:
             await self._changed(method, str(message.get("uri", "")))
-        elif self.front is not None and (
-            method == MESSAGE or (_is_news(method, message) and self._is_own(message))
-        ):
-            await self.front.tell(method, message)
-
-    def _is_own(self, news: Mapping[str, Any]) -> bool:
-        """Return whether news are of a task that the server has begun, or of a question that it has asked."""
-        return self.is_alone or news.get("taskId") in self.tasks or self._ids.has_question(news)
+        elif self.front is not None:
+            # Of several servers each may report on its own tasks and questions only.
+            is_own = self.is_alone or message.get("taskId") in self.tasks or self._ids.has_question(message)
+            if method == MESSAGE or (_is_news(method, message) and is_own):
+                await self.front.tell(method, message)
 
     async def _tell_of_dropped(self, count: int) -> None:
         """Notify the client of dropped notifications, and of lists that may have changed."""
@@ -779,18 +812,6 @@ class Upstream:
 def _size(value: Any) -> int:
     """Return the length of a part of a server's answer as JSON."""
     return len(json.dumps(value))
-
-
-@contextmanager
-def _listed(asking: list[WatchedListener], watched: WatchedListener | None) -> Iterator[None]:
-    if watched is None:
-        yield
-        return
-    asking.append(watched)
-    try:
-        yield
-    finally:
-        asking.remove(watched)
 
 
 async def _quietly(request: Awaitable[object]) -> None:

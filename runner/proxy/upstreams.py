@@ -5,8 +5,6 @@ there each user has connections, for each kind of client, which end when they ha
 """
 
 import asyncio
-import contextlib
-import json
 import logging
 import textwrap
 import time
@@ -29,9 +27,7 @@ from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 import mcp_types
-from fastmcp.client.transports import ClientTransport
 from mcp.server.context import ServerRequestContext
-from mcp.shared.exceptions import MCPError
 
 from runner.contract.own_paths import OwnPaths
 from runner.files.download_links import DownloadLinks
@@ -45,16 +41,14 @@ from runner.observation.observers import Observers
 from runner.output_guard.guard import OutputGuard
 from runner.protocol.eras import has_sessions
 from runner.protocol.internals.connection import connection_of
-from runner.protocol.internals.types import Connection
 from runner.protocol.resource_tools import RemoteError, RemoteResources
 from runner.proxy.namespacing import Names
-from runner.proxy.questions import ANSWER_S, Pausing
-from runner.proxy.remote import Announced
+from runner.proxy.questions import Pausing
+from runner.proxy.remote import Announced, ServerTransport
 from runner.proxy.targets import Wish, contract_of
 from runner.proxy.upstream import Front, ServerUnreachable, Upstream
 from runner.settings.isolation import in_force
 from runner.settings.settings import Settings
-from runner.steps.listener import MESSAGE, log_message
 from runner.steps.request import file_delivery_of
 from runner.store.measuring import measured
 from runner.system.once import Once
@@ -75,11 +69,8 @@ _MOST_BACKENDS = 64
 _MOST_KINDS = 8
 _ANYWHERE = ("0.0.0.0", "::")  # noqa: S104 - addresses that nobody can be reached by
 _MOST_CLOSING = 4
-_NO_CLIENT_S = 2.0
 # A client whose `server/discover` gets no answer tries another handshake, some after ten seconds.
 _DISCOVER_S = 5.0
-# Messages of a server before its client is there.
-_MOST_EARLY, _MOST_EARLY_CHARS = 100, 64 * 1024
 _EVERYBODY = ""
 _WEAKEST_FIRST = (Tier.GUARD, Tier.PROCESS, Tier.USER, Tier.NAMESPACE)
 
@@ -119,7 +110,7 @@ class UpstreamSpec:
     """
 
     name: str
-    transport: Callable[[User, Settings, Reach | None], ClientTransport]
+    transport: Callable[[User, Settings, Reach | None], ServerTransport]
     is_command: bool = False
     contract: Wish = "auto"
     is_near: bool = False
@@ -141,54 +132,6 @@ class ServerInfo:
     capabilities: Mapping[str, Any] = field(default_factory=dict)
 
 
-@dataclass(slots=True)
-class _Front:
-    """The connection of a client with sessions. A `runner.proxy.upstream.Front`.
-
-    Attributes:
-        levels: Returns the log levels that a client wants.
-        connection: The connection. A server is started for a client during its handshake.
-        is_ready: Set after that.
-        early: What the server sent before.
-    """
-
-    levels: Callable[[Connection], Collection[str]]
-    connection: Connection
-    is_ready: asyncio.Event = field(default_factory=asyncio.Event)
-    early: list[tuple[str, Mapping[str, Any]]] = field(default_factory=list)
-
-    async def ask(self, method: str, params: Mapping[str, Any]) -> dict[str, Any]:
-        """Send the client a request, outside of its own requests."""
-        try:
-            # Meanwhile the client waits for this server, which would wait for the client.
-            async with asyncio.timeout(_NO_CLIENT_S):
-                await self.is_ready.wait()
-        except TimeoutError as error:
-            message = "no client can be asked yet"
-            raise MCPError(code=mcp_types.INVALID_REQUEST, message=message) from error
-        return await self.connection.send_raw_request(method, params, {"timeout": ANSWER_S})
-
-    async def tell(self, method: str, params: Mapping[str, Any]) -> None:
-        """Send the client a notification; log messages only of the levels that it asked for."""
-        if not self.is_ready.is_set():
-            size = len(json.dumps(params, default=str))
-            if len(self.early) < _MOST_EARLY and size <= _MOST_EARLY_CHARS:
-                self.early.append((method, params))
-            return
-        message = log_message(params, self.levels(self.connection)) if method == MESSAGE else params
-        if message is not None:
-            await self.connection.notify(method, message)
-
-    async def begin(self) -> None:
-        """Send the client the notifications that came before its handshake was complete."""
-        self.is_ready.set()
-        early, self.early = self.early, []
-        for method, params in early:
-            # A client that is gone receives none of them.
-            with contextlib.suppress(Exception):
-                await self.tell(method, params)
-
-
 @dataclass(slots=True, kw_only=True, eq=False, repr=False)
 class Upstreams(CallServices):
     """One proxy at work. Make one with `open`.
@@ -199,7 +142,6 @@ class Upstreams(CallServices):
         guard: The output guard.
         own_paths: Redacts the host's paths.
         infos: Server information, of servers that have been connected to.
-        levels: Log levels that a client with sessions wants outside of its requests.
         pausing: Calls that wait for answers of clients without sessions.
         contracted: The servers of which some tool is treated like our own, as far as is known.
     """
@@ -208,7 +150,6 @@ class Upstreams(CallServices):
     names: Names
     guard: OutputGuard
     infos: dict[str, ServerInfo] = field(default_factory=dict)
-    levels: Callable[[Connection], Collection[str]] = lambda _connection: ()
     pausing: Pausing = field(default_factory=Pausing)
     contracted: set[str] = field(default_factory=set)
     own_paths: OwnPaths = field(init=False)
@@ -340,11 +281,10 @@ class Upstreams(CallServices):
         connection = connection_of(ctx)
         own: dict[str, Upstream] = connection.state.setdefault(_STATE, {})
         if server not in own:
-            front = _Front(lambda connection: self.levels(connection), connection)
-            own[server] = self._new(user, server, announced, front)
+            own[server] = self._new(user, server, announced, Front(connection))
             connection.exit_stack.callback(self._end, own[server])
         upstream = own[server]
-        if not begins and isinstance(upstream.front, _Front) and not upstream.front.is_ready.is_set():
+        if not begins and upstream.front is not None and not upstream.front.is_ready.is_set():
             # Only now is it known in which session the user speaks.
             upstream.user = user
             self._keep(upstream.front.begin())
@@ -457,7 +397,7 @@ class Upstreams(CallServices):
             log.warning("server cannot be reached", extra={"server": server, "problem": why})
         self.events.publish_to_all({"type": STATES_CHANGED})
 
-    def _way_to(self, way: UpstreamSpec, user: User) -> ClientTransport:
+    def _way_to(self, way: UpstreamSpec, user: User) -> ServerTransport:
         in_home = way.is_command and self._is_in(self._homed, user, way.name)
         reach = partial(self._reach, user, way.name) if in_home else None
         return way.transport(user, self.settings, reach)

@@ -15,8 +15,8 @@ from mcp.shared.exceptions import MCPError
 from runner.errors import CallError
 from runner.output_guard.guard import GuardedCall, OutputGuard
 from runner.protocol.resource_tools import (
-    Asked,
     Reader,
+    Remote,
     RemoteError,
     RemoteResources,
     namespace_of,
@@ -72,7 +72,7 @@ class OwnResources:
         ours = RemoteResources(server=namespace, config=self.guard.config)
         act = call.tool.rpartition(".")[2]
         try:
-            made = await resource_result(act, arguments, ours, Asked(_failing_alike(ask)), reader)
+            made = await resource_result(act, arguments, ours, Remote(_failing_alike(ask)), reader)
         except RemoteError as error:
             made = {"content": [{"type": "text", "text": str(error)}], "isError": True}
         return await self.guard.message(made or {"content": []}, call, media_stay=False)

@@ -10,7 +10,7 @@ from fastmcp import Client, FastMCP
 from mcp.shared.exceptions import MCPError
 
 from runner.output_guard.config import from_mapping
-from runner.protocol.resource_tools import Reader, RemoteError, RemoteResources, resource_tools
+from runner.protocol.resource_tools import Reader, Remote, RemoteError, RemoteResources, resource_tools
 from runner.proxy.remote import RemoteSession
 from runner.store.memory import MemoryStore
 from runner.store.protocol import Scope
@@ -76,7 +76,7 @@ async def _resources(case: Mapping[str, Any]) -> Observation:
     )
     reader = Reader(store=store, scope=_SCOPE)
     async with Client(fake.server, mode="legacy") as client:
-        remote = RemoteSession(client)
+        remote = RemoteSession(client).resources
         output = await _output(case, ours, remote, reader, fake)
     records = await store.list(scope=_SCOPE)
     return {
@@ -89,7 +89,7 @@ async def _resources(case: Mapping[str, Any]) -> Observation:
 
 
 async def _output(
-    case: Mapping[str, Any], ours: RemoteResources, remote: RemoteSession, reader: Reader, fake: _Fake
+    case: Mapping[str, Any], ours: RemoteResources, remote: Remote, reader: Reader, fake: _Fake
 ) -> Any:
     match case["call"]:
         case "connect":
@@ -104,7 +104,7 @@ async def _output(
             return await _reads(case, ours, remote, reader, fake)
 
 
-async def _has_any(ours: RemoteResources, remote: RemoteSession) -> bool:
+async def _has_any(ours: RemoteResources, remote: Remote) -> bool:
     for ask in (ours.all, ours.templates):
         with contextlib.suppress(RemoteError):
             await ask(remote)
@@ -113,7 +113,7 @@ async def _has_any(ours: RemoteResources, remote: RemoteSession) -> bool:
 
 
 async def _reads(
-    case: Mapping[str, Any], ours: RemoteResources, remote: RemoteSession, reader: Reader, fake: _Fake
+    case: Mapping[str, Any], ours: RemoteResources, remote: Remote, reader: Reader, fake: _Fake
 ) -> Any:
     first = await ours.read(remote, case["uri"], reader)
     match case["call"]:

@@ -61,16 +61,16 @@ def test_a_sealed_message_is_read_by_its_receiver_only(tmp_path: Path) -> None:
     message = NodeMessage(call="c", kind="note", body={"text": "grüß \ud83d gott"})
     sealed = key.seal(message.model_dump(), to="host")
 
-    assert read(NodeMessage, sealed.encode(), key, to="host") == message
+    assert read(NodeMessage, sealed, key, to="host") == message
     for text, reader, receiver in (
         (sealed, another, "host"),
         (sealed, key, "another host"),
-        (sealed.replace('"note"', '"end"'), key, "host"),
+        (sealed.replace(b'"note"', b'"end"'), key, "host"),
         (sealed[64:], key, "host"),
-        ("", key, "host"),
+        (b"", key, "host"),
     ):
         with pytest.raises(Forged):
-            read(NodeMessage, text.encode(), reader, to=receiver)
+            read(NodeMessage, text, reader, to=receiver)
 
 
 @pytest.mark.parametrize(
@@ -87,7 +87,17 @@ def test_malformed_sealed_message_is_dropped(tmp_path: Path, record: dict[str, o
     key = _key(tmp_path / "key")
 
     with pytest.raises(Forged, match="NodeMessage"):
-        read(NodeMessage, key.seal(record, to="host").encode(), key, to="host")
+        read(NodeMessage, key.seal(record, to="host"), key, to="host")
+
+
+def test_long_message_is_compressed_and_read_as_it_was(tmp_path: Path) -> None:
+    key = _key(tmp_path / "key")
+    message = NodeMessage(call="c", kind="end", body={"text": "a word " * 10_000})
+
+    sealed = key.seal(message.model_dump(), to="host")
+
+    assert len(sealed) < 10_000
+    assert read(NodeMessage, sealed, key, to="host") == message
 
 
 def test_a_key_that_others_may_read_or_guess_is_refused(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ import pytest
 from everything import BLOB, SERVER, TEXT, Person, node, words
 from fastmcp import Client
 from fastmcp.client.transports import FastMCPTransport, StdioTransport
+from fastmcp.client.transports.base import TransportOptions
 from mcp.client.subscriptions import listen
 from mcp.server.subscriptions import ResourcesListChanged, ResourceUpdated
 from mcp.shared.exceptions import MCPError
@@ -27,7 +28,7 @@ from proxying import over_http, upstreams_for
 from support import stop
 
 from runner.protocol.artifact_tools import READING
-from runner.proxy.remote import Announced, RemoteSession, client_for
+from runner.proxy.remote import Announced, RemoteSession, ServerTransport, client_for
 from runner.proxy.server import make_proxy
 from runner.proxy.targets import Target
 
@@ -442,6 +443,19 @@ class Worker:
         pass
 
 
+class InProcess(ServerTransport):
+    """A transport to an application of this process."""
+
+    def __init__(self, app: Any) -> None:
+        self.inner = FastMCPTransport(app)
+
+    @asynccontextmanager
+    async def connect_session(self, **session_kwargs: Any) -> AsyncIterator[Any]:
+        options = TransportOptions(session_class=self.session_class)
+        async with self.inner.connect_session(**session_kwargs, transport_options=options) as session:
+            yield session
+
+
 @asynccontextmanager
 async def working(app: Any) -> AsyncIterator[RemoteSession]:
     able = mcp_types.ClientCapabilities.model_validate(
@@ -453,7 +467,7 @@ async def working(app: Any) -> AsyncIterator[RemoteSession]:
     )
     worker = Worker()
     client = client_for(
-        FastMCPTransport(app),
+        InProcess(app),
         mode="legacy",
         announced=Announced(capabilities=able),
         on_question=worker.answer_question,

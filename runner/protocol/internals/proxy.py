@@ -13,6 +13,7 @@ from typing import Any
 from mcp import ClientSession
 from mcp.client import sse, streamable_http
 from mcp.client.session import DEFAULT_CLIENT_INFO
+from mcp.client.sse import sse_client
 from mcp.shared.dispatcher import CallOptions, ProgressFnT
 from mcp.shared.exceptions import MCPError
 from mcp_types import (
@@ -50,6 +51,7 @@ __all__ = [
     "mark_sent",
     "mend_messages_over_http",
     "relaying_session",
+    "sse_client",
     "tell_remote",
 ]
 

@@ -1,1 +1,0 @@
-"""Access to undocumented parts of pydocket."""
