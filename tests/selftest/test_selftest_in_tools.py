@@ -110,10 +110,10 @@ class Carrier:
 
     async def run(self, order: str) -> str:
         """Return all that the client gets of an attempt, or of its end."""
-        arguments: dict[str, Any] = {
-            "execute": {"code": CODE.replace("{order}", repr(order))},
-            "run_skill_script": {"skill": "attempts", "script": "attempt.py", "args": [order]},
-        }[self.tool]
+        if self.tool == "execute":
+            arguments: dict[str, Any] = {"code": CODE.replace("{order}", repr(order))}
+        else:
+            arguments = {"skill": "attempts", "script": "attempt.py", "args": [order]}
         try:
             result = await self.client.call_tool(self.tool, arguments)
         except ToolError as error:
