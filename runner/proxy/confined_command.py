@@ -16,7 +16,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -153,7 +153,7 @@ class ConfinedTransport(ServerTransport):
     reach: Callable[[], Awaitable[Sequence[tuple[str, int]]]] | None = None
     log_budget: TokenBucket | None = None
     unlent: UnlentPaths | None = None
-    stderr: LastWords | None = field(init=False, default=None)
+    _stderr: LastWords | None = field(init=False, default=None)
 
     @contextlib.asynccontextmanager
     async def connect_session(self, **session_kwargs: Any) -> AsyncIterator[ClientSession]:
@@ -178,7 +178,7 @@ class ConfinedTransport(ServerTransport):
                     ) as (incoming, outgoing, has_unread),
                     self.session_class(incoming, outgoing, **session_kwargs) as session,
                 ):
-                    self.stderr = stderr
+                    self._stderr = stderr
                     try:
                         yield session
                     except (Exception, asyncio.CancelledError):
@@ -191,7 +191,7 @@ class ConfinedTransport(ServerTransport):
 
     async def last_words(self) -> str:
         """Return what the command wrote last, with the option that would have helped."""
-        return "" if self.stderr is None else await self._why(None, self.stderr)
+        return "" if self._stderr is None else await self._why(None, self._stderr)
 
     def hold(self) -> contextlib.AbstractAsyncContextManager[HomeLease | None]:
         """Hold the home of its user for a call, if the command runs in one."""
