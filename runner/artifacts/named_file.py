@@ -123,7 +123,8 @@ def relative_to_home(path: object, home: Path) -> str | None:
     normalised.
     """
     if isinstance(path, str) and path.startswith("file://"):
-        path = unquote(path.removeprefix("file://").removeprefix("localhost"))
+        host, slash, rest = path.removeprefix("file://").partition("/")
+        path = unquote(slash + rest) if host in ("", "localhost") else ""
     if not isinstance(path, str) or not path or "\0" in path:
         return None
     try:

@@ -4,6 +4,8 @@ import re
 
 __all__ = ["missed_network"]
 
+# What each "connect" is compared with is bounded; so is how many of them there can be.
+_MOST_CHARS = 4000
 # Messages of programs when name resolution fails, or a socket cannot be created or connected.
 _FAILURES = re.compile(
     # As words of their own: "ModuleNotFoundError" has one of them in it.
@@ -16,4 +18,4 @@ _FAILURES = re.compile(
 
 def missed_network(output: str) -> bool:
     """Return whether a program's output reports a failed connection or name lookup."""
-    return _FAILURES.search(output) is not None
+    return _FAILURES.search(output[-_MOST_CHARS:]) is not None

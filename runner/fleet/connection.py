@@ -167,6 +167,8 @@ class FleetConnection:
                 taken = receive(fields.get(b"said", b""))
                 if taken is not None:
                     await taken
+                # A long message takes a while to be opened.
+                await asyncio.sleep(0)
 
     async def _check(self) -> None:
         """Refuse a Redis that cannot be used, and one that may forget calls to make room."""

@@ -379,7 +379,10 @@ class Node:
                     async with whole:
                         for stream, text in sealed:
                             whole.xadd(stream, {"said": text})
-                        await whole.execute()
+                        # redis-py would put all messages into an error that it raises itself.
+                        replies = await whole.execute(raise_on_error=False)
+                    if failed := next((each for each in replies if isinstance(each, Exception)), None):
+                        raise failed
                     is_sent = True
                 except REDIS_FAILURES as error:
                     log.warning("fleet message not sent", extra={"fault": str(error)})

@@ -357,6 +357,8 @@ class _Travel:
         if "content" not in wire:
             return found
         blocks, left = [*list_of(wire["content"])], message_max_bytes
+        # One for all: it is longer than any message.
+        filler = "A" * (message_max_bytes + 4)
         of_blocks = {
             file.block: file for file in files if file.block is not None and 0 <= file.block < len(blocks)
         }
@@ -365,8 +367,8 @@ class _Travel:
             file = of_blocks[at]
             length = (file.size + 2) // 3 * 4
             if length > left:
-                # Longer than any message, so that the client gets a link, as after a call on one machine.
-                content = "A" * (message_max_bytes + 4)
+                # So the client gets a link, as after a call on one machine.
+                content = filler
             elif (content := self.inlined.get(file.uri, "")) == "":
                 content = await self._bytes(self._records[file.id])
             blocks[at] = _with_bytes(blocks[at], content)

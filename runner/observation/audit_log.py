@@ -312,7 +312,13 @@ class AuditLog:
 
         Other processes write too, may die while they do, and files may be moved.
         """
-        if self._file is not None and self._size < self.max_bytes and self._file.is_at(self._size):
+        is_ours = read_head(self.folder) == self._head
+        if (
+            is_ours
+            and self._file is not None
+            and self._size < self.max_bytes
+            and self._file.is_at(self._size)
+        ):
             return self._file
         self._file, self._head = None, read_head(self.folder) or Head()
         numbers = numbers_of(self.folder)

@@ -131,12 +131,11 @@ def read_message(text: str | bytes) -> JSONRPCMessage:
 
 def _whole_answer(value: object) -> object:
     """Return an answer with the members that a server left out or wrote otherwise; else the value itself."""
-    if isinstance(value, list) and len(value) == 1:
-        # A batch of JSON-RPC, of revision 2025-03-26.
-        (value,) = value
-    if not isinstance(value, dict) or "method" in value or not ("result" in value or "error" in value):
+    # A batch of JSON-RPC, of revision 2025-03-26, may be one answer.
+    answer = value[0] if isinstance(value, list) and len(value) == 1 else value
+    if not isinstance(answer, dict) or "method" in answer or not ("result" in answer or "error" in answer):
         return value
-    made, failure, number = {**value, "jsonrpc": "2.0"}, value.get("error"), value.get("id")
+    made, failure, number = {**answer, "jsonrpc": "2.0"}, answer.get("error"), answer.get("id")
     if isinstance(number, float) and number.is_integer():
         made["id"] = int(number)
     if failure is None:

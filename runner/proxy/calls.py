@@ -43,7 +43,7 @@ from runner.protocol.sender import McpClient, request_facts
 from runner.proxy.deadline_watch import WatchedListener, watch
 from runner.proxy.foreign_words import legible_message, without_our_words, without_secrets
 from runner.proxy.questions import answered
-from runner.proxy.remote import HttpRefusal, is_modern
+from runner.proxy.remote import ConnectionLost, HttpRefusal, is_modern
 from runner.proxy.targets import Contract, contract_of
 from runner.proxy.upstream import ServerUnreachable, Upstream
 from runner.proxy.upstreams import Upstreams
@@ -264,6 +264,10 @@ class UpstreamCall(Call):
                     except MCPError as error:
                         details = without_secrets([error.error.message, error.error.data], tokens)
                         raise MCPError(error.error.code, *details) from error
+                    except ConnectionLost as error:
+                        # Its last words may quote the links of this call.
+                        text = str(without_secrets(str(error), tokens))
+                        raise ConnectionLost(text, was_refused=error.was_refused) from error
                     if tokens:
                         wire = await asyncio.to_thread(without_secrets, wire, tokens)
                     return await self._ended(wire, place)

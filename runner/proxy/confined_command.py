@@ -62,6 +62,7 @@ __all__ = ["ConfinedTransport", "check_command", "hint_for", "lent_to", "named_f
 # Of a virtual environment; what an installer puts there beside packages, such as kernels of Jupyter, too.
 _ENVIRONMENT = ("pyvenv.cfg", "bin", "include", "lib", "lib64", "share", "etc")
 _SAID_CHARS = 500
+_LEAST_SECRET_CHARS = 8
 # For names and what is passed on through them; large ones have the home. No limit of memory counts it.
 _SHARED_MEMORY_BYTES = 16 * MIB
 
@@ -229,6 +230,10 @@ class ConfinedTransport(ServerTransport):
     async def _why(self, problem: str | None, stderr: LastWords) -> str:
         """Return a problem with what the command wrote last, and with the option that would have helped."""
         words, rights = await stderr.wait(), self.settings.rights()
+        for name, value in self.target.env.items():
+            # Perhaps a key. A short value is in many words.
+            if len(value) >= _LEAST_SECRET_CHARS:
+                words = words.replace(value, f"[value of {name}]")
         passed = {*rights.variables, *self.target.env}
         lending = hint_for(self.settings, self.tier)(words) or variable_hint(words, passed, os.environ)
         lending = lending or folder_hint(

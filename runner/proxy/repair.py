@@ -16,6 +16,7 @@ import mcp_types
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from pydantic import BaseModel, ValidationError
 
+from runner.formats.json_size import least_chars
 from runner.formats.magic import identify_base64
 from runner.system.turns import in_turns
 
@@ -39,6 +40,7 @@ _OF_RESULTS = ("_meta", "content", "isError", "resultType", "structuredContent",
 _FALSE = ("", "0", "false", "no")
 # Each item that is faulty costs an error of pydantic.
 _MOST_MEMBERS = 1000
+_MOST_INTRODUCTION = 64 * 1024
 # Each step behind this one goes through the content blocks of a result, within one turn of the event loop.
 _MOST_BLOCKS = 4096
 
@@ -117,7 +119,7 @@ async def _items(
         item = _item(each, model, faults, has_sessions=has_sessions)
         if item is not None and model is mcp_types.Tool and item["name"] in names:
             # The interfaces of models refuse all tools for one name that stands twice.
-            faults.setdefault(Fault(item["name"], "it is listed twice", is_left_out=True))
+            faults.setdefault(Fault(_named(item["name"]), "it is listed twice", is_left_out=True))
         elif item is not None:
             names.add(item["name"])
             fitting.append(item)
@@ -131,6 +133,9 @@ def introduction(result: Mapping[str, Any]) -> tuple[dict[str, Any], Collection[
     and version, nor on its capabilities: lists are requested from every server.
     """
     made = {key: item for key, item in result.items() if item is not None}
+    if least_chars(made, _MOST_INTRODUCTION) > _MOST_INTRODUCTION:
+        # Pydantic collects every fault that it finds.
+        return {**made, "capabilities": {}}, [Fault("initialize", "it is too long to look for faults in it")]
     try:
         mcp_types.InitializeResult.model_validate(made, by_name=False)
     except ValidationError as error:

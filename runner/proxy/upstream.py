@@ -415,18 +415,16 @@ class Upstream:
             try:
                 return await self._received_all(session.request(method, params, self._reporting(watched)))
             except ConnectionLost as error:
-                had_too_many, why = self._ending is not None, ""
+                had_too_many, way = self._ending is not None, self._way
                 # Another request may have noticed it before, and connected again.
-                if self._client is session.client:
-                    why = "" if self._way is None else await self._way.last_words()
-                    await self.drop()
+                await self.drop(session.client)
                 # A connection over lines that ended for this reason has it in its error.
                 if had_too_many and TOO_MANY_REQUESTS not in str(error):
                     raise ConnectionLost(f"{error}: {TOO_MANY_REQUESTS}") from error
                 spec = self.specs.get(str(params.get("name"))) if method == "tools/call" else None
                 may_repeat = method in _READING or (spec is not None and spec.is_idempotent)
                 if is_last or had_too_many or not (error.was_refused or may_repeat):
-                    if why:
+                    if way is not None and (why := await way.last_words()):
                         raise ConnectionLost(f"{error}; {why}", was_refused=error.was_refused) from error
                     raise
             finally:
@@ -546,12 +544,19 @@ class Upstream:
         if self._client is not None and not is_modern(self._client):
             await self.request("resources/unsubscribe", {"uri": uri})
 
-    async def drop(self) -> None:
-        """End the connection; the next request makes a new one."""
+    async def drop(self, client: "Client[Any] | None" = None) -> None:
+        """End the connection; the next request makes a new one.
+
+        Args:
+            client: The client to end, if another request has not replaced it; None for any.
+        """
+        if client is not None and client is not self._client:
+            return
         if self._checking is not None:
             self._checking.cancel()
         async with self._lock:
-            await self._close()
+            if client is None or client is self._client:
+                await self._close()
 
     def check_after_cancel(self) -> None:
         """Begin to end a command that does not stop a cancelled call; requests wait until that is known.

@@ -93,6 +93,10 @@ class LibrarySettings(StoreSettings, FleetSettings):
     )
 
 
+# Of the store, and of nobody else, where it is a bucket.
+_STORE_KEYS = frozenset({"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"})
+
+
 class ExecutionSettings(LibrarySettings, RightsSettings, CallSettings, ObservationSettings):
     """Limits, rights and secrets of tools, and the paths and ports that are closed to them."""
 
@@ -132,6 +136,17 @@ class ExecutionSettings(LibrarySettings, RightsSettings, CallSettings, Observati
             raise ValueError(
                 "approvals are kept by one host, and calls of a fleet reach several: one could be used once "
                 "on each; leave redis_url or [approvals.NAME] out"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _keeps_tools_from_the_store(self) -> Self:
+        lent = {*self.allow_env, *(name for tool in self.tools.values() for name in tool.allow_env or ())}
+        if self.store_scheme == "s3" and (keys := lent & _STORE_KEYS):
+            raise ValueError(
+                f"allow_env lends {sorted(keys)[0]} to tools, and with it the store of all users; "
+                "leave it out, or give the store its keys by AWS_SHARED_CREDENTIALS_FILE and tools theirs "
+                "by [secrets.NAME]"
             )
         return self
 

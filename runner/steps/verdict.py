@@ -61,9 +61,8 @@ _MOST_FAULTS = 20
 _MOST_LINKS = 20
 # A variable of the environment, as authors and libraries name one that they lack.
 _VARIABLE = re.compile(r"(?<![A-Za-z0-9_])[A-Z][A-Z0-9]{0,60}(?:_[A-Z0-9]{1,60}){1,10}(?![A-Za-z0-9_])")
-_LACKS_VARIABLE = re.compile(
-    r"environment|\benv\b|\bnot (?:set|found|configured)\b|\bunset\b|must be set", re.I
-)
+_LACKS_VARIABLE = re.compile(r"\b(?:environment|env|variable)\b", re.I)
+_MOST_SEARCHED = 4000
 _TOLD = ("memory_bytes", "open_files", _FILE, "processes", DISK_FULL)
 
 
@@ -110,10 +109,10 @@ class _Where:
             return None
         if not self.rights.network and any(map(missed_network, messages)):
             return ALLOW_NET
-        for message in messages:
+        for message in (message[:_MOST_SEARCHED] for message in messages):
             is_key = type_name == "KeyError" and "environ" in line
             found = _VARIABLE.search(message) if is_key or _LACKS_VARIABLE.search(message) else None
-            if found and found[0] not in self.rights.variables:
+            if found and found[0] not in self.rights.variables and not found[0].startswith("RUNNER_"):
                 return f"{ALLOW_ENV}{found[0]}"
         return None
 

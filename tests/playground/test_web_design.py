@@ -55,7 +55,7 @@ BROKEN = """() => [...document.querySelectorAll(
 
 @pytest.fixture(scope="module")
 def opened(start: Callable[..., Shown]) -> Iterator[Callable[..., Seen]]:
-    with browsing(start("dev", tools=TOOLS, RUNNER_ALLOW_RUN="[]")) as opening:
+    with browsing(start("dev", tools=TOOLS, RUNNER_ALLOW_RUN="")) as opening:
         yield opening
 
 

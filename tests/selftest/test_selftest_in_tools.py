@@ -85,7 +85,7 @@ LIMITED = {
     "open_files": LIMITS.open_files,
     "max_artifact_bytes": LIMITS.file_bytes,
     "max_home_bytes": LIMITS.home_bytes,
-    "max_answer_bytes": LIMITS.frame_bytes,
+    "max_payload_bytes": LIMITS.frame_bytes,
     "idle_timeout_s": 20.0,
     "total_timeout_s": 30.0,
 }
