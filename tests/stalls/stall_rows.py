@@ -214,7 +214,7 @@ def _calls() -> Iterator[Row]:
         yield Row("value of a result", name, _call("value", name=name))
     for name in ("text", "image"):
         yield Row("content blocks of a result", name, _call("blocks", kind=name))
-    for name in ("slashes", "blank_slashes", "quoted_slashes", "listens", "traceback", "schemes"):
+    for name in ("slashes", "blank_slashes", "quoted_slashes", "listens", "traceback", "schemes", "connects"):
         yield Row("error of a tool", name, _call("fail", name=name, kind="OSError"))
     for name in ("dots", "base64", "data_urls", "markers", "brackets"):
         yield Row("progress and log of a tool", name, _call("report", name=name))

@@ -25,6 +25,7 @@ TEXTS: dict[str, str] = {
     "quoted_slashes": _filled("'/", "x", "No such file or directory: "),
     "listens": _filled("listen EPERM "),
     "schemes": _filled("a.", "://x"),
+    "connects": _filled("connect"),
     "tokens": _filled("?token=x&key="),
     "data_urls": _filled("data:;base64,"),
     "base64": _filled("iVBORw0KGgo"),
