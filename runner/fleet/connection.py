@@ -167,7 +167,7 @@ class FleetConnection:
                 taken = receive(fields.get(b"said", b""))
                 if taken is not None:
                     await taken
-                # A long message takes a while to be opened.
+                # Opening a long message takes a while, and others wait for the loop.
                 await asyncio.sleep(0)
 
     async def _check(self) -> None:

@@ -357,7 +357,7 @@ class _Travel:
         if "content" not in wire:
             return found
         blocks, left = [*list_of(wire["content"])], message_max_bytes
-        # One for all: it is longer than any message.
+        # Longer than any message; all blocks share it.
         filler = "A" * (message_max_bytes + 4)
         of_blocks = {
             file.block: file for file in files if file.block is not None and 0 <= file.block < len(blocks)

@@ -283,6 +283,9 @@ class AuditLog:
 
     def _write(self) -> None:
         """Write all pending records; the caller holds the lock."""
+        if read_head(self.folder) != self._head:
+            # Another process has written meanwhile, perhaps to a later file.
+            self._file = None
         try:
             while self._pending:
                 file = self._find_end()
@@ -312,13 +315,7 @@ class AuditLog:
 
         Other processes write too, may die while they do, and files may be moved.
         """
-        is_ours = read_head(self.folder) == self._head
-        if (
-            is_ours
-            and self._file is not None
-            and self._size < self.max_bytes
-            and self._file.is_at(self._size)
-        ):
+        if self._file is not None and self._size < self.max_bytes and self._file.is_at(self._size):
             return self._file
         self._file, self._head = None, read_head(self.folder) or Head()
         numbers = numbers_of(self.folder)

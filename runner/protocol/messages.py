@@ -107,7 +107,7 @@ def read_message(text: str | bytes) -> JSONRPCMessage:
     """Return the message that a text is.
 
     Half of a surrogate pair in it becomes a question mark, and invalid UTF-8 becomes U+FFFD. An answer with a
-    small fault is repaired: the request it is of has nothing else to wait for.
+    small fault is repaired, since nothing else would end its request.
 
     Raises:
         Unreadable: It is not a message, nests too deeply, or has too many values.

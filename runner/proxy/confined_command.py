@@ -231,7 +231,7 @@ class ConfinedTransport(ServerTransport):
         """Return a problem with what the command wrote last, and with the option that would have helped."""
         words, rights = await stderr.wait(), self.settings.rights()
         for name, value in self.target.env.items():
-            # Perhaps a key. A short value is in many words.
+            # The value may be a key. A short one would match ordinary words.
             if len(value) >= _LEAST_SECRET_CHARS:
                 words = words.replace(value, f"[value of {name}]")
         passed = {*rights.variables, *self.target.env}

@@ -93,7 +93,7 @@ class LibrarySettings(StoreSettings, FleetSettings):
     )
 
 
-# Of the store, and of nobody else, where it is a bucket.
+# Credentials of a store in a bucket, which no tool may have.
 _STORE_KEYS = frozenset({"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"})
 
 

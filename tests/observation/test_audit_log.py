@@ -342,6 +342,25 @@ def test_records_wait_on_full_disk_and_are_written_later(tmp_path: Path) -> None
         assert verify(disk / "audit").is_whole
 
 
+def test_file_left_empty_by_a_full_disk_forks_no_chain(tmp_path: Path) -> None:
+    with small_disk(tmp_path / "disk", mib=1) as disk:
+        one, other = (AuditLog.open(disk / "audit", max_bytes=300) for _ in range(2))
+        one.calls_ended([ended(one, id="fills the first file")])
+        filler = fill(disk)
+        one.calls_ended([ended(one, id="waits")])
+        control = (one.fault, (disk / "audit" / "audit-000002.jsonl").stat().st_size)
+        filler.unlink()
+
+        other.calls_ended([ended(one, id="of another process")])
+        one.flush()
+        one.close()
+        other.close()
+
+        assert control == ("No space left on device", 0)
+        assert [line["seq"] for line in lines(disk / "audit")] == [1, 2, 3]
+        assert verify(disk / "audit").is_whole
+
+
 def test_full_disk_holds_a_bounded_number_of_lines(tmp_path: Path) -> None:
     with small_disk(tmp_path / "disk", mib=4) as disk:
         log = AuditLog.open(disk / "audit", max_bytes=1 << 22)

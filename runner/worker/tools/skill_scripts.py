@@ -32,7 +32,7 @@ __all__ = ["skills_server"]
 
 _MOST_HEADER_BYTES = 256 * 1024
 _MOST_OUTPUT_CHARS = 6000
-# As many characters of four bytes, and the rest of one that begins before them.
+# That many characters of four bytes, and part of one before them.
 _MOST_OUTPUT_BYTES = 4 * _MOST_OUTPUT_CHARS + 3
 _MOST_FILES = 100
 _MOST_NAMED = 50
