@@ -139,17 +139,17 @@ class Ran:
 def until(condition: Callable[[], bool]) -> bool:
     """Return whether something is so, or becomes so while one waits."""
     deadline = time.monotonic() + _PATIENCE_S
-    while not condition() and time.monotonic() < deadline:
+    while not (is_met := condition()) and time.monotonic() < deadline:
         time.sleep(_LOOK_EVERY_S)
-    return condition()
+    return is_met
 
 
 async def becomes(condition: Callable[[], bool]) -> bool:
     """Do the same while the other tasks of the loop run."""
     deadline = time.monotonic() + _PATIENCE_S
-    while not condition() and time.monotonic() < deadline:
+    while not (is_met := condition()) and time.monotonic() < deadline:
         await asyncio.sleep(_LOOK_EVERY_S)
-    return condition()
+    return is_met
 
 
 def stop(process: "subprocess.Popen[str]") -> None:

@@ -10,7 +10,7 @@ import pytest
 from process_tree import children, zygotes
 from support import becomes, call, open_toolset
 
-pytestmark = [pytest.mark.kernel, pytest.mark.release]
+pytestmark = pytest.mark.kernel
 
 TOOLS = Path(__file__).parents[1] / "tools" / "lasting.py"
 MIB = 1 << 20
