@@ -43,16 +43,13 @@ class Deadlines:
         if not 0 < self.idle_s <= self.total_s < math.inf:
             raise ValueError(f"need 0 < idle_s <= total_s, got {self.idle_s} and {self.total_s}")
 
-    def rungs(self) -> tuple[tuple[float, Rung], ...]:
-        """Return the rungs of silence in order, each with its second.
-
-        A notice that would not come before the end is dropped.
-        """
-        return _rungs(self.idle_s)
-
 
 @lru_cache(maxsize=256)
 def _rungs(idle_s: float) -> tuple[tuple[float, Rung], ...]:
+    """Return the rungs of silence in order, each with its second.
+
+    A notice that would not come before the end is dropped.
+    """
     notices = (
         (FIRST_NOTICE_S, Rung.FIRST_NOTICE),
         (SECOND_NOTICE_S, Rung.SECOND_NOTICE),
@@ -109,7 +106,7 @@ class Ladder:
         total = self.now + self.deadlines.total_s
         if self._paused_at is not None:
             return total
-        return min(total, self._since + self.deadlines.rungs()[self._next][0])
+        return min(total, self._since + _rungs(self.deadlines.idle_s)[self._next][0])
 
     def climb(self, now: float) -> tuple[Rung, ...]:
         """Return the rungs reached since the last call, in order; each is returned once.
@@ -120,7 +117,7 @@ class Ladder:
             return (Rung.TOTAL_END,)
         reached: list[Rung] = []
         if self._paused_at is None:
-            rungs = self.deadlines.rungs()
+            rungs = _rungs(self.deadlines.idle_s)
             while self._next < len(rungs) and now >= self._since + rungs[self._next][0]:
                 reached.append(rungs[self._next][1])
                 if rungs[self._next][1] is Rung.IDLE_END:

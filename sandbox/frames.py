@@ -117,20 +117,15 @@ def decode(body: bytes | bytearray | memoryview, *, most_values: int = MOST_VALU
         FrameError: The body is not JSON, nested too deeply to be honest, or made of too many values.
     """
     whole = bytes(body)
-    _check_values(whole, most_values)
+    values = values_above(whole, most_values)
+    if values:
+        raise FrameError(f"a frame of {values} values is above the limit of {most_values}")
     try:
         # As text: of bytes, `json` guesses the encoding, and lets pass what is not UTF-8.
         value = strict_json.loads(_mended(whole).decode())
     except (ValueError, RecursionError) as error:
         raise FrameError(f"the frame is not JSON: {error}") from error
     return value
-
-
-def _check_values(body: bytes, most: int) -> None:
-    """Refuse a body of too many values; what stands inside strings does not count."""
-    values = values_above(body, most)
-    if values:
-        raise FrameError(f"a frame of {values} values is above the limit of {most}")
 
 
 def _mended(body: bytes) -> bytes:

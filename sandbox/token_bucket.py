@@ -43,7 +43,7 @@ class TokenBucket:
         """Take so many tokens whether it holds them or not; return for how many seconds to wait."""
         self.has(0, now=now)
         self._left -= amount
-        return self.rest_s(now=now)
+        return max(0.0, -self._left / self.per_s)
 
     def rest_s(self, *, now: float) -> float:
         """Return for how many seconds it still owes tokens."""

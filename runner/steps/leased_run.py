@@ -77,7 +77,7 @@ async def run_in_lease(
         goes_on=effective.lets_go_on and wants_job,
         session=request.user.session,
     )
-    request.steps.is_fresh = lease.is_fresh
+    request.steps.is_fresh = lease.worker.calls == 0
     if wants_job or lease.worker.goes_on:
         request.steps.goes_on = lease.goes_on or lease.worker.goes_on
     lease.measured = wants_report(request.params)

@@ -24,22 +24,20 @@ class Closer:
 
     Each zygote has one of its own, so that what one user gives delays nobody else's. The end of this process
     does not wait for it.
+
+    Attributes:
+        left: The descriptors that are still to be closed.
     """
 
-    _left: deque[int] = field(init=False, default_factory=deque)
+    left: deque[int] = field(init=False, default_factory=deque)
     _lock: threading.Lock = field(init=False, default_factory=threading.Lock)
     _is_running: bool = field(init=False, default=False)
-
-    @property
-    def behind(self) -> int:
-        """The number of descriptors that are still to be closed."""
-        return len(self._left)
 
     def close(self, *descriptors: int) -> None:
         """Close descriptors in a thread; return at once. The closer owns them from now on."""
         with self._lock:
-            self._left.extend(descriptors)
-            if self._is_running or not self._left:
+            self.left.extend(descriptors)
+            if self._is_running or not self.left:
                 return
             self._is_running = True
         try:
@@ -52,13 +50,13 @@ class Closer:
     def _run(self) -> None:
         while True:
             with self._lock:
-                if not self._left:
+                if not self.left:
                     self._is_running = False
                     return
-                descriptor = self._left[0]
+                descriptor = self.left[0]
             try:
                 os.close(descriptor)
             except OSError as error:
                 # Closed all the same; what could not be written was a tool's own.
                 log.debug("descriptor close failed", extra={"fault": str(error)})
-            self._left.popleft()
+            self.left.popleft()

@@ -136,20 +136,18 @@ class Connection:
         """Close the connection, and discard unread data."""
         if self.end.fileno() < 0:
             return
-        if self.takes_descriptors or not self._is_emptied():
-            self.closer.close(self.end.detach())
-        else:
-            self.end.close()
-
-    def _is_emptied(self) -> bool:
-        """Read the rest and shut down receiving; False if it contains descriptors."""
-        try:
-            self.end.shutdown(socket.SHUT_RD)
-            while self.receive_now(_CHUNK_BYTES):
+        if not self.takes_descriptors:
+            try:
+                # Read to the end: unread descriptors would be closed here and now.
+                self.end.shutdown(socket.SHUT_RD)
+                while self.receive_now(_CHUNK_BYTES):
+                    pass
+            except (OSError, FrameError):
                 pass
-        except (OSError, FrameError):
-            return False
-        return True
+            else:
+                self.end.close()
+                return
+        self.closer.close(self.end.detach())
 
     async def _writable(self) -> None:
         loop = asyncio.get_running_loop()

@@ -34,11 +34,6 @@ class IdleWorkers:
         self.size = self.least
         self._spare = self.size
 
-    @property
-    def is_raised(self) -> bool:
-        """True if it is above its least."""
-        return self.size > self.least
-
     def found(self, parked: int, *, has_room: Callable[[], bool]) -> None:
         """Take note of a call that found so many workers parked.
 
@@ -52,6 +47,6 @@ class IdleWorkers:
 
     def calm(self) -> None:
         """Take note that `CALM_S` have passed."""
-        if self._spare > 0 and self.is_raised:
+        if self._spare > 0 and self.size > self.least:
             self.size -= 1
         self._spare = self.size

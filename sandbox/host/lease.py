@@ -122,11 +122,6 @@ class Lease:
         self._output = KeptOutput(pipe=self.worker.output, most_bytes=self.limits.output_bytes)
 
     @property
-    def is_fresh(self) -> bool:
-        """True if its worker has served no call before."""
-        return self.worker.calls == 0
-
-    @property
     def zygote_pid(self) -> int:
         """Process id of its worker's zygote."""
         return self.zygote.pid
@@ -166,7 +161,11 @@ class Lease:
                 if self._unread is not None and ending is Ending.ANSWERED:
                     await self._read_long(*self._unread)
             finally:
-                self._listen_no_more()
+                for timer in (self._alarm, self._resting):
+                    if timer is not None:
+                        timer.cancel()
+                if self._readers is not None:
+                    self._readers.close()
             if ending is Ending.ANSWERED and self._relay is not None:
                 await self._relay.drain()
         finally:
@@ -179,6 +178,15 @@ class Lease:
             self._reached = self._limit_behind_death()
         if ending in (Ending.ANSWERED, Ending.CRASHED) and self._reached is not None:
             ending = Ending.OVER_LIMIT
+        peaks = [] if self._watcher is None else [self._watcher.peak_bytes]
+        if self._at_last is not None:
+            peaks.append(self._at_last.resident_bytes)
+        denials = tuple(self._denials)
+        if refused := self.zygote.refused(self.worker):
+            reported = {denial.path for denial in denials}
+            # The host hears the name alone; the worker knows for which port it was.
+            reported |= {path.rpartition(":")[0] for path in reported}
+            denials += tuple(denial for denial in dict.fromkeys(refused) if denial.path not in reported)
         return Outcome(
             ending=ending,
             answer=self._answer if ending is Ending.ANSWERED else None,
@@ -188,9 +196,9 @@ class Lease:
             cause=self._cause() if ending is Ending.CRASHED else None,
             fault=self._fault,
             reached=self._reached,
-            memory_peak_bytes=self._peak_bytes(),
+            memory_peak_bytes=max(peaks, default=None),
             cpu_s=None if self._at_last is None else self._at_last.cpu_s - self._cpu_before_s,
-            denials=self._all_denials(),
+            denials=denials,
             output=self._output.text(),
             elapsed_s=time.monotonic() - started,
             untold=self._untold,
@@ -207,20 +215,6 @@ class Lease:
     async def _settled(self) -> None:
         """Wait until a call that has not ended in order does nothing any more."""
         await self.at_rest()
-
-    def _peak_bytes(self) -> int | None:
-        seen = [] if self._watcher is None else [self._watcher.peak_bytes]
-        return max([*seen, *([] if self._at_last is None else [self._at_last.resident_bytes])], default=None)
-
-    def _all_denials(self) -> tuple[Denial, ...]:
-        """Merge the denials reported by the worker and by the gate, without duplicates."""
-        refused = dict.fromkeys(self.zygote.refused(self.worker))
-        if not refused:
-            return tuple(self._denials)
-        reported = {denial.path for denial in self._denials}
-        # The host hears the name alone; the worker knows for which port it was.
-        reported |= {path.rpartition(":")[0] for path in reported}
-        return (*self._denials, *(denial for denial in refused if denial.path not in reported))
 
     def exceeds(self, reached: Reached) -> None:
         """End the call for a limit that another check found exceeded."""
@@ -387,13 +381,6 @@ class Lease:
         else:
             readers.add(self._connection.fileno(), self._hear)
 
-    def _listen_no_more(self) -> None:
-        for timer in (self._alarm, self._resting):
-            if timer is not None:
-                timer.cancel()
-        if self._readers is not None:
-            self._readers.close()
-
     def _end(self, ending: Ending) -> None:
         """Settle how the call ends, unless that is settled."""
         if not self._over.done():
@@ -488,8 +475,7 @@ class Lease:
             self._break(error)
             return
         now = time.monotonic()
-        self.zygote.loop_share.spend(now - began, now=now)
-        rest_s = self.zygote.loop_share.rest_s(now=now)
+        rest_s = self.zygote.loop_share.spend(now - began, now=now)
         if rest_s and not self._is_dead:
             self._hear_later(rest_s)
         elif self._is_behind:
@@ -559,7 +545,11 @@ class Lease:
             case FrameKind.ANSWER:
                 self._answer, self._answer_bytes = value, size
             case FrameKind.ANSWER_AND_READY:
-                self._answer, self._answer_bytes = self._own_answer(value), size
+                answer = value.get("answer")
+                # Not that of an earlier call whose end was forged.
+                if value.get("number") != self._number or not isinstance(answer, dict):
+                    raise FrameError("an answer to another call")
+                self._answer, self._answer_bytes = answer, size
                 self._is_ready = True
             case FrameKind.NOTIFY:
                 self._ladder.progress(time.monotonic())
@@ -570,13 +560,6 @@ class Lease:
                 self._deny(value)
             case _:
                 raise FrameError(f"a worker may not send a {kind.name} frame")
-
-    def _own_answer(self, value: Mapping[str, object]) -> Mapping[str, object]:
-        """Return the answer in a frame; not that of an earlier call whose end was forged."""
-        answer = value.get("answer")
-        if value.get("number") != self._number or not isinstance(answer, dict):
-            raise FrameError("an answer to another call")
-        return answer
 
     def _listener_relay(self) -> ListenerRelay:
         """Return the relay to the listener, created on first use, since most calls need none."""

@@ -85,12 +85,9 @@ class MemoryGuard:
         finally:
             self._running.pop(lease, None)
             over.set()
-        return self._explained(outcome, before)
-
-    def _explained(self, outcome: Outcome, kills_before: int) -> Outcome:
         if outcome.ending is Ending.CRASHED and outcome.status in (None, "signal SIGKILL"):
             self._kills = self.memory.kills()
-            killed = self._kills > kills_before
+            killed = self._kills > before
         else:
             # A group of the user's own that may have more than there is has not reached its limit.
             reached = outcome.reached

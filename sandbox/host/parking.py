@@ -12,13 +12,14 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from operator import attrgetter
 
 from sandbox.frames import FrameKind, encode
 from sandbox.host.descriptors import open_in
 from sandbox.host.home_usage import OpenFiles, open_files
 from sandbox.host.job import Job
 from sandbox.host.output import drop_output
-from sandbox.host.retirement import Reuse, holds_too_many, why_idle, why_overused, why_unfit
+from sandbox.host.retirement import Reuse, holds_too_many, why_over, why_unfit
 from sandbox.host.stopping import STOPPED, WorkerFacts, is_stopped, look, resume_process, stop_process
 from sandbox.host.usage import has_room
 from sandbox.host.worker import Worker
@@ -49,6 +50,7 @@ class Parking:
         has_strays: Says whether a worker has other processes beside it.
         retire: Ends a worker, for a reason.
         device: Number of the file system that the user's home is on, if the workers have one.
+        idle: The workers; the one used last stands last.
     """
 
     reuse: Reuse
@@ -56,18 +58,15 @@ class Parking:
     has_strays: Callable[[int], bool]
     retire: Callable[[Worker, str], None]
     device: int | None = None
-    _idle: deque[Worker] = field(init=False, default_factory=deque)
+    idle: deque[Worker] = field(init=False, default_factory=deque)
     _jobs: dict[Worker, Job] = field(init=False, default_factory=dict)
     _stopping: asyncio.TimerHandle | None = field(init=False, default=None)
     _all_at: float = field(init=False, default=0.0)
     _tidying: asyncio.TimerHandle | None = field(init=False, default=None)
 
-    def __len__(self) -> int:
-        return len(self._idle)
-
     def add(self, worker: Worker) -> None:
         """Take in a worker that has served no call: those that have go before it."""
-        self._idle.appendleft(worker)
+        self.idle.appendleft(worker)
 
     def park(self, worker: Worker, *, begin: Callable[[Worker], Job] | None = None) -> Job | None:
         """Take back a worker that has answered, or was not used after all.
@@ -80,7 +79,7 @@ class Parking:
             What goes on in it, if anything may.
         """
         worker.idle_since = time.monotonic()
-        self._idle.append(worker)
+        self.idle.append(worker)
         if begin is not None:
             self._retire_if(worker, self._let_go_on(worker, begin))
         elif worker.calls:
@@ -103,7 +102,8 @@ class Parking:
             shared: Whether it is to serve several calls at once.
         """
         # What goes on in a worker, its user's next call wants to meet; and one that a call has changed.
-        waiting = sorted(self._idle, key=_asking_order)
+        # Those to use first have the greatest keys; equal ones keep their order.
+        waiting = sorted(self.idle, key=attrgetter("is_apart", "goes_on"))
         for worker in reversed(waiting):
             # What was narrowed for another tool cannot be widened again.
             is_other = fresh or worker.is_shared != shared
@@ -112,7 +112,10 @@ class Parking:
             if worker.goes_on and not goes_on:
                 continue
             self._leave(worker)
-            reason = (self._why_over(worker) or self._wake(worker)) if worker.calls else self._greet(worker)
+            if worker.calls:
+                reason = why_over(worker, self.reuse, now=time.monotonic()) or self._wake(worker)
+            else:
+                reason = None if worker.is_running() else "ended"
             if reason is None:
                 worker.limits = limits
                 return worker
@@ -127,12 +130,12 @@ class Parking:
 
     def end(self, worker: Worker, reason: str) -> None:
         """End a worker that waits for a call."""
-        if worker in self._idle:
+        if worker in self.idle:
             self._retire_if(worker, reason)
 
     def dismiss(self, count: int) -> None:
         """Let go of up to `count` workers, those first that would be taken last."""
-        spare = [worker for worker in self._idle if not worker.goes_on]
+        spare = [worker for worker in self.idle if not worker.goes_on]
         for worker in spare[: max(0, count)]:
             self._retire_if(worker, "surplus")
 
@@ -141,7 +144,7 @@ class Parking:
         for timer in (self._stopping, self._tidying):
             if timer is not None:
                 timer.cancel()
-        workers = list(self._idle)
+        workers = list(self.idle)
         for worker in workers:
             self._leave(worker)
         return workers
@@ -164,15 +167,6 @@ class Parking:
                 return "ended"
             worker.stop_sent = worker.has_stopped = False
         return reason
-
-    def _why_over(self, worker: Worker) -> str | None:
-        """Return why the time of a worker that waits for a call is over, if it is."""
-        now = time.monotonic()
-        return why_overused(worker, self.reuse, now=now) or why_idle(worker, self.reuse, now=now)
-
-    @staticmethod
-    def _greet(worker: Worker) -> str | None:
-        return None if worker.is_running() else "ended"
 
     def _wake(self, worker: Worker) -> str | None:
         """Make a worker ready for its next call; return why it may not have it, if so."""
@@ -217,9 +211,7 @@ class Parking:
             self._stop_soon(_STOPPING_S if stopping else max(_STOPPING_S, self._all_at - now))
 
     def _restless(self) -> list[Worker]:
-        return [
-            worker for worker in self._idle if worker.calls and not (worker.has_stopped or worker.goes_on)
-        ]
+        return [worker for worker in self.idle if worker.calls and not (worker.has_stopped or worker.goes_on)]
 
     def _bring_to_rest(self, worker: Worker, now: float) -> str | None:
         waited_s = now - worker.idle_since
@@ -292,11 +284,11 @@ class Parking:
     def _tidy(self) -> None:
         """Retire expired workers."""
         self._tidying = None
-        for worker in tuple(self._idle):
+        for worker in tuple(self.idle):
             if worker.calls:
-                reason = self._why_over(worker)
+                reason = why_over(worker, self.reuse, now=time.monotonic())
                 self._retire_if(worker, reason or (None if has_room() else "no room"))
-        if any(worker.calls for worker in self._idle):
+        if any(worker.calls for worker in self.idle):
             self._tidying = asyncio.get_running_loop().call_later(_TIDY_S, self._tidy)
 
     def _retire_if(self, worker: Worker, reason: str | None) -> None:
@@ -305,7 +297,7 @@ class Parking:
             self.retire(worker, reason)
 
     def _leave(self, worker: Worker) -> None:
-        self._idle.remove(worker)
+        self.idle.remove(worker)
         job = self._jobs.pop(worker, None)
         if job is not None:
             job.stop()
@@ -314,11 +306,6 @@ class Parking:
 def _is_stopping(worker: Worker, now: float) -> bool:
     """Return whether a stop signal is so recent that it may not have taken effect yet."""
     return worker.stop_sent and now - worker.idle_since < _STOPPED_S
-
-
-def _asking_order(worker: Worker) -> tuple[bool, bool]:
-    """Return a sort key of workers: those to use last have the greatest; equal ones keep their order."""
-    return worker.is_apart, worker.goes_on
 
 
 def _renewed(worker: Worker, used: Mapping[str, object]) -> str | None:

@@ -240,7 +240,12 @@ class Pool:
         return zygote, sharing
 
     async def _take(self, limits: Limits, *, fresh: bool, shared: bool = False) -> tuple[Zygote, Worker]:
-        self._note_demand()
+        # The call that a pool is made for finds nobody, however many are kept.
+        if self._is_new:
+            self._is_new = False
+        else:
+            self.idle_workers.found(self.zygote.at_hand, has_room=has_room)
+            self._calm_later()
         worker = await self.zygote.take(self.load_timeout_s, limits, fresh=fresh, shared=shared)
         return self.zygote, worker
 
@@ -249,7 +254,7 @@ class Pool:
     ) -> tuple[Zygote, Worker]:
         self._parked = [zygote for zygote in self._parked if zygote.alive]
         for zygote in () if fresh else reversed(self._parked):
-            worker = zygote.take_parked(limits, fresh=False, shared=shared)
+            worker = zygote.parking.take(limits, shared=shared)
             if worker is not None:
                 # The one used last is the first to be asked.
                 self._parked.remove(zygote)
@@ -266,14 +271,6 @@ class Pool:
             self._parked.append(zygote)
         return zygote, worker
 
-    def _note_demand(self) -> None:
-        # The call that a pool is made for finds nobody, however many are kept.
-        if self._is_new:
-            self._is_new = False
-            return
-        self.idle_workers.found(self.zygote.at_hand, has_room=has_room)
-        self._calm_later()
-
     def _trim(self, most: int) -> None:
         """End workers beyond so many that wait for calls, those used last the last; one may always stay."""
         most = max(1, most)
@@ -285,12 +282,10 @@ class Pool:
             self._parked.remove(zygote)
             zygote.close()
 
-    @property
-    def _waiting(self) -> int:
-        return self.zygote.idle if self.forks else sum(zygote.at_hand for zygote in self._parked)
-
     def _calm_later(self) -> None:
-        is_more = self.idle_workers.is_raised or self._waiting > max(1, self.idle_workers.size)
+        waiting = self.zygote.idle if self.forks else sum(zygote.at_hand for zygote in self._parked)
+        kept = self.idle_workers
+        is_more = kept.size > kept.least or waiting > max(1, kept.size)
         if is_more and not self._closed and self._calming is None:
             self._calming = asyncio.get_running_loop().call_later(CALM_S, self._calm)
 

@@ -27,62 +27,51 @@ class Readers:
     """
 
     def __init__(self) -> None:
-        self._all = _All.of_loop()
+        loop = asyncio.get_running_loop()
+        if (found := _of_loops.get(loop)) is None:
+            found = _of_loops[loop] = _All(loop)
+        self._all = found
         self._mine: set[int] = set()
         self._closed = False
 
     def add(self, descriptor: int, callback: Callable[[], object]) -> None:
         """Call `callback` in each turn of the loop in which there is something to read, or an end."""
         if not self._closed:
-            self._all.add(descriptor, callback)
+            self._all.epoll.register(descriptor, select.EPOLLIN)
+            self._all.callbacks[descriptor] = callback
             self._mine.add(descriptor)
 
     def remove(self, descriptor: int) -> None:
         """Attend to a descriptor no more."""
-        if descriptor in self._mine:
-            self._mine.discard(descriptor)
-            self._all.remove(descriptor)
+        if descriptor not in self._mine:
+            return
+        self._mine.discard(descriptor)
+        del self._all.callbacks[descriptor]
+        try:
+            self._all.epoll.unregister(descriptor)
+        except OSError as error:
+            # Who has closed it before has been at fault; nothing comes from it all the same.
+            log.debug("watched descriptor closed", extra={"fault": str(error)})
 
     def close(self) -> None:
         """Attend to none of them any more; they themselves stay open."""
         self._closed = True
-        for descriptor in self._mine:
-            self._all.remove(descriptor)
-        self._mine.clear()
+        for descriptor in tuple(self._mine):
+            self.remove(descriptor)
 
 
 class _All:
     """The descriptors of all readers of one event loop."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._epoll = select.epoll()
-        self._callbacks: dict[int, Callable[[], object]] = {}
-        loop.add_reader(self._epoll.fileno(), self._readable)
-
-    @classmethod
-    def of_loop(cls) -> "_All":
-        loop = asyncio.get_running_loop()
-        found = _of_loops.get(loop)
-        if found is None:
-            found = _of_loops[loop] = cls(loop)
-        return found
-
-    def add(self, descriptor: int, callback: Callable[[], object]) -> None:
-        self._epoll.register(descriptor, select.EPOLLIN)
-        self._callbacks[descriptor] = callback
-
-    def remove(self, descriptor: int) -> None:
-        del self._callbacks[descriptor]
-        try:
-            self._epoll.unregister(descriptor)
-        except OSError as error:
-            # Who has closed it before has been at fault; nothing comes from it all the same.
-            log.debug("watched descriptor closed", extra={"fault": str(error)})
+        self.epoll = select.epoll()
+        self.callbacks: dict[int, Callable[[], object]] = {}
+        loop.add_reader(self.epoll.fileno(), self._readable)
 
     def _readable(self) -> None:
-        for descriptor, _ in self._epoll.poll(0):
+        for descriptor, _ in self.epoll.poll(0):
             # One of them may have been removed by the one before it.
-            callback = self._callbacks.get(descriptor)
+            callback = self.callbacks.get(descriptor)
             if callback is None:
                 continue
             try:

@@ -6,7 +6,7 @@ from typing import Protocol
 from sandbox.host.stopping import WorkerFacts
 from sandbox.policy import Limits
 
-__all__ = ["WORKER_CALLS", "Reuse", "holds_too_many", "why_idle", "why_overused", "why_unfit"]
+__all__ = ["WORKER_CALLS", "Reuse", "holds_too_many", "why_over", "why_overused", "why_unfit"]
 
 WORKER_CALLS = 1000
 """Calls that a worker serves before it is retired: few enough to bound leaks, many enough to rarely fork."""
@@ -64,12 +64,12 @@ def why_overused(worker: WorkerHistory, reuse: Reuse, *, now: float) -> str | No
     return None
 
 
-def why_idle(worker: WorkerHistory, reuse: Reuse, *, now: float) -> str | None:
-    """Return why a worker that waits has waited too long; None if it may wait on."""
+def why_over(worker: WorkerHistory, reuse: Reuse, *, now: float) -> str | None:
+    """Return why a parked worker has served enough, or waited too long; None if it may go on."""
+    reason = why_overused(worker, reuse, now=now)
     # Who goes on without a call is not idle: that ends with the session.
-    if not worker.goes_on and now - worker.idle_since >= reuse.idle_s:
-        return "idle"
-    return None
+    is_idle = not worker.goes_on and now - worker.idle_since >= reuse.idle_s
+    return reason or ("idle" if is_idle else None)
 
 
 def holds_too_many(descriptors: int, limits: Limits) -> bool:

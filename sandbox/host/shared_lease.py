@@ -64,7 +64,7 @@ class SharedLease(Lease):
             return
         if self.sharing.running:
             # What it was given with the call before is shared by both, but for processor time.
-            self.zygote.top_up(self.worker)
+            self.zygote.parking.top_up(self.worker)
         else:
             Lease._take_turn(self)
 
@@ -125,7 +125,7 @@ class SharedLease(Lease):
 
     def _why_others_end(self, ending: Ending | None) -> str | None:
         if ending is Ending.OVER_LIMIT and self._reached is not None:
-            served, limit = self.sharing.running + 1, self._reached.limit
+            served, limit = len(self.sharing.running) + 1, self._reached.limit
             return f"its process, which served {served} calls at once, reached the limit {limit}"
         # Where the process has ended by itself, nobody knows by whose fault.
         return None if self._fault is None else "another call in its process broke the protocol"

@@ -48,6 +48,7 @@ class Sharing:
         status: Its wait status in words, once it has been reaped.
         reaping: Waits until it has been reaped.
         stopping: Waits until it has stopped, for all calls whose outputs are to be read.
+        running: The calls that run.
     """
 
     worker: Worker
@@ -61,7 +62,7 @@ class Sharing:
     stopping: "asyncio.Task[None] | None" = None
     # Calls from their lease to its release, those among them that run, and those whose outputs are read.
     _leased: set[Sharer] = field(init=False, default_factory=set)
-    _running: dict[Sharer, None] = field(init=False, default_factory=dict)
+    running: dict[Sharer, None] = field(init=False, default_factory=dict)
     _resting: set[Sharer] = field(init=False, default_factory=set)
     _readers: Readers | None = field(init=False, default=None)
     _is_reaped: bool = field(init=False, default=False)
@@ -70,11 +71,6 @@ class Sharing:
     def is_open(self) -> bool:
         """True if another call may join those that are there."""
         return bool(self._leased) and not (self.is_drained or self.is_dead)
-
-    @property
-    def running(self) -> int:
-        """The number of running calls."""
-        return len(self._running)
 
     @property
     def is_resting(self) -> bool:
@@ -95,21 +91,28 @@ class Sharing:
             self._readers = Readers()
             self._readers.add(self.worker.output, self.read)
             self._readers.add(self.worker.pidfd, self._died)
-        self._running[call] = None
+        self.running[call] = None
         # Stopped for outputs of a call that was released before this one began.
         self._go_on()
 
     def end(self, call: Sharer) -> None:
         """Take note that a call runs no more."""
-        self._running.pop(call, None)
-        if not self._running and self._readers is not None:
+        self.running.pop(call, None)
+        if not self.running and self._readers is not None:
             self._readers.close()
             self._readers = None
 
     def release(self, call: Sharer) -> bool:
         """Give up the reservation of a call; return whether it was the last one."""
         self.end(call)
-        self.resume(call)
+        # The worker goes on for the calls that run, once no outputs are read any more.
+        if call in self._resting:
+            self._resting.discard(call)
+            if not self._resting:
+                if self.stopping is not None:
+                    self.stopping.cancel()
+                    self.stopping = None
+                self._go_on()
         had = call in self._leased
         self._leased.discard(call)
         self._close()
@@ -118,18 +121,6 @@ class Sharing:
     def rest(self, call: Sharer) -> None:
         """Take note that outputs of a call are about to be read."""
         self._resting.add(call)
-
-    def resume(self, call: Sharer) -> None:
-        """Let the worker go on for the calls that run, once no outputs are read any more."""
-        if call not in self._resting:
-            return
-        self._resting.discard(call)
-        if self._resting:
-            return
-        if self.stopping is not None:
-            self.stopping.cancel()
-            self.stopping = None
-        self._go_on()
 
     def kill(self, why: str | None) -> bool:
         """End the worker, and with it every call that it serves; return whether it was not ended before.
@@ -142,9 +133,9 @@ class Sharing:
         self.is_killed = self.is_dead = True
         self.why = why
         # With the call that ends it, which does not run any more.
-        self.served = self.served or len(self._running) + 1
+        self.served = self.served or len(self.running) + 1
         self.worker.kill()
-        for call in tuple(self._running):
+        for call in tuple(self.running):
             call.died()
         return True
 
@@ -158,17 +149,17 @@ class Sharing:
         part = read_some(self.worker.output)
         if part == b"" and self._readers is not None:
             self._readers.remove(self.worker.output)
-        for call in self._running if part else ():
+        for call in self.running if part else ():
             call.printed(part or b"")
 
     def _go_on(self) -> None:
         """Let a worker go on that was stopped, if a call runs and no outputs are read."""
-        if self._resting or self.is_dead or not (self._running and self.worker.stop_sent):
+        if self._resting or self.is_dead or not (self.running and self.worker.stop_sent):
             return
         with contextlib.suppress(OSError):
             resume_process(self.worker.pidfd)
             self.worker.stop_sent = False
-        for one in tuple(self._running):
+        for one in tuple(self.running):
             one.resumed()
 
     def _close(self) -> None:
@@ -184,6 +175,6 @@ class Sharing:
         self.is_dead = True
         if self._readers is not None:
             self._readers.remove(self.worker.pidfd)
-        self.served = self.served or len(self._running)
-        for call in tuple(self._running):
+        self.served = self.served or len(self.running)
+        for call in tuple(self.running):
             call.died()

@@ -153,7 +153,15 @@ def children_of(pid: int) -> set[int]:
     """
     found: set[int] = set()
     for thread in os.listdir(f"/proc/{pid}/task"):
-        found.update(map(int, _read_whole(f"/proc/{pid}/task/{thread}/children").split()))
+        descriptor = os.open(f"/proc/{pid}/task/{thread}/children", os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            whole = b""
+            # The kernel gives a page of the list at a time.
+            while part := os.read(descriptor, _PART_BYTES):
+                whole += part
+        finally:
+            os.close(descriptor)
+        found.update(map(int, whole.split()))
     return found
 
 
@@ -165,15 +173,3 @@ def number_inside(pid: int) -> int:
     """
     numbers = read_proc(f"/proc/{pid}/status").partition(b"\nNSpid:")[2]
     return int(numbers[: numbers.index(b"\n")].split()[-1])
-
-
-def _read_whole(path: str) -> bytes:
-    """Read a file of the kernel that gives a page of its list at a time."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        whole = b""
-        while part := os.read(descriptor, _PART_BYTES):
-            whole += part
-        return whole
-    finally:
-        os.close(descriptor)

@@ -99,6 +99,7 @@ class Zygote:
         once: Whether it becomes the one worker itself.
         closer: Closes what it and its workers gave us.
         reuse: How long its workers stay with their user.
+        parking: Its idle workers.
         retired: How many workers were retired, by reason.
         tally: The counts of all zygotes so far, for metrics.
         loop_share: What its workers have taken of the event loop.
@@ -120,7 +121,7 @@ class Zygote:
     loss: ZygoteDied | None = field(init=False, default=None)
     retired: Counter[str] = field(init=False, default_factory=Counter)
     _loaded: "asyncio.Future[Loaded]" = field(init=False)
-    _parking: Parking = field(init=False)
+    parking: Parking = field(init=False)
     _waiters: "deque[_Waiter]" = field(init=False, default_factory=deque)
     _ordered: int = field(init=False, default=0)
     _reaped: dict[int, "asyncio.Future[int | None]"] = field(init=False, default_factory=dict)
@@ -143,7 +144,7 @@ class Zygote:
             destinations=Destinations.parse(self.policy.net),
             closed_ports=frozenset(self.policy.closed_ports),
         )
-        self._parking = Parking(
+        self.parking = Parking(
             reuse=self.reuse,
             raises_limits=not self.policy.renewable,
             has_strays=self.has_strays,
@@ -166,12 +167,12 @@ class Zygote:
     @property
     def idle(self) -> int:
         """The number of parked and ordered workers."""
-        return len(self._parking) + self._ordered
+        return len(self.parking.idle) + self._ordered
 
     @property
     def at_hand(self) -> int:
         """The number of parked workers."""
-        return len(self._parking)
+        return len(self.parking.idle)
 
     async def load(self, timeout_s: float) -> Loaded:
         """Wait until the program is loaded.
@@ -224,23 +225,15 @@ class Zygote:
             ZygoteDied: The zygote has ended, or had no worker ready within `timeout_s`.
             SandboxError: The worker could not get ready; the message is the program's.
         """
-        if self.closer.behind > _MOST_BEHIND:
+        if len(self.closer.left) > _MOST_BEHIND:
             raise SandboxError("what earlier calls of this user gave away is still being closed; try again")
         wanted = limits or self.policy.limits
-        parked = self.take_parked(wanted, fresh=fresh, shared=shared)
+        parked = self.parking.take(wanted, fresh=fresh, shared=shared)
         if parked is not None:
             return parked
         worker = await self._awaited(timeout_s, wanted, fresh=fresh, shared=shared)
         worker.limits = wanted
         return worker
-
-    def take_parked(self, limits: Limits, *, fresh: bool, shared: bool = False) -> Worker | None:
-        """Return a worker for a call, if one is parked that may serve it."""
-        return self._parking.take(limits, fresh=fresh, shared=shared)
-
-    def top_up(self, worker: Worker) -> None:
-        """Give a worker the processor time of a call that joins others."""
-        self._parking.top_up(worker)
 
     async def _awaited(self, timeout_s: float, limits: Limits, *, fresh: bool, shared: bool) -> Worker:
         """Order a worker, and wait until it or another one that will do is there."""
@@ -287,21 +280,18 @@ class Zygote:
         if reason is not None:
             self.retire(worker, reason)
             return None
-        job = self._parking.park(worker, begin=partial(self._job, home_fd) if worker.goes_on else None)
-        self._serve_a_waiter()
-        return job
-
-    def _serve_a_waiter(self) -> None:
-        """Give a parked worker to the longest waiter for a fork that may use it."""
+        job = self.parking.park(worker, begin=partial(self._job, home_fd) if worker.goes_on else None)
+        # The longest waiter for a fork that may use a parked worker gets it.
         for waiter in self._waiters:
             if waiter.fresh or waiter.found.done():
                 continue
             # What goes on in a worker is watched for the call that takes it: this one may be cancelled yet.
-            worker = self._parking.take(waiter.limits, goes_on=False, shared=waiter.shared)
-            if worker is not None:
+            found = self.parking.take(waiter.limits, goes_on=False, shared=waiter.shared)
+            if found is not None:
                 self._waiters.remove(waiter)
-                waiter.found.set_result(worker)
-                return
+                waiter.found.set_result(found)
+                break
+        return job
 
     def _job(self, home_fd: int | None, worker: Worker) -> Job:
         return Job(
@@ -309,17 +299,17 @@ class Zygote:
             zygote_pid=self.pid,
             limits=worker.limits or self.policy.limits,
             home_fd=home_fd,
-            end=self._parking.end,
+            end=self.parking.end,
             reaped=self.reaped,
         )
 
     def jobs(self) -> list[Job]:
         """Return the jobs of workers between calls."""
-        return self._parking.jobs()
+        return self.parking.jobs()
 
     def end_jobs(self, session: str) -> None:
         """End the workers whose jobs all belong to one session."""
-        for job in self._parking.jobs():
+        for job in self.parking.jobs():
             job.worker.sessions.discard(session)
             if not job.worker.sessions:
                 job.finish("session ended")
@@ -335,7 +325,7 @@ class Zygote:
     async def finish(self) -> None:
         """Let the workers that wait for calls finish, within a bound. Nobody can have them any more."""
         if self._finishes and not self._closed:
-            for worker in self._parking.clear():
+            for worker in self.parking.clear():
                 self.reap(self._finished(worker))
             # With those that were retired before.
             if self._reapings:
@@ -360,7 +350,7 @@ class Zygote:
 
     def dismiss(self, count: int) -> None:
         """Let go of up to `count` parked workers."""
-        self._parking.dismiss(count)
+        self.parking.dismiss(count)
 
     async def _dismissed(self, worker: Worker) -> None:
         await self.reaped(worker.pid, _READY_S)
@@ -455,7 +445,7 @@ class Zygote:
 
     def _fail_waiters(self, error: ZygoteDied) -> None:
         """Fail all waiters of this zygote, and release unused workers."""
-        for worker in self._parking.clear():
+        for worker in self.parking.clear():
             worker.kill()
             worker.close()
         for waiter, *_ in self._waiters:
@@ -616,7 +606,7 @@ class Zygote:
                 waiter.set_exception(worker)
             return
         if isinstance(worker, Worker):
-            self._parking.add(worker)
+            self.parking.add(worker)
         # Which is not a fault where everything is being ended.
         elif not self._closed:
             log.warning("worker not ready", extra={"zygote": self.pid, "fault": str(worker)})

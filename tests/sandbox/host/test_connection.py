@@ -58,7 +58,7 @@ def seconds_of(act: Callable[[], object]) -> float:
 
 
 async def closed(closer: Closer) -> None:
-    assert await becomes(lambda: closer.behind == 0)
+    assert await becomes(lambda: not closer.left)
 
 
 def knows_passrights() -> bool:
@@ -96,7 +96,7 @@ async def test_unexpected_descriptors_end_connection_without_delay() -> None:
         ours = seconds_of(hear)
 
         assert plain > _WAITED_S > ours
-        assert closer.behind == 1
+        assert len(closer.left) == 1
         await closed(closer)
 
 
