@@ -166,7 +166,7 @@ class FileCall(Call):
                 toolset,
                 self.request,
                 # Computed again for each attempt: a reload may have changed the rights of the tool.
-                lambda: self._pool_key or toolset.key(user, spec, links=_takes_links(toolset, spec)),
+                lambda: self._pool_key or toolset.key(user, spec),
                 partial(self._in_pool, spec),
             )
 
@@ -182,9 +182,7 @@ class FileCall(Call):
         """
         toolset, request, loaded = self.toolset, self.request, self.spec
         apart = toolset.apart(request.user)
-        if loaded is not None and (
-            apart is None or apart == toolset.key(request.user, loaded, links=_takes_links(toolset, loaded))
-        ):
+        if loaded is not None and (apart is None or apart == toolset.key(request.user, loaded)):
             return loaded
         self.spec = await _spec_from_worker(toolset, request, self.remote)
         if self.spec is None:
@@ -199,11 +197,12 @@ class FileCall(Call):
         request.steps.done("admit")
         files = toolset.files(request.user, trace=request.id)
         links = user_pool.links or toolset.links
+        access = HomeAccess.of(spec, homes_for=toolset.settings.homes_for)
         place = CallFiles(
             files=files,
             # Inputs are staged in a home that a tool may only read, too; outputs need a writable one.
             inputs=user_pool.home,
-            outputs=user_pool.home if toolset.access(spec) is HomeAccess.WRITE else None,
+            outputs=user_pool.home if access is HomeAccess.WRITE else None,
             link=lambda file: links.to(files.holder, file.id, name=file.shown),
             file_delivery=file_delivery_of(toolset.settings),
         )
@@ -250,7 +249,7 @@ class FileCall(Call):
                         limits=toolset.effective(spec.name).limits,
                         homes=toolset.settings.homes,
                         unseen=toolset.unseen,
-                        rights=toolset.settings.rights(spec.name),
+                        rights=partial(toolset.settings.rights, spec.name),
                     )
                 except CallError as error:
                     if is_last and home is not None and changes is not None:
@@ -464,11 +463,6 @@ def _with_limits(toolset: Toolset, request: Request, spec: ToolSpec | None) -> R
     tool = None if spec is None else spec.name
     mine = toolset.rates.of(tool=tool, user=request.user.name, whose=request.user.segment)
     return replace(request, counted=mine) if mine else request
-
-
-def _takes_links(toolset: Toolset, spec: ToolSpec) -> bool:
-    """Return whether a call of this tool may be given links, and so must be able to fetch them."""
-    return spec.takes_links or (toolset.settings.file_delivery == "url" and spec.takes_files)
 
 
 def _unavailable(error: SandboxError) -> CallError:

@@ -172,10 +172,11 @@ async def _called(
     # Findings on the line that raised, else on that of the tool.
     below, run = f"/tmp/{{{source.identity}}}/", f"in a dry run the tool {spec.name!r}"  # noqa: S108 - as authors write it
     findings = []
+    access = HomeAccess.of(spec, homes_for=toolset.settings.homes_for)
     # A library that is denied something and goes on without it is not at fault.
     for denial in denied if error is not None else ():
         message = f"{run} was denied `{denial.operation}` of {legible(denial.path)}"
-        if denial.wants == "write" and toolset.access(spec) is HomeAccess.WRITE:
+        if denial.wants == "write" and access is HomeAccess.WRITE:
             message += f", which is outside its home `{below}`"
             findings.append(("write-outside-home", message, f'write below the home: `f"{below}…"`'))
         elif denial.wants == "write":

@@ -91,16 +91,30 @@ def normalise(wire: Mapping[str, Any], *, wrapped: bool) -> Normalised:
             `{"result": x}` is FastMCP's way to send a bare `x` and not the author's.
     """
     intake = Intake()
-    blocks = _blocks(wire, intake.warnings)
+    blocks: dict[int, Mapping[str, Any]] = {}
+    content = wire.get("content")
+    for index, block in enumerate(content if isinstance(content, list) else ()):
+        fault = _block_fault(block)
+        if fault is None:
+            blocks[index] = block
+        else:
+            intake.warnings.append(f"content block {index} {fault}, dropped")
     try:
         found, spoken = _payload(wire, blocks, intake.warnings)
-        payload = _unwrapped(jsonable(found), wrapped=wrapped, warnings=intake.warnings)
+        payload = jsonable(found)
+        if isinstance(payload, dict) and payload.keys() == {"result"}:
+            if not wrapped:
+                said = "the tool returned `result` and nothing else; taken as `results`"
+                intake.warnings.append(said)
+            payload = payload["result"]
         links = [jsonable(block) for block in blocks.values() if block.get("type") == "resource_link"]
     except NotJsonError as error:
         refused = envelope(invalid_result("results", str(error)))
         warnings = (*intake.warnings, str(error))
         return Normalised(value=refused, speaks_contract=True, blocks={}, renamed={}, warnings=warnings)
-    speaks, failed = _speaks_contract(payload), wire.get("isError") is True
+    # Whether it is an envelope; a field that only shares a name with ours makes none.
+    speaks = isinstance(payload, dict) and ("results" in payload or lists_files(payload))
+    failed = wire.get("isError") is True
     if speaks:
         value = _marked(payload) if failed else dict(payload)
     else:
@@ -108,7 +122,13 @@ def normalise(wire: Mapping[str, Any], *, wrapped: bool) -> Normalised:
     texts = [] if failed and not speaks else spoken
     _take_files(value, blocks, intake)
     value = _mend(value, intake, links)
-    _weigh(value["results"], intake.warnings)
+    results = value["results"]
+    # A text is weighed by its characters first, or the largest ones would cost the most.
+    if not isinstance(results, str) or len(results) > RESULTS_MAX_BYTES // 4:
+        size = len(json.dumps(results, ensure_ascii=False).encode())
+        if size > RESULTS_MAX_BYTES:
+            heavy = f"`results` has {size} bytes, more than {RESULTS_MAX_BYTES}"
+            intake.warnings.append(f"{heavy}; large data belongs in artifacts")
     return Normalised(
         value=value,
         speaks_contract=speaks and not _is_of_another_shape(payload, failed=failed),
@@ -136,18 +156,6 @@ def parsed(text: str) -> Any:
         return json.loads(text)
     except (ValueError, RecursionError):
         return None
-
-
-def _blocks(wire: Mapping[str, Any], warnings: list[str]) -> dict[int, Mapping[str, Any]]:
-    content = wire.get("content")
-    known: dict[int, Mapping[str, Any]] = {}
-    for index, block in enumerate(content if isinstance(content, list) else ()):
-        fault = _block_fault(block)
-        if fault is None:
-            known[index] = block
-        else:
-            warnings.append(f"content block {index} {fault}, dropped")
-    return known
 
 
 def _block_fault(block: object) -> str | None:
@@ -201,14 +209,6 @@ def _only_result(payload: object) -> Any:
     return payload["result"] if isinstance(payload, dict) and payload.keys() == {"result"} else None
 
 
-def _unwrapped(payload: Any, *, wrapped: bool, warnings: list[str]) -> Any:
-    if not isinstance(payload, dict) or set(payload) != {"result"}:
-        return payload
-    if not wrapped:
-        warnings.append("the tool returned `result` and nothing else; taken as `results`")
-    return payload["result"]
-
-
 def lists_files(payload: object) -> bool:
     """Return whether a payload lists a file in the form of the contract, of any version.
 
@@ -238,11 +238,6 @@ def _is_file(key: str, item: object, *, is_beside_results: bool) -> bool:
             return is_deferred or (is_named and "path" in item) or "s3_ref" in item
         case _:
             return key == "returned_file_contents"
-
-
-def _speaks_contract(payload: Any) -> bool:
-    """Return whether a payload is an envelope; a field that only shares a name with ours makes none."""
-    return isinstance(payload, dict) and ("results" in payload or lists_files(payload))
 
 
 def _is_of_another_shape(payload: Mapping[str, Any], *, failed: bool) -> bool:
@@ -294,7 +289,15 @@ def _take_files(value: dict[str, Any], blocks: Mapping[int, Mapping[str, Any]], 
             intake.artifact(entry)
     if artifacts is not None and not isinstance(artifacts, list):
         intake.warnings.append("artifacts is not an array, ignored")
-    _take_legacy(value, intake)
+    if not value.keys().isdisjoint(_LEGACY):
+        legacy = {key: value.get(key) for key in _LEGACY}
+        for key, items in legacy.items():
+            if items and value.get("artifacts"):
+                intake.warnings.append(f"{key} is ignored beside artifacts")
+            elif items is not None and not isinstance(items, list):
+                intake.warnings.append(f"{key} is not an array, ignored")
+        if not value.get("artifacts"):
+            intake.legacy(*legacy.values())
     deferred = value.get("deferred_artifacts")
     for entry in deferred if isinstance(deferred, list) else ():
         intake.defer(entry)
@@ -305,19 +308,6 @@ def _take_files(value: dict[str, Any], blocks: Mapping[int, Mapping[str, Any]], 
             intake.block(index, block)
     for key in _FILE_KEYS:
         value.pop(key, None)
-
-
-def _take_legacy(value: dict[str, Any], intake: Intake) -> None:
-    if value.keys().isdisjoint(_LEGACY):
-        return
-    legacy = {key: value.get(key) for key in _LEGACY}
-    for key, items in legacy.items():
-        if items and value.get("artifacts"):
-            intake.warnings.append(f"{key} is ignored beside artifacts")
-        elif items is not None and not isinstance(items, list):
-            intake.warnings.append(f"{key} is not an array, ignored")
-    if not value.get("artifacts"):
-        intake.legacy(*legacy.values())
 
 
 def _mend(value: dict[str, Any], intake: Intake, links: Sequence[Any]) -> dict[str, Any]:
@@ -393,17 +383,6 @@ def _misspelled(keys: Iterable[str]) -> str | None:
     near = (key for key in keys if 5 <= len(key) <= 9 and key[0] in "rR")
     alike = (key for key in near if likeness(key.lower(), "results") >= 0.8)
     return next(alike, None)
-
-
-def _weigh(results: Any, warnings: list[str]) -> None:
-    # A text is weighed by its characters first, or the largest ones would cost the most.
-    if isinstance(results, str) and len(results) <= RESULTS_MAX_BYTES // 4:
-        return
-    size = len(json.dumps(results, ensure_ascii=False).encode())
-    if size > RESULTS_MAX_BYTES:
-        warnings.append(
-            f"`results` has {size} bytes, more than {RESULTS_MAX_BYTES}; large data belongs in artifacts"
-        )
 
 
 def is_small_meta_data(meta_data: object) -> bool:

@@ -11,7 +11,7 @@ import os
 import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 
@@ -48,22 +48,6 @@ class CallLocks:
         """
         return _Calling(self, segment)
 
-    def shared(self, segment: str) -> int | None:
-        """Take the lock of a user for a call; return its descriptor, or None where that cannot be had."""
-        try:
-            fd = self._open(segment)
-        except OSError:
-            return None
-        try:
-            if _shared(fd):
-                return fd
-        except OSError:
-            # A file system without locks.
-            os.close(fd)
-            return None
-        locks.let_go(fd)
-        raise _removed()
-
     def is_calling(self, segment: str) -> bool:
         """Return whether a call of a user is under way."""
         with contextlib.suppress(OSError), self.alone(segment) as alone:
@@ -83,13 +67,18 @@ class CallLocks:
     @contextmanager
     def _opened(self, segment: str) -> Iterator[int]:
         """Open the file of a lock, and let go of the lock at the end."""
-        fd = self._open(segment)
+        fd = self.open_file(segment)
         try:
             yield fd
         finally:
             locks.let_go(fd)
 
-    def _open(self, segment: str) -> int:
+    def open_file(self, segment: str) -> int:
+        """Open the file of the lock of a user.
+
+        Raises:
+            OSError: It cannot be made.
+        """
         path = _path(self.state, segment)
         try:
             return open_lock(path)
@@ -98,17 +87,36 @@ class CallLocks:
             return open_lock(path)
 
 
+@dataclass(slots=True, eq=False)
 class _Calling(AbstractContextManager[None]):
     """The lock of one call. No generator: each call takes one."""
 
-    __slots__ = ("_fd", "_locks", "_segment")
-
-    def __init__(self, calls: CallLocks, segment: str) -> None:
-        self._locks = calls
-        self._segment = segment
+    _locks: CallLocks
+    _segment: str
+    _fd: int | None = field(init=False, default=None)
 
     def __enter__(self) -> None:
-        self._fd = self._locks.shared(self._segment)
+        try:
+            fd = self._locks.open_file(self._segment)
+        except OSError:
+            return
+        try:
+            # A checker holds it exclusively for an instant.
+            for attempt in range(_ATTEMPTS):
+                if locks.try_lock(fd, shared=True):
+                    self._fd = fd
+                    return
+                time.sleep(_LOOK_S * attempt)
+        except OSError:
+            # A file system without locks.
+            os.close(fd)
+            return
+        locks.let_go(fd)
+        raise CallError(
+            Code.E_BUSY,
+            f"What belongs to this user is being removed; try again in {_RETRY_S} seconds",
+            details={"retry_after_seconds": _RETRY_S, "suggestion": "Try again, or ask the operator"},
+        )
 
     def __exit__(self, *_: object) -> None:
         if self._fd is not None:
@@ -119,20 +127,3 @@ class _Calling(AbstractContextManager[None]):
 def _path(state: Path, segment: str) -> Path:
     # Kept: to put a path together takes longer than to open it.
     return Path(state, _FOLDER, f"{segment}.lock")
-
-
-def _shared(fd: int) -> bool:
-    """Take the lock shared; a checker holds it exclusively for an instant."""
-    for attempt in range(_ATTEMPTS):
-        if locks.try_lock(fd, shared=True):
-            return True
-        time.sleep(_LOOK_S * attempt)
-    return False
-
-
-def _removed() -> CallError:
-    return CallError(
-        Code.E_BUSY,
-        f"What belongs to this user is being removed; try again in {_RETRY_S} seconds",
-        details={"retry_after_seconds": _RETRY_S, "suggestion": "Try again, or ask the operator"},
-    )

@@ -81,11 +81,6 @@ class GuardedCall:
         return self.is_own or self.schema is not None
 
     @property
-    def is_in_message(self) -> bool:
-        """True if the operator's own function meets the message, and not the `results` before it."""
-        return self.is_message_made_by_tool or (self.server is not None and not self.is_contract)
-
-    @property
     def scope(self) -> Scope:
         """Return the scope in which it is kept: the user's, and the session's where files do not persist."""
         files = self.files
@@ -161,6 +156,9 @@ class OutputGuard:
             media_stay: Leave alone the blocks whose bytes `runner.steps.client_message` decided to send.
         """
         aside = _Aside.of(message) if media_stay else _Aside(message=message)
+        # The operator's own function meets other contract values before, in `results`; our own tools' answers
+        # are ours.
+        is_met_here = call.is_message_made_by_tool or (call.server is not None and not call.is_contract)
         guarded = await guard_message(
             aside.message,
             tool=call.tool,
@@ -168,8 +166,7 @@ class OutputGuard:
             config=self.config,
             store=call.files.library.store,
             scope=call.scope,
-            # Other contract values have met it already, in `results`, and our own tools' answers are ours.
-            transformer=self._transformer(call) if call.is_in_message else None,
+            transformer=self._transformer(call) if is_met_here else None,
         )
         self._tell(guarded, call)
         made: dict[str, Any] = guarded.value
@@ -292,7 +289,16 @@ class _Aside:
         carried: dict[tuple[str, int], str] = {}
         structured = message.get("structuredContent")
         if isinstance(structured, dict):
-            structured = _lightened(structured, carried)
+            for key in FILE_LISTS:
+                entries = structured.get(key)
+                if not isinstance(entries, list):
+                    continue
+                for index, entry in enumerate(entries):
+                    if isinstance(entry, dict) and isinstance(entry.get("b64"), str):
+                        carried[key, index] = entry["b64"]
+                        rest = {name: item for name, item in entry.items() if name != "b64"}
+                        entries = [*entries[:index], rest, *entries[index + 1 :]]
+                structured = {**structured, key: entries}
         if not blocks and not carried:
             return cls(message=message)
         left = {**message, "content": [b for i, b in enumerate(content) if i not in blocks]}
@@ -317,20 +323,6 @@ class _Aside:
             if isinstance(entries, list) and index < len(entries) and isinstance(entries[index], dict):
                 whole[key] = [*entries[:index], {**entries[index], "b64": b64}, *entries[index + 1 :]]
         return {**message, "structuredContent": whole}
-
-
-def _lightened(structured: dict[str, Any], carried: dict[tuple[str, int], str]) -> dict[str, Any]:
-    for key in FILE_LISTS:
-        entries = structured.get(key)
-        if not isinstance(entries, list):
-            continue
-        for index, entry in enumerate(entries):
-            if isinstance(entry, dict) and isinstance(entry.get("b64"), str):
-                carried[key, index] = entry["b64"]
-                rest = {name: item for name, item in entry.items() if name != "b64"}
-                entries = [*entries[:index], rest, *entries[index + 1 :]]
-        structured = {**structured, key: entries}
-    return structured
 
 
 def _is_media(block: object) -> bool:

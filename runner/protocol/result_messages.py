@@ -99,7 +99,17 @@ class ResultMessages:
             tool: What the guard's settings know the tool by; by default as its client does.
             server: The other server that executed it, if one did.
         """
-        processed = self._redacted(request, completed.processed)
+        # No paths of ours in our own texts.
+        processed, redact = completed.processed, self.own_paths.redact
+        facts = processed.value.get("meta_data")
+        if isinstance(facts, Mapping):
+            with CallScope(request.id):
+                if processed.is_error:
+                    processed = replace(processed, value=redact(processed.value))
+                else:
+                    ours = {key: redact(facts[key]) for key in _OURS if key in facts}
+                    value = {**processed.value, "meta_data": {**facts, **ours}}
+                    processed = replace(processed, value=value)
         schema = completed.spec.output_schema if completed.spec is not None else None
         guarded = GuardedCall(
             tool=tool or request.tool,
@@ -125,7 +135,7 @@ class ResultMessages:
         sizes = (least_chars(value, SHORT_BYTES) for value in (short.value, completed.wire))
         is_long = len(short.files) + len(short.deferred) > _FEW_FILES or max(sizes) > SHORT_BYTES
         message = await asyncio.to_thread(rendered) if is_long else rendered()
-        if HAS_PILLOW:
+        if HAS_PILLOW and any(file.block is not None for file in short.files):
             smaller = await self._smaller(message, short, completed.wire, request)
             if smaller:
                 message = await asyncio.to_thread(rendered, smaller=smaller)
@@ -158,18 +168,6 @@ class ResultMessages:
                 if made is not None:
                     smaller[index] = encode(made)
         return smaller
-
-    def _redacted(self, request: Request, processed: Processed) -> Processed:
-        """Return a result for its client, without paths of ours in our own texts."""
-        meta = processed.value.get("meta_data")
-        if not isinstance(meta, Mapping):
-            return processed
-        redact = self.own_paths.redact
-        with CallScope(request.id):
-            if processed.is_error:
-                return replace(processed, value=redact(processed.value))
-            ours = {key: redact(meta[key]) for key in _OURS if key in meta}
-            return replace(processed, value={**processed.value, "meta_data": {**meta, **ours}})
 
     async def _short(self, processed: Processed, call: GuardedCall) -> Processed:
         """Return a contract value with guarded `results`, from which text and structured content are made.

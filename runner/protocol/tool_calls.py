@@ -109,10 +109,6 @@ class ToolCall:
     is_over: bool = False
     _task: "asyncio.Task[Any] | None" = None
 
-    def __post_init__(self) -> None:
-        if self.session is not None and self.session.has_handshake:
-            self.connection = self.session.connection
-
     async def notify(self, method: str, params: Mapping[str, Any]) -> None:
         """Send a notification ahead of the answer; nothing after it."""
         if not self.is_over:
@@ -258,10 +254,14 @@ class LiveSession:
 
 
 class LiveSessions:
-    """The sessions of a server: one over stdio, and each of those over HTTP."""
+    """The sessions of a server: one over stdio, and each of those over HTTP.
+
+    Attributes:
+        known: The sessions by id; the one over stdio has none.
+    """
 
     def __init__(self) -> None:
-        self._known: dict[str | None, LiveSession] = {}
+        self.known: dict[str | None, LiveSession] = {}
 
     def note(self, ctx: ServerRequestContext[Any, Any]) -> None:
         """Note the session of a request that the SDK serves, until it ends."""
@@ -270,7 +270,7 @@ class LiveSessions:
         if session is None and ctx.request is not None:
             # The later era has no sessions over HTTP.
             return
-        known = self._known.get(session)
+        known = self.known.get(session)
         if (
             known is not None
             and known.is_open
@@ -279,18 +279,14 @@ class LiveSessions:
             known.seen_at = time.monotonic()
             return
         credential = credential_of(None if ctx.request is None else ctx.request.scope)
-        live = self._known[session] = LiveSession(connection, credential)
+        live = self.known[session] = LiveSession(connection, credential)
         if live.has_handshake:
             connection.exit_stack.callback(self._end, session, live)
 
-    def of(self, session: str | None) -> LiveSession | None:
-        """Return a session; the one over stdio has no id."""
-        return self._known.get(session)
-
     def _end(self, session: str | None, live: LiveSession) -> None:
         live.close()
-        if self._known.get(session) is live:
-            del self._known[session]
+        if self.known.get(session) is live:
+            del self.known[session]
 
 
 class CallsOverHttp:
@@ -548,7 +544,13 @@ class CallsOverLines(ReceivedMessages):
             return False
         if not _is_usual(params, has_handshake=has_handshake) or not self._answerer.takes(params["name"]):
             return False
-        call = ToolCall(id=message.id, params=params, write=self._write, session=session)
+        call = ToolCall(
+            id=message.id,
+            params=params,
+            write=self._write,
+            session=session,
+            connection=session.connection if has_handshake else None,
+        )
         session.begin(call, self._run(call))
         return True
 
@@ -623,7 +625,9 @@ def _call_in(first: Message, headers: Mapping[bytes, bytes], live: LiveSession |
             return None
     elif not live.accepts(number):
         return None
-    return ToolCall(id=number, params=params, write=_discard, session=live)
+    # Only the handshake era has sessions over HTTP.
+    connection = None if live is None else live.connection
+    return ToolCall(id=number, params=params, write=_discard, session=live, connection=connection)
 
 
 def _is_usual(params: object, *, has_handshake: bool) -> bool:

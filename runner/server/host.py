@@ -19,7 +19,7 @@ from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from starlette.requests import Request as HttpRequest
 from starlette.routing import BaseRoute
 
-from runner.call import Completed, Request, ask_route, execute, relay
+from runner.call import Request, ask_route, execute, relay
 from runner.contract.own_paths import OwnPaths
 from runner.contract.unexpected_errors import unexpected
 from runner.contract.widget_dialects import NO_WIDGETS
@@ -246,7 +246,7 @@ class _Relay:
         )
         self._resources = OwnResources(toolset, self._guard)
         self._sessions = LiveSessions()
-        self.connected: Callable[[str | None], LiveSession | None] = self._sessions.of
+        self.connected: Callable[[str | None], LiveSession | None] = self._sessions.known.get
         self.tasks = McpTasks(
             self._call_tool,
             polls=lambda tool: toolset.catalog.tasks.get(tool),
@@ -416,7 +416,21 @@ class _Relay:
             completed = await execute(self._toolset, request, self._remote)
             if completed.interim is not None:
                 return redacted_result(self._own_paths, dict(completed.interim))
-            return redacted_result(self._own_paths, await self._message(request, completed))
+            files = self._toolset.files(request.user, trace=request.id)
+            message = await self._messages.of(completed, request, files)
+            failure = completed.processed.failure
+            if failure is not None:
+                described = metadata_url(self._toolset.settings) if self._transport == "http" else None
+                message = challenged(message, failure, resource_metadata=described)
+            steps = request.steps
+            worker = "fresh" if steps.is_fresh else "kept"
+            isolation = isolation_meta(self._toolset.tier, worker=worker, goes_on=steps.goes_on)
+            message["_meta"] = {**message.get("_meta", {}), ISOLATION_META: isolation}
+            if wants_report(request.params):
+                message["_meta"][REPORT] = self._report(request)
+            if request.facts.protocol not in HANDSHAKE_PROTOCOL_VERSIONS:
+                message.setdefault("resultType", "complete")
+            return redacted_result(self._own_paths, message)
         except WireError as error:
             raise redacted_error(self._own_paths, _mcp_error(error)) from error
         except MCPError as error:
@@ -426,24 +440,6 @@ class _Relay:
                 raise
             failure = unexpected(error, call=request.id)
             return failed_result(failure, protocol=request.facts.protocol)
-
-    async def _message(self, request: Request, completed: Completed) -> dict[str, Any]:
-        """Return the client's message for a completed call."""
-        files = self._toolset.files(request.user, trace=request.id)
-        message = await self._messages.of(completed, request, files)
-        failure = completed.processed.failure
-        if failure is not None:
-            described = metadata_url(self._toolset.settings) if self._transport == "http" else None
-            message = challenged(message, failure, resource_metadata=described)
-        steps = request.steps
-        worker = "fresh" if steps.is_fresh else "kept"
-        isolation = isolation_meta(self._toolset.tier, worker=worker, goes_on=steps.goes_on)
-        message["_meta"] = {**message.get("_meta", {}), ISOLATION_META: isolation}
-        if wants_report(request.params):
-            message["_meta"][REPORT] = self._report(request)
-        if request.facts.protocol not in HANDSHAKE_PROTOCOL_VERSIONS:
-            message.setdefault("resultType", "complete")
-        return message
 
     def _report(self, request: Request) -> dict[str, Any]:
         """Return the report on a call for its caller."""

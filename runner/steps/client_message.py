@@ -111,11 +111,6 @@ class _Draft:
     allowed_origins: Collection[str]
     smaller: Mapping[int, str]
 
-    @property
-    def has_own_texts(self) -> bool:
-        """True if the tool's own texts represent the result."""
-        return self.processed.is_own or (self.closed and not self.processed.is_error)
-
 
 def inline_limit(delivery: Delivery, inline_max_bytes: int) -> int:
     """Return the `inline_max_bytes` with which to process artifacts for an MCP client.
@@ -159,7 +154,11 @@ def render(
     if named or processed.places:
         origins = ((file.origin, _standing_for(file)) for file in named)
         paths = FileReferences.of(origins, places=processed.places)
-    sent = _sent(wire)
+    try:
+        sent: Mapping[str, Any] = jsonable(wire)
+    except NotJsonError:
+        # Then the contract value already says so; nothing of the original can be sent.
+        sent = {}
 
     def written(form: _Form) -> tuple[dict[str, Any], int]:
         draft = _Draft(
@@ -206,20 +205,23 @@ def referenced(processed: Processed) -> dict[str, Any]:
     return {**processed.value, **_entries(processed, bytes_inline=False)}
 
 
-def _sent(wire: Mapping[str, Any]) -> dict[str, Any]:
-    try:
-        sent: dict[str, Any] = jsonable(wire)
-    except NotJsonError:
-        # Then the contract value already says so; nothing of the original can be sent.
-        return {}
-    return sent
-
-
 def _message(draft: _Draft) -> dict[str, Any]:
-    value = flag_meta_data(_client_value(draft))
-    is_error = draft.processed.is_error
-    message: dict[str, Any] = {"content": _content(draft, value), "isError": is_error}
-    meta = _tool_meta(draft.wire) | _display_meta(value, draft.allowed_origins)
+    processed, paths = draft.processed, draft.paths
+    value: dict[str, Any] = paths.value(without(processed.value, *FILE_LISTS), contents=True)
+    value |= paths.value(_entries(processed, bytes_inline=draft.form.bytes_inline), contents=False)
+    if draft.form.note is not None and processed.files:
+        notes = {"delivery": Delivery.REFERENCE.value, "delivery_reason": draft.form.note}
+        value["meta_data"] = {**value.get("meta_data", {}), **notes}
+    value = flag_meta_data(value)
+    # Whether the tool's own texts represent the result.
+    has_own_texts = processed.is_own or (draft.closed and not processed.is_error)
+    content = _content(draft, value, own_texts=has_own_texts)
+    message: dict[str, Any] = {"content": content, "isError": processed.is_error}
+    # The tool's own, without anything that could pass for ours.
+    own_meta = mapping_of(draft.wire.get("_meta"))
+    meta = {key: item for key, item in own_meta.items() if not key.startswith(META_PREFIX)}
+    if value.get("artifacts") or value.get("display") or value.get("canvas"):
+        meta[DISPLAY_META] = decide(value, allowed_origins=draft.allowed_origins).to_json()
     if not (draft.closed or draft.processed.is_own):
         message["structuredContent"] = briefed(value)
         if value.get("canvas") != message["structuredContent"].get("canvas"):
@@ -228,12 +230,12 @@ def _message(draft: _Draft) -> dict[str, Any]:
             meta[FACTS_META] = value["meta_data"]
     else:
         meta[RESULT_META] = value
-        if draft.has_own_texts and "structuredContent" in draft.wire:
-            content = draft.wire["structuredContent"]
-            own = draft.paths.value(content, contents=not draft.form.bytes_inline)
-            if draft.closed and own != content and not satisfies(own, draft.output_schema or {}, was=content):
+        if has_own_texts and "structuredContent" in draft.wire:
+            given = draft.wire["structuredContent"]
+            own = paths.value(given, contents=not draft.form.bytes_inline)
+            if draft.closed and own != given and not satisfies(own, draft.output_schema or {}, was=given):
                 # A reference cannot stand where the schema wants a path, for example by a pattern.
-                own = content
+                own = given
             structured = own_structured(own, draft.output_schema)
             if structured is None:
                 message = unfit(message, "that was called")
@@ -244,23 +246,6 @@ def _message(draft: _Draft) -> dict[str, Any]:
     if "resultType" in draft.wire:
         message["resultType"] = draft.wire["resultType"]
     return message
-
-
-def _display_meta(value: Mapping[str, Any], allowed_origins: Collection[str]) -> dict[str, Any]:
-    """Return the display decision, if there is one."""
-    if not (value.get("artifacts") or value.get("display") or value.get("canvas")):
-        return {}
-    return {DISPLAY_META: decide(value, allowed_origins=allowed_origins).to_json()}
-
-
-def _client_value(draft: _Draft) -> dict[str, Any]:
-    value: dict[str, Any] = draft.paths.value(without(draft.processed.value, *FILE_LISTS), contents=True)
-    entries = _entries(draft.processed, bytes_inline=draft.form.bytes_inline)
-    value |= draft.paths.value(entries, contents=False)
-    if draft.form.note is not None and draft.processed.files:
-        notes = {"delivery": Delivery.REFERENCE.value, "delivery_reason": draft.form.note}
-        value["meta_data"] = {**value.get("meta_data", {}), **notes}
-    return value
 
 
 def _entries(processed: Processed, *, bytes_inline: bool) -> dict[str, list[dict[str, Any]]]:
@@ -281,8 +266,7 @@ def _entry(entry: Mapping[str, Any], file: ArtifactFile, *, bytes_inline: bool) 
     return {**reduced, "uri": file.uri, "sha256": file.sha256}
 
 
-def _content(draft: _Draft, value: dict[str, Any]) -> list[dict[str, Any]]:
-    own_texts = draft.has_own_texts
+def _content(draft: _Draft, value: dict[str, Any], *, own_texts: bool) -> list[dict[str, Any]]:
     content: list[dict[str, Any]] = (
         []
         if own_texts
@@ -407,12 +391,6 @@ def _link(
     if download_url is not None:
         link["_meta"] = {DOWNLOAD_META: download_url(file)}
     return link
-
-
-def _tool_meta(wire: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the tool's own `_meta` without anything that could pass for ours."""
-    meta = mapping_of(wire.get("_meta"))
-    return {key: item for key, item in meta.items() if not key.startswith(META_PREFIX)}
 
 
 def _refusal_lines(processed: Processed) -> list[str]:

@@ -1,7 +1,7 @@
 """Conversion of a worker's outcome to a wire result or an error of the contract. Pure."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -74,13 +74,13 @@ class _Where:
         home: The home of the call, or None.
         homes: The folder of homes.
         unseen: Folders that are empty for tools but for what is theirs.
-        rights: What the tool may do beyond its home, where that is known.
+        rights: Returns what the tool may do beyond its home, where that is known.
     """
 
     home: Path | None
     homes: Path
     unseen: Sequence[Path]
-    rights: Rights | None
+    rights: Callable[[], Rights] | None
 
     def flag(self, path: str, wants: str) -> str | None:
         """Return the option that would lend a folder; none for what a tool takes to be its home."""
@@ -107,12 +107,13 @@ class _Where:
         """
         if self.rights is None:
             return None
-        if not self.rights.network and any(map(missed_network, messages)):
+        rights = self.rights()
+        if not rights.network and any(map(missed_network, messages)):
             return ALLOW_NET
         for message in (message[:_MOST_SEARCHED] for message in messages):
             is_key = type_name == "KeyError" and "environ" in line
             found = _VARIABLE.search(message) if is_key or _LACKS_VARIABLE.search(message) else None
-            if found and found[0] not in self.rights.variables and not found[0].startswith("RUNNER_"):
+            if found and found[0] not in rights.variables and not found[0].startswith("RUNNER_"):
                 return f"{ALLOW_ENV}{found[0]}"
         return None
 
@@ -126,7 +127,7 @@ def judge(
     unknown: Sequence[str] = (),
     homes: Path = Path("/tmp"),  # noqa: S108
     unseen: Sequence[Path] = (),
-    rights: Rights | None = None,
+    rights: Callable[[], Rights] | None = None,
 ) -> Mapping[str, Any]:
     """Return the wire result of a call that was answered.
 
@@ -138,7 +139,8 @@ def judge(
         unknown: File arguments that named no file of the user.
         homes: The folder of homes.
         unseen: Folders that are empty for tools but for what is theirs.
-        rights: What the tool may do beyond its home; without them no option is named that would widen them.
+        rights: Returns what the tool may do beyond its home; asked only for an error. Without it no option
+            is named that would widen them.
 
     Raises:
         CallError: The call ended in an error of the contract.
@@ -156,8 +158,21 @@ def judge(
         case Ending.CRASHED | Ending.OVER_LIMIT:
             raise _crash(outcome, limits)
         case Ending.ANSWERED:
-            where = _Where(home=home, homes=homes, unseen=unseen, rights=rights)
-            return _answered(outcome, where, unknown, limits)
+            answer: Mapping[str, Any] = outcome.answer or {}
+            raised, result = answer.get("raised"), answer.get("result")
+    if isinstance(raised, dict):
+        where = _Where(home=home, homes=homes, unseen=unseen, rights=rights)
+        error = _error(raised, outcome, where, unknown, limits)
+        # What the author says is read first, whatever we know beside it.
+        if raised.get("kind") in _SAID and isinstance(result, dict) and _is_authors(result, error):
+            error.answer = result
+        if not _is_of_the_protocol(answer, raised, error):
+            raise _masked(error, raised, result)
+    if isinstance(answer.get("error"), dict):
+        raise WireError(_written(answer["error"]))
+    if not isinstance(result, dict):
+        raise invalid_result("result", "the worker's answer holds no result")
+    return unfolded(result) if answer.get(FOLDED) is True else result
 
 
 def _crash(outcome: Outcome, limits: Limits) -> CallError:
@@ -194,28 +209,6 @@ def _ran_into(
         # A library says how much it wanted, and for what.
         error.details["message"] = legible(message)
     return error
-
-
-def _answered(
-    outcome: Outcome,
-    where: "_Where",
-    unknown: Sequence[str],
-    limits: Limits,
-) -> Mapping[str, Any]:
-    answer: Mapping[str, Any] = outcome.answer or {}
-    raised, result = answer.get("raised"), answer.get("result")
-    if isinstance(raised, dict):
-        error = _error(raised, outcome, where, unknown, limits)
-        # What the author says is read first, whatever we know beside it.
-        if raised.get("kind") in _SAID and isinstance(result, dict) and _is_authors(result, error):
-            error.answer = result
-        if not _is_of_the_protocol(answer, raised, error):
-            raise _masked(error, raised, result)
-    if isinstance(answer.get("error"), dict):
-        raise WireError(_written(answer["error"]))
-    if not isinstance(result, dict):
-        raise invalid_result("result", "the worker's answer holds no result")
-    return unfolded(result) if answer.get(FOLDED) is True else result
 
 
 def _is_of_the_protocol(answer: Mapping[str, Any], raised: Mapping[str, Any], error: CallError) -> bool:

@@ -83,15 +83,14 @@ class Drain:
             await self.empty.wait()
 
 
+@dataclass(slots=True, eq=False)
 class _Running(AbstractAsyncContextManager[None]):
     """One call. No generator: each call takes one."""
 
-    __slots__ = ("_drain", "_limit", "_of_tool", "_tell")
-
-    def __init__(self, drain: Drain, tell: Tell, of_tool: bool) -> None:  # noqa: FBT001 - passed on
-        self._drain = drain
-        self._tell = tell
-        self._of_tool = of_tool
+    _drain: Drain
+    _tell: Tell
+    _of_tool: bool
+    _limit: asyncio.Timeout = field(init=False)
 
     async def __aenter__(self) -> None:
         ends_at = self._drain.ends_at

@@ -236,10 +236,6 @@ class Toolset(CallServices):
         """Return the kind of service in a word."""
         return "tools"
 
-    def access(self, tool: ToolSpec | None = None) -> HomeAccess:
-        """Return the access of a tool's calls, or of other requests, to their user's home."""
-        return HomeAccess.of(tool, homes_for=self.settings.homes_for)
-
     def effective(self, tool: str | None = None) -> EffectiveToolSettings:
         """Return the effective settings of one tool, or of any call."""
         known = self._effective.get(tool)
@@ -261,7 +257,6 @@ class Toolset(CallServices):
         user: User,
         spec: ToolSpec | None = None,
         *,
-        links: bool = False,
         access: HomeAccess | None = None,
     ) -> PoolKey:
         """Return the user pool that a call of a tool takes, or, without one, any other request.
@@ -269,11 +264,16 @@ class Toolset(CallServices):
         Args:
             user: Who calls.
             spec: The tool, which may have rights of its own.
-            links: Whether it can fetch download links.
             access: What may be done with the home of the user, where it is not what the tool asks for.
         """
+        settings = self.settings
         rights = self.effective(None if spec is None else spec.name).rights
-        return PoolKey(user.segment, access or self.access(spec), links, rights)
+        # A tool that may be given links must be able to fetch them.
+        links = spec is not None and (
+            spec.takes_links or (settings.file_delivery == "url" and spec.takes_files)
+        )
+        asked = access or HomeAccess.of(spec, homes_for=settings.homes_for)
+        return PoolKey(user.segment, asked, links, rights)
 
     def apart(self, user: User) -> PoolKey | None:
         """Return the pool in which a call has changed what the file's server offers this user, if one has."""
@@ -431,7 +431,8 @@ class Toolset(CallServices):
         warn_of_refused_jobs(self.settings, self.catalog.tools)
         self._warn_of_secrets()
         if user is not None and not any(
-            self.access(tool) is HomeAccess.WRITE for tool in (None, *self.catalog.tools.values())
+            HomeAccess.of(tool, homes_for=self.settings.homes_for) is HomeAccess.WRITE
+            for tool in (None, *self.catalog.tools.values())
         ):
             await self._drop(PoolKey(user.segment, HomeAccess.WRITE))
 
@@ -621,15 +622,15 @@ class Toolset(CallServices):
         await self._loopback.end(lambda loopback: loopback.close())
 
 
+@dataclass(slots=True, eq=False)
 class _InUse(AbstractAsyncContextManager[UserPool]):
     """A pool of workers for one call, and the session of its user. No generator: each call takes one."""
 
-    __slots__ = ("_key", "_pool", "_session", "_toolset", "_user")
-
-    def __init__(self, toolset: Toolset, user: User, key: PoolKey) -> None:
-        self._toolset = toolset
-        self._user = user
-        self._key = key
+    _toolset: Toolset
+    _user: User
+    _key: PoolKey
+    _pool: UserPool = field(init=False)
+    _session: AbstractAsyncContextManager[None] = field(init=False)
 
     async def __aenter__(self) -> UserPool:
         self._pool = await self._toolset.hold(self._user, self._key)

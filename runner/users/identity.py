@@ -89,7 +89,13 @@ def resolve(
         IdentityError: There is no identity where one is needed, or it is not the one served.
     """
     if claims is None:
-        return _without_token(settings, transport, host, process_user)
+        if transport == "http" and settings.auth.kind != "none":
+            raise IdentityError("this request carries no token, and the server needs one; log in first")
+        if settings.user is not None:
+            return User(settings.user)
+        if transport == "stdio" or is_loopback(host):
+            return User(process_user or os_user())
+        raise IdentityError("nothing says who this request comes from; give the server --user or auth.kind")
     claimed = _claimed(claims, settings.identity_claim)
     try:
         named = NameRule.of(settings).name(claimed)
@@ -222,18 +228,6 @@ def _is_key_address(address: object) -> bool:
         return True
     parts = urlsplit(str(address))
     return parts.scheme == "https" or (parts.scheme == "http" and is_loopback(parts.hostname or ""))
-
-
-def _without_token(
-    settings: ServerSettings, transport: Literal["stdio", "http"], host: str, process_user: str | None
-) -> User:
-    if transport == "http" and settings.auth.kind != "none":
-        raise IdentityError("this request carries no token, and the server needs one; log in first")
-    if settings.user is not None:
-        return User(settings.user)
-    if transport == "stdio" or is_loopback(host):
-        return User(process_user or os_user())
-    raise IdentityError("nothing says who this request comes from; give the server --user or auth.kind")
 
 
 def _claimed(claims: Mapping[str, Any], names: tuple[str, ...]) -> str:

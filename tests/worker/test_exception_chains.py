@@ -114,7 +114,9 @@ async def details_of(fails: Callable[[], None], rights: Rights | None = None) ->
     )
     outcome = Outcome(ending=Ending.ANSWERED, answer={"raised": scope.raised})
     with pytest.raises(CallError) as judged:
-        judge(outcome, listener, home=None, limits=Limits(), rights=rights)
+        judge(
+            outcome, listener, home=None, limits=Limits(), rights=None if rights is None else lambda: rights
+        )
     return dict(judged.value.details)
 
 
