@@ -141,7 +141,7 @@ class FileCall(Call):
         ]
         return await self.when_approved(
             partial(self.execute_admitted, spec),
-            places=toolset.places,
+            places=lambda: toolset.places,
             may_destroy=any(destroys),
         )
 

@@ -117,8 +117,15 @@ def normalise(wire: Mapping[str, Any], *, wrapped: bool) -> Normalised:
     failed = wire.get("isError") is True
     if speaks:
         value = _marked(payload) if failed else dict(payload)
+    elif failed:
+        value = _error_value(payload, blocks)
     else:
-        value = _error_value(payload, blocks) if failed else _as_results(payload, intake.warnings)
+        value = {"results": payload}
+        # `result` beside other keys is ordinary data; alone it has been unwrapped.
+        keys = (key for key in payload if key != "result") if isinstance(payload, dict) else ()
+        name = _misspelled(keys)
+        if name is not None:
+            intake.warnings.append(_MISSPELLED.format(name))
     texts = [] if failed and not speaks else spoken
     _take_files(value, blocks, intake)
     value = _mend(value, intake, links)
@@ -256,15 +263,6 @@ def _is_of_another_shape(payload: Mapping[str, Any], *, failed: bool) -> bool:
         or (len(filled) < len(shaped) and (has_others or not filled))
         or any(not isinstance(item, _SHAPES[key]) for key, item in shaped.items() if item is not None)
     )
-
-
-def _as_results(payload: Any, warnings: list[str]) -> dict[str, Any]:
-    if isinstance(payload, dict):
-        # `result` beside other keys is ordinary data; alone it has been unwrapped.
-        name = _misspelled(key for key in payload if key != "result")
-        if name is not None:
-            warnings.append(_MISSPELLED.format(name))
-    return {"results": payload}
 
 
 def _error_value(payload: Any, blocks: Mapping[int, Mapping[str, Any]]) -> dict[str, Any]:

@@ -69,7 +69,10 @@ class HeldBodies:
             send: Sends its answer.
         """
         address = of_address((scope.get("client") or ("", 0))[0]) if user is None else None
-        return HeldBody(self, user or "", address, scope, receive, send)
+        ends_at = asyncio.get_running_loop().time() + self.idle_s
+        body = HeldBody(self, (user or "", address), (scope, receive, send), ends_at)
+        scope[_IN_SCOPE] = body
+        return body
 
     def take(self, user: str, address: str | None, count: int) -> tuple[int, str] | None:
         """Count bytes that were received; return status and sentence of a refusal, if they do not fit."""
@@ -106,6 +109,7 @@ class HeldBodies:
                     del counter[key]
 
 
+@dataclass(slots=True, eq=False)
 class HeldBody(AbstractContextManager["HeldBody"]):
     """The body of one request. No generator: each request has one.
 
@@ -114,23 +118,16 @@ class HeldBody(AbstractContextManager["HeldBody"]):
         is_whole: Whether all of it was received.
     """
 
-    def __init__(
-        self,
-        bodies: HeldBodies,
-        user: str,
-        address: str | None,
-        scope: Scope,
-        receive: Receive,
-        send: Send,
-    ) -> None:
-        self.is_held = True
-        self._held = 0
-        self._bodies = bodies
-        self._key = (user, address)
-        self._request = (scope, receive, send)
-        scope[_IN_SCOPE] = self
-        self._end = asyncio.get_running_loop().time() + bodies.idle_s
-        self.is_whole = self._is_answered = self._is_refused = False
+    _bodies: HeldBodies
+    # User and address.
+    _key: tuple[str, str | None]
+    _request: tuple[Scope, Receive, Send]
+    _ends_at: float
+    is_held: bool = field(init=False, default=True)
+    is_whole: bool = field(init=False, default=False)
+    _held: int = field(init=False, default=0)
+    _is_answered: bool = field(init=False, default=False)
+    _is_refused: bool = field(init=False, default=False)
 
     def __exit__(self, *_: object) -> None:
         del self._request[0][_IN_SCOPE]
@@ -146,7 +143,7 @@ class HeldBody(AbstractContextManager["HeldBody"]):
         refusal, message = None, cast("Message", {})
         loop_s, address = asyncio.get_running_loop().time, self._key[1]
         try:
-            async with asyncio.timeout_at(self._end if address else loop_s() + self._bodies.idle_s):
+            async with asyncio.timeout_at(self._ends_at if address else loop_s() + self._bodies.idle_s):
                 message = await receive()
         except TimeoutError:
             late = "it is not whole after" if address else "no byte of it was received for"

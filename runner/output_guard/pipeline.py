@@ -35,7 +35,7 @@ from runner.output_guard.clamp import clamped_by
 from runner.output_guard.config import MAX_ELEMENTS, GuardConfig
 from runner.output_guard.detect import Detector, scan
 from runner.output_guard.fields import extract_fields
-from runner.output_guard.json_view import JsonView, Unruly, text_of, view
+from runner.output_guard.json_view import Unruly, text_of, view
 from runner.output_guard.oversize import fit, inline, raw_reference
 from runner.output_guard.storing import Keeper, LayerRun, Store, TooMany, drive
 from runner.output_guard.transformer import Transformer, transformed
@@ -112,10 +112,27 @@ async def guard(
         if transformer is not None:
             final = await transformed(transformer, seen, keeper)
         seen = seen if final is None else final
-        value = await _layers(seen, settings, keeper, limit=limit, handled=final is not None)
-        if value is not seen.value or _is_too_long(seen, limit):
-            net = settings.auto_artifact_large_content and final is None
-            value, event = await _bounded(value, keeper, limit=limit, chars=seen.chars, net=net)
+        value, chars = seen.value, seen.chars
+        layers: list[Callable[[Any], LayerRun[Any]]] = []
+        if final is None:
+            template, warnings = settings.default_summary_template, keeper.warnings
+            fields = settings.fields_of(tool, server) if settings.tool_fields else ()
+            if fields:
+                layers.append(lambda value: extract_fields(value, fields, settings, warnings))
+            if seen.typed:
+                layers.append(lambda value: extract_blocks(value, template, warnings))
+        if seen.raw or max(seen.longest, seen.listed) >= settings.binary_detection.min_chars:
+            detector = Detector.of(settings)
+            layers.append(lambda value: scan(value, detector))
+        for layer in layers:
+            value = await _taken_out(layer, value, settings, keeper, limit=limit, chars=chars)
+        is_kept_whole = final is not None or not settings.auto_artifact_large_content
+        if not is_kept_whole and seen.longest > settings.max_inline_size:
+            value = await _inlined(value, settings, keeper, chars=chars)
+        # Most values are so short that nobody has to write their text.
+        may_be_long = seen.raw or seen.most_chars > limit
+        if value is not seen.value or (may_be_long and (chars > limit or len(text_of(seen.value)) > limit)):
+            value, event = await _bounded(value, keeper, limit=limit, chars=chars, net=not is_kept_whole)
     return Guarded(
         value=value,
         stored=tuple(keeper.stored),
@@ -123,32 +140,6 @@ async def guard(
         events=(event,) if event else (),
         transformed=final is not None,
     )
-
-
-def _is_too_long(seen: JsonView, limit: int) -> bool:
-    """Return whether the text of a value is too long; most are so short that nobody has to write it."""
-    if not seen.raw and seen.most_chars <= limit:
-        return False
-    return seen.chars > limit or len(text_of(seen.value)) > limit
-
-
-async def _layers(seen: JsonView, settings: GuardConfig, keeper: Keeper, *, limit: int, handled: bool) -> Any:
-    value, chars = seen.value, seen.chars
-    template, warnings = settings.default_summary_template, keeper.warnings
-    fields = settings.fields_of(keeper.tool, keeper.server) if settings.tool_fields and not handled else ()
-    layers: list[Callable[[Any], LayerRun[Any]]] = []
-    if fields:
-        layers.append(lambda value: extract_fields(value, fields, settings, warnings))
-    if seen.typed and not handled:
-        layers.append(lambda value: extract_blocks(value, template, warnings))
-    if seen.raw or max(seen.longest, seen.listed) >= settings.binary_detection.min_chars:
-        detector = Detector.of(settings)
-        layers.append(lambda value: scan(value, detector))
-    for layer in layers:
-        value = await _taken_out(layer, value, settings, keeper, limit=limit, chars=chars)
-    if not handled and settings.auto_artifact_large_content and seen.longest > settings.max_inline_size:
-        value = await _inlined(value, settings, keeper, chars=chars)
-    return value
 
 
 async def _taken_out(

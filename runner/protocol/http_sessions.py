@@ -78,16 +78,12 @@ class BoundedSessions:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        session = _header(scope, _SESSION)
-        if session is not None:
-            await self._within(session.decode("latin-1"), scope, receive, send)
-        elif scope["method"] == "POST" and _header(scope, _VERSION) in {None, *_IN_SESSIONS}:
-            await self._opened(scope, receive, send)
-        else:
-            await self._app(scope, receive, send)
-
-    async def _within(self, session: str, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve a request in a session, and act on its end."""
+        named = _header(scope, _SESSION)
+        if named is None:
+            opens = scope["method"] == "POST" and _header(scope, _VERSION) in {None, *_IN_SESSIONS}
+            await (self._opened if opens else self._app)(scope, receive, send)
+            return
+        session = named.decode("latin-1")
         known, status = self._open.get(session), 0
 
         async def watched(message: Message) -> None:

@@ -120,7 +120,14 @@ class ResultMessages:
             is_contract=True,
         )
         url, user = self.download_url, request.user
-        short = await self._short(processed, guarded)
+        # Text and structured content are made of guarded `results`. Facts that would fill a message are
+        # guarded too; others reach the client whole, in `_meta`.
+        original, facts = processed.value.get("results"), processed.value.get("meta_data")
+        results = await self.guard.results(original, guarded)
+        value = processed.value if results is original else {**processed.value, "results": results}
+        if isinstance(facts, Mapping) and len(json.dumps(facts)) > _MOST_FACTS_CHARS:
+            value = {**value, "meta_data": {**little(facts), **await self.guard.facts(facts, guarded)}}
+        short = processed if value is processed.value else replace(processed, value=value)
         rendered = partial(
             render,
             short,
@@ -168,19 +175,6 @@ class ResultMessages:
                 if made is not None:
                     smaller[index] = encode(made)
         return smaller
-
-    async def _short(self, processed: Processed, call: GuardedCall) -> Processed:
-        """Return a contract value with guarded `results`, from which text and structured content are made.
-
-        Facts that would fill a message are guarded too; others reach the client whole, in `_meta`.
-        """
-        original, facts = processed.value.get("results"), processed.value.get("meta_data")
-        results = await self.guard.results(original, call)
-        value = processed.value if results is original else {**processed.value, "results": results}
-        if isinstance(facts, Mapping) and len(json.dumps(facts)) > _MOST_FACTS_CHARS:
-            short = await self.guard.facts(facts, call)
-            value = {**value, "meta_data": {**little(facts), **short}}
-        return processed if value is processed.value else replace(processed, value=value)
 
 
 def failed_result(error: CallError, *, protocol: str) -> dict[str, Any]:

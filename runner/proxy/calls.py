@@ -148,7 +148,7 @@ class UpstreamCall(Call):
                 )
                 return await self.when_approved(
                     self._placed,
-                    places=[(self.server, f"{way.name}\n{way.place}")],
+                    places=lambda: [(self.server, f"{way.name}\n{way.place}")],
                     may_destroy=destroys,
                 )
         except RemoteError as error:

@@ -189,9 +189,6 @@ async def hold_of(
     Raises:
         CallError: `E_INVALID_ARGUMENT`: the arguments are not an object.
     """
-    if not service.settings.approvals:
-        return None
-
     meta = request.params.get("_meta")
     chosen = (meta.get("fastmcp") if isinstance(meta, Mapping) else None) or None
 

@@ -48,7 +48,7 @@ def authorize_scopes(tool: str, scopes: Sequence[str], facts: RequestFacts) -> N
     Raises:
         CallError: `E_UNAUTHORIZED`.
     """
-    if not _may(scopes, facts):
+    if scopes and not _may(scopes, facts):
         raise unauthorized(tool, scopes=scopes, has_token=facts.token is not None)
 
 

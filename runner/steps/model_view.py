@@ -21,8 +21,9 @@ CARRIED = ("b64", "s3_ref", "path")
 # The two spellings of a page beside the chat.
 _PAGES = ("canvas", "display")
 _WITHHELD = "withheld"
-# One for all: making an encoder takes longer than writing a small message.
-_ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
+# One encoder for all: making it takes longer than writing a small message.
+compact_json = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+"""Returns a value as JSON in one line, without blanks."""
 
 
 def model_view(value: Mapping[str, Any]) -> dict[str, Any]:
@@ -67,11 +68,6 @@ def legible(text: str, *, own: bool) -> str:
         return text
     view = briefed(value) if own else without(model_view(value), "returned_file_contents")
     return text if view == value else compact_json(view)
-
-
-def compact_json(value: object) -> str:
-    """Return a value as JSON in one line, without blanks."""
-    return _ENCODER.encode(value)
 
 
 def _is_envelope(value: object) -> bool:

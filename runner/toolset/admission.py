@@ -145,7 +145,8 @@ class Admission:
 
     def leave(self, user: str, places: Sequence[PlaceDemand] = ()) -> None:
         """Give a place back to the next user in turn."""
-        self._begin(self.queue.leave(user, places))
+        if started := self.queue.leave(user, places):
+            self._begin(started)
 
     def _begin(self, calls: Iterable["_Waiting"]) -> None:
         for call in calls:

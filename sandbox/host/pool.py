@@ -200,7 +200,7 @@ class Pool:
             # One after the other: two at once would each have a worker of their own.
             async with self._sharing:
                 zygote, sharing = await self._shared(limits)
-                return SharedLease(
+                lease = SharedLease(
                     zygote=zygote,
                     worker=sharing.worker,
                     sharing=sharing,
@@ -211,6 +211,9 @@ class Pool:
                     goes_on=goes_on,
                     session=session,
                 )
+                # Reserved at once, so that it is not parked before.
+                sharing.leased.add(lease)
+                return lease
         take = self._take if self.forks else self._take_oneshot
         zygote, worker = await take(limits, fresh=not keeps)
         return Lease(
@@ -226,7 +229,12 @@ class Pool:
 
     async def _shared(self, limits: Limits) -> tuple[Zygote, Sharing]:
         """Return a worker in use that one more call may join, or an idle one."""
-        self._shares = [(zygote, sharing) for zygote, sharing in self._shares if sharing.is_open]
+        # Those that another call may join.
+        self._shares = [
+            (zygote, sharing)
+            for zygote, sharing in self._shares
+            if sharing.leased and not (sharing.is_drained or sharing.is_dead)
+        ]
         now = time.monotonic()
         for zygote, sharing in self._shares:
             worker = sharing.worker

@@ -42,10 +42,6 @@ class SharedLease(Lease):
 
     sharing: Sharing
 
-    def __post_init__(self) -> None:
-        Lease.__post_init__(self)
-        self.sharing.lease(self)
-
     def printed(self, part: bytes) -> None:
         """Store the worker's output during the call."""
         self._output.keep(part)

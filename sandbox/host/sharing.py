@@ -48,6 +48,7 @@ class Sharing:
         status: Its wait status in words, once it has been reaped.
         reaping: Waits until it has been reaped.
         stopping: Waits until it has stopped, for all calls whose outputs are to be read.
+        leased: The calls for which the worker is reserved, from their lease to its release.
         running: The calls that run.
     """
 
@@ -61,16 +62,11 @@ class Sharing:
     reaping: "asyncio.Task[None] | None" = None
     stopping: "asyncio.Task[None] | None" = None
     # Calls from their lease to its release, those among them that run, and those whose outputs are read.
-    _leased: set[Sharer] = field(init=False, default_factory=set)
+    leased: set[Sharer] = field(init=False, default_factory=set)
     running: dict[Sharer, None] = field(init=False, default_factory=dict)
     _resting: set[Sharer] = field(init=False, default_factory=set)
     _readers: Readers | None = field(init=False, default=None)
     _is_reaped: bool = field(init=False, default=False)
-
-    @property
-    def is_open(self) -> bool:
-        """True if another call may join those that are there."""
-        return bool(self._leased) and not (self.is_drained or self.is_dead)
 
     @property
     def is_resting(self) -> bool:
@@ -79,11 +75,7 @@ class Sharing:
 
     def is_alone(self, call: Sharer) -> bool:
         """Return whether no other call has the worker."""
-        return not self._leased - {call}
-
-    def lease(self, call: Sharer) -> None:
-        """Reserve the worker for a call, so that it is not parked before."""
-        self._leased.add(call)
+        return not self.leased - {call}
 
     def begin(self, call: Sharer) -> None:
         """Register a running call; it receives the output, and the end of the worker."""
@@ -113,10 +105,10 @@ class Sharing:
                     self.stopping.cancel()
                     self.stopping = None
                 self._go_on()
-        had = call in self._leased
-        self._leased.discard(call)
+        had = call in self.leased
+        self.leased.discard(call)
         self._close()
-        return had and not self._leased
+        return had and not self.leased
 
     def rest(self, call: Sharer) -> None:
         """Take note that outputs of a call are about to be read."""
@@ -164,7 +156,7 @@ class Sharing:
 
     def _close(self) -> None:
         """Close the worker's descriptors once it has ended and no call has it: their numbers are reused."""
-        if self._is_reaped and not self._leased:
+        if self._is_reaped and not self.leased:
             self._is_reaped = False
             if self._readers is not None:
                 self._readers.close()
