@@ -81,10 +81,6 @@ class Intake:
         shown = ", ".join(self._untyped[:_SHOWN]) + (" and others" if len(self._untyped) > _SHOWN else "")
         return [*self.warnings, f"no mime type is declared for {shown}"]
 
-    def is_empty(self) -> bool:
-        """Return whether the result names no file, not even one that was refused."""
-        return not (self.artifacts or self.deferred or self.refusals or self.incomplete)
-
     def artifact(self, entry: object) -> str | None:
         """Take one item of `artifacts`; return its name, or None if it was refused."""
         if not self._has_room():

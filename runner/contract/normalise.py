@@ -202,7 +202,7 @@ def _payload(
 
 def _says(text: str, payload: Any) -> bool:
     """Return whether `text` is only the payload once more, as FastMCP adds it for older clients."""
-    inner = _only_result(payload)
+    inner = payload["result"] if isinstance(payload, dict) and payload.keys() == {"result"} else None
     if not text or text == inner:
         return True
     try:
@@ -210,10 +210,6 @@ def _says(text: str, payload: Any) -> bool:
     except (ValueError, RecursionError):
         return False
     return again in (payload, inner) if again is not None else inner is None
-
-
-def _only_result(payload: object) -> Any:
-    return payload["result"] if isinstance(payload, dict) and payload.keys() == {"result"} else None
 
 
 def lists_files(payload: object) -> bool:
@@ -309,7 +305,8 @@ def _take_files(value: dict[str, Any], blocks: Mapping[int, Mapping[str, Any]], 
 
 
 def _mend(value: dict[str, Any], intake: Intake, links: Sequence[Any]) -> dict[str, Any]:
-    if value.keys() == _BARE and not links and intake.is_empty():
+    names_files = intake.artifacts or intake.deferred or intake.refusals or intake.incomplete
+    if value.keys() == _BARE and not links and not names_files:
         # Whatever is repaired below is missing.
         return value
     if "results" not in value:

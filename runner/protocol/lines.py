@@ -162,27 +162,34 @@ class IncomingLines(ReceivedMessages):
 
     async def _next(self) -> SessionMessage | Unreadable:
         while True:
-            await self._let_others()
+            # Others have the loop, if it is their turn.
+            now = time.monotonic()
+            rest_s = self._share.rest_s(now=now)
+            if rest_s or now - self._turn_began > _TURN_S:
+                await asyncio.sleep(rest_s)
+                self._turn_began = time.monotonic()
             if self._too_long is not None:
                 item, self._too_long = self._too_long, None
                 return item
             began = time.monotonic()
+            message: SessionMessage | Unreadable | None = None
             line = self._line()
-            message = self._message(line) if line and self._is_wanted(line) else None
+            # A request or an answer has an id, however it is written; to read all the others takes longer.
+            if line and b'"id"' not in line and self.sheds():
+                self.shed(1)
+            elif line and len(line) > self._most_bytes:
+                message = too_long(line[:HEAD_BYTES], line[-TAIL_BYTES:], self._most_bytes)
+            elif line:
+                try:
+                    message = SessionMessage(read_message(line))
+                except Unreadable as error:
+                    message = error
             now = time.monotonic()
             self._share.spend(now - began, now=now)
             if message is not None:
                 return message
             if line is None:
                 await self._more()
-
-    async def _let_others(self) -> None:
-        """Let others have the loop, if it is their turn."""
-        now = time.monotonic()
-        rest_s = self._share.rest_s(now=now)
-        if rest_s or now - self._turn_began > _TURN_S:
-            await asyncio.sleep(rest_s)
-            self._turn_began = time.monotonic()
 
     def _line(self) -> bytes | None:
         """Take the next line, without those that are blank; None if no whole one is there."""
@@ -197,22 +204,6 @@ class IncomingLines(ReceivedMessages):
         self._whole, self._at = (b"", 0) if end == len(self._whole) else (self._whole, end)
         return line
 
-    def _is_wanted(self, line: bytes) -> bool:
-        """Return whether a line has a recipient; otherwise it would be dropped after parsing."""
-        # A request or an answer has an id, however it is written; to read all the others takes far longer.
-        if b'"id"' in line or not self.sheds():
-            return True
-        self.shed(1)
-        return False
-
-    def _message(self, line: bytes) -> SessionMessage | Unreadable:
-        if len(line) > self._most_bytes:
-            return too_long(line[:HEAD_BYTES], line[-TAIL_BYTES:], self._most_bytes)
-        try:
-            return SessionMessage(read_message(line))
-        except Unreadable as error:
-            return error
-
     async def _more(self) -> None:
         """Wait for further lines.
 
@@ -222,16 +213,6 @@ class IncomingLines(ReceivedMessages):
         if self._ended:
             raise StopAsyncIteration
         self._came.clear()
-        self._listen()
-        await self._came.wait()
-        self._turn_began = time.monotonic()
-
-    async def aclose(self) -> None:
-        """Receive no more, and end the iteration of waiting receivers."""
-        self._whole, self._at = b"", 0
-        self._end()
-
-    def _listen(self) -> None:
         if not self._listening and not self._always_ready:
             try:
                 self._loop.add_reader(self._descriptor, self._readable)
@@ -241,6 +222,13 @@ class IncomingLines(ReceivedMessages):
                 self._always_ready = True
         if self._always_ready:
             self._loop.call_soon(self._readable)
+        await self._came.wait()
+        self._turn_began = time.monotonic()
+
+    async def aclose(self) -> None:
+        """Receive no more, and end the iteration of waiting receivers."""
+        self._whole, self._at = b"", 0
+        self._end()
 
     def _silence(self) -> None:
         if self._listening:

@@ -16,6 +16,7 @@ from mcp.shared.exceptions import MCPError
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 
 from runner.artifacts.accept import ArtifactFile, Processed, failed
+from runner.artifacts.route import NEVER_INLINE
 from runner.contract.own_paths import OwnPaths
 from runner.errors import CallError
 from runner.files.my_files import MyFiles
@@ -23,13 +24,12 @@ from runner.formats.base64 import canonical, decode, encode, without_header
 from runner.formats.json_size import least_chars
 from runner.output_guard.guard import GuardedCall, OutputGuard
 from runner.settings.execution import ServiceSettings
-from runner.steps.client_message import MESSAGE_MAX_BYTES, Delivery, inline_limit, is_open_schema, render
+from runner.steps.client_message import MESSAGE_MAX_BYTES, Delivery, is_open_schema, render
 from runner.steps.request import SHORT_BYTES, Completed, Request
 from runner.steps.short_meta_data import little
 from runner.system.logging_setup import CallScope
 from runner.toolset.small_pictures import HAS_PILLOW, smaller_picture
 from runner.users.identity import User
-from runner.worker.wire import RequestFacts
 
 __all__ = [
     "DELIVERY_KEY",
@@ -133,7 +133,7 @@ class ResultMessages:
             short,
             wire=completed.wire,
             output_schema=schema,
-            delivery=delivery_to(self.settings, request.params, request.facts),
+            delivery=delivery_to(self.settings, request.params),
             download_url=None if url is None else lambda file: url(user, file),
             allowed_origins=self.settings.iframe_origins,
             max_bytes=MESSAGE_MAX_BYTES,
@@ -241,7 +241,7 @@ def _linkless(block: Any) -> Any:
     return {"type": "text", "text": f"{block.get('name')}{about}: read it as resource {block.get('uri')}"}
 
 
-def delivery_to(settings: ServiceSettings, params: Mapping[str, Any], facts: RequestFacts) -> Delivery:
+def delivery_to(settings: ServiceSettings, params: Mapping[str, Any]) -> Delivery:
     """Return the delivery of artifacts to a client: by setting, else by its request."""
     if settings.store_scheme == "none":
         # Nothing could be read by reference.
@@ -253,7 +253,11 @@ def delivery_to(settings: ServiceSettings, params: Mapping[str, Any], facts: Req
     return Delivery.INLINE if delivery == "inline" else Delivery.REFERENCE
 
 
-def inline_limit_of(settings: ServiceSettings, params: Mapping[str, Any], facts: RequestFacts) -> int:
-    """Return the largest artifact that the client of a request wants inside its result."""
-    most = min(settings.inline_max_bytes, MESSAGE_MAX_BYTES)
-    return inline_limit(delivery_to(settings, params, facts), most)
+def inline_limit_of(settings: ServiceSettings, params: Mapping[str, Any]) -> int:
+    """Return the largest artifact that the client of a request wants inside its result.
+
+    Encoding what would not be sent costs time and memory for nothing.
+    """
+    if delivery_to(settings, params) is Delivery.REFERENCE:
+        return NEVER_INLINE
+    return min(settings.inline_max_bytes, MESSAGE_MAX_BYTES)

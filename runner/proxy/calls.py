@@ -473,7 +473,7 @@ class Calls:
             facts=facts,
             client=McpClient(ctx),
             levels=message_levels(ctx),
-            inline_max_bytes=inline_limit_of(self.upstreams.settings, params, facts),
+            inline_max_bytes=inline_limit_of(self.upstreams.settings, params),
         )
 
     async def task(self, ctx: _Context, params: dict[str, Any], user: User) -> dict[str, Any]:

@@ -402,7 +402,7 @@ class _Relay:
             facts=facts,
             client=call,
             levels=frozenset() if connection is None else connection_levels(connection),
-            inline_max_bytes=inline_limit_of(self._toolset.settings, call.params, facts),
+            inline_max_bytes=inline_limit_of(self._toolset.settings, call.params),
         )
         message = await self._call_or_task(request)
         if "requestState" not in message:
@@ -511,7 +511,7 @@ class _Relay:
             facts=facts,
             client=McpClient(ctx),
             levels=message_levels(ctx),
-            inline_max_bytes=inline_limit_of(self._toolset.settings, params, facts),
+            inline_max_bytes=inline_limit_of(self._toolset.settings, params),
             tools=None if self.tools_of is None else self.tools_of(ctx),
         )
 

@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from runner.artifacts.accept import ArtifactFile, Processed, without_lost
-from runner.artifacts.route import NEVER_INLINE
 from runner.contract.display import decide
 from runner.contract.jsonable import NotJsonError, jsonable
 from runner.contract.loose_json import list_of, mapping_of, without
@@ -31,7 +30,6 @@ __all__ = [
     "MESSAGE_MAX_BYTES",
     "RESULT_META",
     "Delivery",
-    "inline_limit",
     "is_open_schema",
     "referenced",
     "render",
@@ -110,14 +108,6 @@ class _Draft:
     paths: FileReferences
     allowed_origins: Collection[str]
     smaller: Mapping[int, str]
-
-
-def inline_limit(delivery: Delivery, inline_max_bytes: int) -> int:
-    """Return the `inline_max_bytes` with which to process artifacts for an MCP client.
-
-    Encoding what would not be sent costs time and memory for nothing.
-    """
-    return NEVER_INLINE if delivery is Delivery.REFERENCE else inline_max_bytes
 
 
 def render(

@@ -22,7 +22,9 @@ from runner.contract.error_messages import outside_home, timed_out
 from runner.contract.normalise import normalise
 from runner.errors import CallError, Code
 from runner.formats.human_numbers import human_size
-from runner.steps.client_message import MESSAGE_MAX_BYTES, Delivery, inline_limit, is_open_schema, render
+from runner.protocol.result_messages import DELIVERY_KEY, inline_limit_of
+from runner.settings.settings import Settings
+from runner.steps.client_message import MESSAGE_MAX_BYTES, Delivery, is_open_schema, render
 from runner.steps.model_view import model_view
 from runner.steps.shell_view import as_text
 from sandbox.deadlines import Deadlines
@@ -288,8 +290,11 @@ def test_message_above_transport_limit_uses_references(home: FakeHome, shelf: Sh
 
 
 def test_unsendable_content_is_not_encoded() -> None:
-    assert inline_limit(Delivery.REFERENCE, 300) == NEVER_INLINE
-    assert inline_limit(Delivery.INLINE, 300) == 300
+    settings = Settings()
+    inline = {"_meta": {DELIVERY_KEY: "inline"}}
+
+    assert inline_limit_of(settings, {}) == NEVER_INLINE
+    assert inline_limit_of(settings, inline) == min(settings.inline_max_bytes, MESSAGE_MAX_BYTES)
 
 
 # closed schemas
