@@ -16,8 +16,7 @@ import os
 import re
 import sys
 import time
-from contextvars import ContextVar, Token
-from dataclasses import dataclass, field
+from contextvars import ContextVar
 from datetime import UTC, datetime
 from typing import Literal, TextIO
 
@@ -95,7 +94,6 @@ def set_up(
         logger.setLevel(wanted if name in _OWN else others)
 
 
-@dataclass(slots=True, eq=False)
 class CallScope:
     """Put `call_id` on every record logged inside, in this task and what it starts.
 
@@ -105,9 +103,9 @@ class CallScope:
         id: The id of the call.
     """
 
-    id: str
-    _counts: dict[str, int] = field(init=False, default_factory=dict)
-    _token: "Token[CallScope | None]" = field(init=False)
+    def __init__(self, call_id: str) -> None:
+        self.id = call_id
+        self._counts: dict[str, int] = {}
 
     def __enter__(self) -> None:
         self._token = _call.set(self)

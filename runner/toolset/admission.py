@@ -118,10 +118,6 @@ class Admission:
         finally:
             self._begin(self.queue.leave_inside(places))
 
-    def running(self, user: str) -> int:
-        """Return the number of running calls of `user`."""
-        return self.queue.running(user)
-
     async def wait(self, user: str, places: Sequence[PlaceDemand]) -> None:
         """Wait for a place; `leave` gives it back.
 
@@ -145,8 +141,7 @@ class Admission:
 
     def leave(self, user: str, places: Sequence[PlaceDemand] = ()) -> None:
         """Give a place back to the next user in turn."""
-        if started := self.queue.leave(user, places):
-            self._begin(started)
+        self._begin(self.queue.leave(user, places))
 
     def _begin(self, calls: Iterable["_Waiting"]) -> None:
         for call in calls:

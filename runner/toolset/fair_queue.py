@@ -130,9 +130,7 @@ class FairQueue(Generic[T]):
         """Take note that a running call has ended; return those that start now, which are counted."""
         self._users[user].running -= 1
         self._running -= 1
-        # Most calls need none of a kind.
-        if places:
-            self._discount(places)
+        self._discount(places)
         return self.next_ones() if self._waiting else ()
 
     def next_ones(self) -> Sequence[T]:
@@ -172,8 +170,7 @@ class FairQueue(Generic[T]):
                 del self._places[place.kind]
 
     def _start(self, user: _User[T], places: Sequence[PlaceDemand], cost: float) -> None:
-        if places:
-            self._count(places)
+        self._count(places)
         self._clock = max(self._clock, user.turn)
         user.turn += cost
         user.running += 1

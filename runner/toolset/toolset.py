@@ -266,14 +266,12 @@ class Toolset(CallServices):
             spec: The tool, which may have rights of its own.
             access: What may be done with the home of the user, where it is not what the tool asks for.
         """
-        settings = self.settings
         rights = self.effective(None if spec is None else spec.name).rights
         # A tool that may be given links must be able to fetch them.
-        links = spec is not None and (
-            spec.takes_links or (settings.file_delivery == "url" and spec.takes_files)
-        )
-        asked = access or HomeAccess.of(spec, homes_for=settings.homes_for)
-        return PoolKey(user.segment, asked, links, rights)
+        by_url = self.settings.file_delivery == "url"
+        links = spec is not None and (spec.takes_links or (by_url and spec.takes_files))
+        access = access or HomeAccess.of(spec, homes_for=self.settings.homes_for)
+        return PoolKey(user.segment, access, links, rights)
 
     def apart(self, user: User) -> PoolKey | None:
         """Return the pool in which a call has changed what the file's server offers this user, if one has."""

@@ -113,10 +113,9 @@ async def details_of(fails: Callable[[], None], rights: Rights | None = None) ->
         state=SessionState(),
     )
     outcome = Outcome(ending=Ending.ANSWERED, answer={"raised": scope.raised})
+    known = None if rights is None else lambda: rights
     with pytest.raises(CallError) as judged:
-        judge(
-            outcome, listener, home=None, limits=Limits(), rights=None if rights is None else lambda: rights
-        )
+        judge(outcome, listener, home=None, limits=Limits(), rights=known)
     return dict(judged.value.details)
 
 
