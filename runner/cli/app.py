@@ -1,12 +1,14 @@
 """The command line, from `runner serve` to `runner schema`. Its names and exit codes are a contract.
 
-A command is a module of `runner.cli.commands` with a function of its name; only the one that is run is
-imported.
+A command is a module of `runner.cli.commands` with a function of its name, which returns the exit status
+or a report. Only the one that is run is imported.
 
 Source: `docs/cli.md`.
 """
 
+import functools
 import importlib
+import signal
 import sys
 from collections.abc import Mapping
 from importlib.metadata import version
@@ -15,7 +17,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from runner.cli.exits import EXIT_USAGE, print_error
+from runner.cli.exits import EXIT_USAGE, end_at_once, end_with, print_error
 from runner.cli.options import spell_out
 from runner.errors import UsageError
 from sandbox.host.launch import Launched
@@ -54,6 +56,9 @@ _COMMANDS: Mapping[str, Mapping[str, str]] = {
 }
 """The commands by group, each with its line of help."""
 
+# Commands with nothing to clean up before their event loop takes the signals over.
+_WITH_LOOP = frozenset({"call", "dev", "proxy", "serve", "worker"})
+
 # Commands and options of earlier releases, each with what replaces it.
 _REMOVED = {
     "test": "save the requests of the Playground as pytest (Save as pytest), or use `runner call` in a test",
@@ -83,8 +88,15 @@ class _Commands(TyperGroup):
         if line is None:
             return None
         alone = typer.Typer(**_PLAIN)
-        module = importlib.import_module(f"runner.cli.commands.{cmd_name}")
-        alone.command(cmd_name, help=line)(getattr(module, cmd_name))
+        command = getattr(importlib.import_module(f"runner.cli.commands.{cmd_name}"), cmd_name)
+        interrupted = end_at_once if cmd_name in _WITH_LOOP else signal.default_int_handler
+
+        @functools.wraps(command)
+        def ended(**values: Any) -> None:
+            as_json = values.get("as_json", False)
+            end_with(functools.partial(command, **values), as_json=as_json, interrupted=interrupted)
+
+        alone.command(cmd_name, help=line)(ended)
         return typer.main.get_command(alone)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:

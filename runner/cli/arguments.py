@@ -58,7 +58,10 @@ def parse_arguments(words: Sequence[str], args: str | None) -> ParsedArguments:
             raise UsageError(f"{word!r} is not an argument; write name=value, name:=json or name=@path")
         name, value = match["name"], match["value"]
         if match["kind"] == ":=":
-            values[name] = _json(name, value)
+            try:
+                values[name] = strict_json.loads(value)
+            except ValueError as error:
+                raise UsageError(f"{name}: {value!r} is not JSON: {error}") from error
         elif match["kind"] == "=@":
             files[name] = (*files.get(name, ()), Path(value))
         else:
@@ -90,10 +93,3 @@ def coerce(text: str, schema: Any, root: Mapping[str, Any]) -> Any:
             raise UsageError(f"{text!r} is not a JSON number; give a finite number, or null") from error
         return {"true": True, "false": False}.get(text.lower(), text) if "boolean" in types else text
     return value if types & types_of_value(value) else text
-
-
-def _json(name: str, text: str) -> Any:
-    try:
-        return strict_json.loads(text)
-    except ValueError as error:
-        raise UsageError(f"{name}: {text!r} is not JSON: {error}") from error

@@ -109,14 +109,15 @@ def container_command(
         ValueError: A file lies outside of the folder that is mounted.
     """
     name = re.sub(r"[^a-zA-Z0-9_.-]", "-", user)
-    # The keys of a store in S3 are AWS's own variables.
-    is_s3 = any("s3://" in text for text in (*words, environment.get("RUNNER_STORE", "")))
-    passed_on = ("RUNNER_", "AWS_") if is_s3 else ("RUNNER_",)
+    # The keys of a store in S3 are AWS's own variables; an option wins, as for the command itself.
+    store = _value(words, "--store") or environment.get("RUNNER_STORE", "")
+    passed_on = ("RUNNER_", "AWS_") if store.startswith("s3://") else ("RUNNER_",)
     variables = [key for key in environment if key.startswith(passed_on)]
     variables += [each for word in words if word.startswith("--allow-env=") for each in word[12:].split(",")]
     arguments, mount = _mounted(words)
     ports: list[str] = []
-    if words[0] in _SERVERS and _listens(words, has_terminal=has_terminal):
+    transport = _value(words, "--transport") or ("http" if has_terminal else "stdio")
+    if words[0] == "dev" or (words[0] in _SERVERS and transport == "http"):
         port = _value(words, "--port") or _PORT
         ports = ["--publish", f"127.0.0.1:{port}:{port}"]
         # In the container only the published port leads here.
@@ -139,13 +140,11 @@ def container_command(
     ]  # fmt: skip
 
 
-def _listens(words: Sequence[str], *, has_terminal: bool) -> bool:
-    transport = _value(words, "--transport") or ("http" if has_terminal else "stdio")
-    return words[0] == "dev" or transport == "http"
-
-
 def _value(words: Sequence[str], option: str) -> str | None:
     for at, word in enumerate(words):
+        if word == "--":
+            # What follows is the command of another program.
+            break
         if word.startswith(f"{option}="):
             return word.partition("=")[2]
         if word == option and at + 1 < len(words):

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 
 import typer
 
+from runner.errors import UsageError
 from runner.settings.settings import Settings, option_of
 from runner.settings.values import Flag, holds
 from sandbox.network.destinations import Destinations
@@ -65,14 +66,14 @@ _LINK = re.compile(r"\[([^\]]+)\]\([^)]*\)")
 _ASIDE = re.compile(r" \((?:see )?\[[^\]]+\]\([^)]*\)\)")
 
 
-def takes(*names: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+def takes(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Replace a command's parameter `flags` with the options of settings."""
 
-    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(command)
-        def with_options(**values: Any) -> None:
+        def with_options(**values: Any) -> Any:
             options = {name: values.pop(name) for name in names}
-            command(**values, flags=flags_of(options))
+            return command(**values, flags=flags_of(options))
 
         shown: list[inspect.Parameter] = []
         for part in inspect.signature(command, eval_str=True).parameters.values():
@@ -90,7 +91,7 @@ def flags_of(options: Mapping[str, Any]) -> dict[str, Any]:
     # An option may be repeated, or have commas in its value.
     values = {name: ",".join(value) if isinstance(value, list) else value for name, value in options.items()}
     if values.get("deny_run") and values.get("allow_run"):
-        raise typer.BadParameter("--allow-run and --deny-run: give one of them")
+        raise UsageError("--allow-run and --deny-run: give one of them")
     for name, (setting, value, _) in _SHORTHANDS.items():
         if values.pop(name, None):
             values[setting] = value

@@ -1,26 +1,45 @@
-"""Start of a command: read the settings, set up the log, refuse an isolation tier that is not available."""
+"""Start of a command: read the settings, set up the log, refuse an isolation tier that is not available.
 
+Also the start and end of commands that serve: `serve`, `worker`, `dev`, `proxy`.
+"""
+
+import asyncio
+import importlib
 import logging
 import os
+import signal
 import sys
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Coroutine, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import ValidationError
 
+from runner.cli.exits import EXIT_INTERRUPTED
 from runner.errors import UsageError
 from runner.settings.execution import ExecutionSettings
 from runner.settings.settings import Settings
 from runner.settings.sources import load, origins, widening
 from runner.settings.trust import ConfigFile, read_trusted
+from runner.system.allocator import keep_little
 from runner.system.logging_setup import set_up
 from runner.system.state_access import check_access
 from runner.users.resource import is_loopback
 from runner.worker.targets import entry_of, split_target
 from sandbox.errors import IsolationUnavailable, LoadError, ZygoteDied
+from sandbox.host.descriptors import raise_limit
 
-__all__ = ["as_configured", "explained", "load_and_warn", "start", "warn_ignored"]
+__all__ = [
+    "as_configured",
+    "explained",
+    "for_one_user",
+    "load_and_warn",
+    "of_fleet",
+    "start",
+    "start_server",
+    "stopped_by_signals",
+    "warn_ignored",
+]
 
 log = logging.getLogger(__name__)
 
@@ -82,6 +101,71 @@ def warn_ignored(settings: ExecutionSettings) -> None:
         print(f"runner: {sentence}", file=sys.stderr)  # noqa: T201
 
 
+def start_server(flags: Mapping[str, Any], config: Path | None) -> Settings:
+    """Do what `start` does for a server: it may have many descriptors, since each user costs some, and lasts.
+
+    So what it no longer uses, it gives back.
+    """
+    settings = start(flags, config, whole=True)
+    raise_limit()
+    keep_little()
+    return settings
+
+
+def for_one_user(settings: Settings, transport: Literal["stdio", "http"]) -> Settings:
+    """Return settings with the defaults of a server that is bound to one user, if it is.
+
+    Calls share a process, and none is refused a place: such a server replaces one that runs all calls in its
+    own process, and there is nobody else to protect.
+    """
+    has_auth = settings.auth.kind != "none"
+    if settings.is_fleet or (transport == "http" and settings.user is None and has_auth):
+        return settings
+    origin = origins(settings)
+    if origin["worker_reuse"] != "default" and settings.worker_reuse != "shared":
+        return settings
+    values = {"worker_reuse": "shared", "max_calls_per_user": settings.max_calls}
+    return settings.model_copy(
+        update={name: value for name, value in values.items() if origin[name] == "default"}
+    )
+
+
+def of_fleet(settings: Settings, module: str) -> Any:
+    """Return a module of the fleet, once the settings are known to be those of one.
+
+    Raises:
+        UsageError: They are not, or the packages that it needs are not installed.
+    """
+    try:
+        found = importlib.import_module(f"runner.fleet.{module}")
+    except ModuleNotFoundError as error:
+        if error.name != "redis":
+            raise
+        raise UsageError("a fleet needs packages that are not installed; install toolcell[fleet]") from error
+    importlib.import_module("runner.fleet.serve_node").check_of_fleet(settings)
+    return found
+
+
+async def stopped_by_signals(server: Coroutine[Any, Any, int]) -> int:
+    """Run a server; a signal that comes during its start ends it in order, as one that comes later does."""
+    came: list[int] = []
+    serving = asyncio.ensure_future(server)
+
+    def stop(number: int) -> None:
+        came.append(number)
+        serving.cancel()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, stop, number)
+    try:
+        return await serving
+    except asyncio.CancelledError:
+        # The server has left in order what it had begun. What goes on is a thread that imports, which nobody
+        # can interrupt and which takes many seconds where the machine is busy.
+        logging.shutdown()
+        os._exit(EXIT_INTERRUPTED if signal.SIGINT in came else 0)
+
+
 def as_configured(settings: Settings, targets: list[str]) -> Settings:
     """Return the settings with what a `fastmcp.json` says of serving, where nobody said otherwise.
 
@@ -128,26 +212,20 @@ async def explained(command: Awaitable[int], targets: list[str]) -> int:
 def _check_isolation(settings: Settings) -> None:
     """Refuse an isolation that was asked for by name and that this machine or version cannot give."""
     # The probe asks the kernel; `config` does without.
-    from runner.settings.isolation import in_force, lacking, unfit  # noqa: PLC0415
+    from runner.settings.isolation import has_ids, in_force, lacking, unfit  # noqa: PLC0415
 
-    missing = lacking(settings)
-    if missing:
+    if missing := lacking(settings):
         raise IsolationUnavailable(missing)
-    closed = unfit(in_force(settings), (), settings)
-    if closed is not None:
+    if closed := unfit(in_force(settings), (), settings):
         raise IsolationUnavailable((closed,))
-    _check_gate(settings)
     if settings.isolation == "guard":
         # An error, so that no `log_level` leaves it out.
         log.error("ISOLATION IS OFF", extra={"advice": "guard stops no attack; never let others call this"})
-
-
-def _check_gate(settings: Settings) -> None:
-    """Refuse what goes through the gate, where there can be none."""
-    has_network = any(settings.rights(tool).network for tool in (None, *settings.tools))
-    if settings.isolation == "guard" or not (has_network or settings.has_sockets):
         return
-    from runner.settings.isolation import has_ids, in_force  # noqa: PLC0415 - the probe asks the kernel
+    has_network = any(settings.rights(tool).network for tool in (None, *settings.tools))
+    if not (has_network or settings.has_sockets):
+        return
+    # What goes through the gate cannot be given where there can be none.
     from sandbox.probe.gate import try_gate  # noqa: PLC0415 - only where it is needed
 
     gate = try_gate(settings.uids.start if has_ids(in_force(settings)) else None)

@@ -8,7 +8,7 @@ cases; requirements S4-47 to S4-60.
 
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from typing import Annotated, Any, Self
+from typing import TYPE_CHECKING, Annotated, Any, Self
 
 from pydantic import (
     AfterValidator,
@@ -18,6 +18,7 @@ from pydantic import (
     Field,
     PrivateAttr,
     ValidationError,
+    create_model,
     field_validator,
 )
 
@@ -26,6 +27,7 @@ from runner.formats.nearest import nearest
 from runner.output_guard.artifact_field import ArtifactField
 from runner.output_guard.operator_code import function_name
 from runner.output_guard.preset import preset
+from runner.settings.values import PER_TOOL, overrides_of
 from runner.store.observations import Observations
 
 __all__ = [
@@ -60,7 +62,7 @@ _REMOVED: Mapping[str | int, str] = {
 }
 _JOINTS = ("_", "-", ".", "/", ":")
 
-Chars = Annotated[int, Field(gt=0)]
+Chars = Annotated[int, Field(gt=0), PER_TOOL]
 Place = tuple[str | int, ...]
 Named = Annotated[str, AfterValidator(function_name)]
 _STRICT = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
@@ -107,22 +109,26 @@ class ResourceHandling(BaseModel):
     cache_reads_to_artifacts: bool = Field(default=True, description="Keep what was read until it changes.")
 
 
-class Budget(BaseModel):
-    """Limits of one tool or one server instead of the general ones."""
-
+class _Limits(BaseModel):
     model_config = _STRICT
 
-    max_observation_chars: Chars | None = Field(None, description="Instead of the general limit.")
-    max_inline_size: Chars | None = Field(None, description="Instead of the general limit.")
-    output_transformer: Named | None = Field(None, description="Instead of the general one.")
+    max_observation_chars: Chars = Field(50_000, description="Longest text that a model gets to read.")
+    max_inline_size: Chars = Field(10_000, description="Longer strings are stored, in characters.")
+    output_transformer: Annotated[Named | None, PER_TOOL] = Field(
+        None, description="`module:function`: your own function, which has the first word."
+    )
 
 
-class GuardConfig(BaseModel):
+if TYPE_CHECKING:
+    Budget = _Limits
+else:
+    # Limits of one tool or one server instead of the general ones.
+    Budget = create_model("Budget", __config__=_STRICT, **overrides_of(_Limits))
+
+
+class GuardConfig(_Limits):
     """The output guard's settings."""
 
-    model_config = _STRICT
-
-    max_inline_size: Chars = Field(10_000, description="Longer strings are stored, in characters.")
     auto_artifact_large_content: bool = Field(
         default=True,
         validation_alias=AliasChoices("auto_artifact_large_content", "auto_artifact_enabled"),
@@ -137,10 +143,6 @@ class GuardConfig(BaseModel):
     )
     default_summary_template: str = Field(
         "Binary content stored as artifact ({size} bytes)", description="Where no field says otherwise."
-    )
-    max_observation_chars: Chars = Field(50_000, description="Longest text that a model gets to read.")
-    output_transformer: Named | None = Field(
-        None, description="`module:function`: your own function, which has the first word."
     )
     retention: Observations = Field(
         default_factory=Observations, description="How much is kept of what was taken out, and how long."
@@ -164,12 +166,12 @@ class GuardConfig(BaseModel):
 
     def transformers(self) -> dict[str, Place]:
         """Return the names of all functions of the operator's, each with one place that gives it."""
-        places: dict[Place, str | None] = {
-            ("tools", key, "output_transformer"): budget.output_transformer
-            for key, budget in self.tools.items()
+        given: list[tuple[Place, _Limits]] = [(("tools", key), own) for key, own in self.tools.items()]
+        return {
+            limits.output_transformer: (*place, "output_transformer")
+            for place, limits in [*given, ((), self)]
+            if limits.output_transformer is not None
         }
-        places[("output_transformer",)] = self.output_transformer
-        return {name: place for place, name in places.items() if name is not None}
 
     def fields_of(self, tool: str, server: str | None) -> tuple[ArtifactField, ...]:
         """Return the fields of a tool, whatever prefix its name or the configured key carries."""

@@ -47,7 +47,7 @@ def config_of(settings: ServiceSettings) -> GuardConfig:
         UsageError: Something in the section is wrong; the message names the file and each setting.
     """
     config = from_mapping(settings.output_guard, place=settings.config_source.place)
-    return config.with_reading_tools() if settings.extras else config
+    return config.with_reading_tools() if settings.has_extras else config
 
 
 def file_name(settings: ServiceSettings) -> str | None:

@@ -11,8 +11,6 @@ from runner.output_guard.config import Budget, GuardConfig, Place
 
 __all__ = ["AppliedRule", "rules_of"]
 
-_LIMITS = ("max_observation_chars", "max_inline_size", "output_transformer")
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AppliedRule:
@@ -40,7 +38,7 @@ def rules_of(config: GuardConfig, tool: str, server: str | None, file: str) -> I
         server: Name of its server, if it is one's.
         file: Name of the file in which the settings were written.
     """
-    for name in _LIMITS:
+    for name in Budget.model_fields:
         yield _limit(config, tool, server, name, file)
     for key, field in config.matching(tool, server):
         yield _field(key, field, file)
@@ -56,11 +54,10 @@ def _limit(config: GuardConfig, tool: str, server: str | None, name: str, file: 
         value = getattr(budget, name)
         because = f"key {place[-1]!r} of {place[0]}"
         return AppliedRule(name=name, value=value, origin=file, because=because)
-    is_set = name in config.model_fields_set
     return AppliedRule(
         name=name,
         value=getattr(config, name),
-        origin=file if is_set else "default",
+        origin=file if name in config.model_fields_set else "default",
         because="general",
     )
 

@@ -84,7 +84,7 @@ READING: Mapping[str, _Tool] = {
 
 def offered(settings: ResultSettings) -> list[dict[str, Any]]:
     """Return the tools for a list; none where the operator wants none, or nothing is kept."""
-    return described() if settings.extras and settings.store != "none:" else []
+    return described() if settings.has_extras and settings.store != "none:" else []
 
 
 def described() -> list[dict[str, Any]]:

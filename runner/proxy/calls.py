@@ -209,7 +209,7 @@ class UpstreamCall(Call):
             upstream = upstreams.upstream(self.ctx, user, server)
             reader, remote = self._reader(), (await upstream.remote()).resources
             return await resource_result(act, params.get("arguments"), upstream.resources, remote, reader)
-        if not upstreams.settings.extras or name not in READING:
+        if not upstreams.settings.has_extras or name not in READING:
             return None
         if not upstreams.names.prefixed:
             upstream = upstreams.upstream(self.ctx, user, upstreams.names.servers[0])

@@ -90,7 +90,7 @@ def make_proxy(
     relay = _Proxy(upstreams, transport, download_url)
     front = front_of(app, relay, upstreams, transport, download_url, upstreams.own_paths)
     relay_innermost(app, front, around=answer_failures(upstreams.own_paths))
-    lists_files = upstreams.may_take_files and upstreams.settings.files_block == "descriptions"
+    lists_files = upstreams.may_take_files and upstreams.settings.extras == "descriptions"
     offer_subscriptions(app, upstreams.events, relay.user_of, relay, lists_files=lists_files)
     # The remote servers know their schemas; nothing is checked against them on the way.
     use_input_schemas(app, lambda _name: None)
@@ -309,7 +309,7 @@ class _Proxy:
     def _ours(self, key: str, listed: list[Any], user: User) -> list[dict[str, Any]]:
         """Return our own items behind a list; a server's item of the same name hides ours."""
         upstreams, ours = self._upstreams, list[dict[str, Any]]()
-        if upstreams.settings.extras and key == "resourceTemplates":
+        if upstreams.settings.has_extras and key == "resourceTemplates":
             ours = [_TEMPLATE]
         elif upstreams.offers_files and key == "resources":
             ours = [item.listed() for item in EXTRAS.resources]

@@ -237,7 +237,7 @@ class Upstreams(CallServices):
     @property
     def offers_files(self) -> bool:
         """True if clients get the contract and a list of their files, as with our own tools."""
-        return self.settings.extras and bool(self.contracted)
+        return self.settings.has_extras and bool(self.contracted)
 
     @property
     def may_take_files(self) -> bool:

@@ -2,7 +2,7 @@
 
 They come after the file's, on the last page of a list, and only where the file has none of the same
 URI or name: what the file offers always wins, also when it is read. `tools/list` is never touched.
-The setting `extras` switches all of them off.
+The setting `extras` switches them off.
 
 One is added by making a value and naming it in `EXTRAS` of `runner.server.host`:
 

@@ -40,7 +40,7 @@ _OF_ONE_USER = {"ttlMs": 0, "cacheScope": "private"}
 async def with_instructions(answered: Mapping[str, Any], service: Service, user: User) -> dict[str, Any]:
     """Return the answer to `initialize` or `server/discover` with the user's files in its instructions."""
     settings = service.settings
-    if not settings.extras or settings.files_block == "off":
+    if settings.extras not in ("instructions", "descriptions"):
         return dict(answered)
     block = await _block(service, user, most=_MOST_IN_INSTRUCTIONS)
     if not block:
@@ -67,7 +67,7 @@ async def with_descriptions(
         takes: Says of a listed tool whether it is given the user's files; by default by its arguments.
     """
     settings, tools = service.settings, answered.get("tools")
-    if not settings.extras or settings.files_block != "descriptions" or not isinstance(tools, list):
+    if settings.extras != "descriptions" or not isinstance(tools, list):
         return dict(answered)
     is_offered = takes or takes_files
     taking = [isinstance(tool, Mapping) and is_offered(tool) for tool in tools]

@@ -178,7 +178,7 @@ def make_host(
         app,
         toolset.events,
         relay.user_of,
-        lists_files=toolset.settings.files_block == "descriptions",
+        lists_files=toolset.settings.extras == "descriptions",
         has=relay.has_resource,
         tasks=relay.tasks,
     )
@@ -239,7 +239,7 @@ class _Relay:
         self._remote = remote
         self._transport = transport
         self._own_paths = own_paths
-        self._extras = EXTRAS if toolset.settings.extras else Extras()
+        self._extras = EXTRAS if toolset.settings.has_extras else Extras()
         self._guard = OutputGuard.of(toolset.settings)
         self._messages = ResultMessages(
             settings=toolset.settings, guard=self._guard, own_paths=own_paths, download_url=download_url
@@ -461,7 +461,9 @@ class _Relay:
         }
 
     def _reads_back(self, name: str) -> bool:
-        return self._toolset.settings.extras and name in READING and name not in self._toolset.catalog.tools
+        return (
+            self._toolset.settings.has_extras and name in READING and name not in self._toolset.catalog.tools
+        )
 
     async def _read_back(self, request: Request) -> dict[str, Any]:
         files = self._toolset.files(request.user, trace=request.id)

@@ -11,19 +11,17 @@ from collections.abc import Iterator, Mapping
 from fnmatch import fnmatchcase
 from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
-from runner.settings.values import NARROWS, Names
+from runner.settings.values import NARROWS, Names, SettingsTable
 
 __all__ = ["ApprovalSettings", "rule_for"]
 
 _WEEK_S = 7 * 24 * 3600
 
 
-class ApprovalSettings(BaseModel):
+class ApprovalSettings(SettingsTable):
     """A rule that holds calls for an approval."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     tools: Annotated[Names, NARROWS] = Field(
         ("*",),

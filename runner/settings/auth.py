@@ -6,15 +6,15 @@ Source: architecture, decision "Identity"; `docs/serving.md`.
 from dataclasses import dataclass
 from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, model_validator
+from pydantic import Field, SecretStr, model_validator
 
 from runner.settings.values import (
     CertificateNames,
     EachName,
-    KeyUrl,
     Networks,
     PrivatePath,
     PublicPath,
+    SettingsTable,
     UpstreamUrl,
     UpstreamUrls,
     https_url,
@@ -37,14 +37,19 @@ _OAUTH_PROXY = _For(("oauth_proxy",))
 _LOGINS = _For(("oauth_proxy", "oidc"))
 _TOKENS = _For(("jwt", "oauth_proxy", "oidc"))
 
+_NEEDS = {
+    "static": ("tokens_file",),
+    "oidc": ("client_id", "client_secret_file", "issuer"),
+    "oauth_proxy": ("client_id", "client_secret_file", "authorization_endpoint", "token_endpoint"),
+}
+"""Settings that a kind cannot do without."""
+
 _TLS = ("gateway_certificate", "gateway_key", "gateway_ca", "gateway_names")
 """Settings that go together: with them the server requires TLS and a client certificate."""
 
 
-class Auth(BaseModel):
+class Auth(SettingsTable):
     """Authentication of callers over HTTP."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     kind: Literal["none", "jwt", "static", "file", "oauth_proxy", "oidc", "gateway"] = Field(
         "none",
@@ -53,7 +58,7 @@ class Auth(BaseModel):
         "`oauth_proxy`, `oidc`. A header of a gateway in front: `gateway`. See "
         "[serving.md](serving.md#authentication).",
     )
-    jwks_uri: Annotated[KeyUrl | None, _For(("jwt", "oauth_proxy"))] = Field(
+    jwks_uri: Annotated[UpstreamUrl | None, _For(("jwt", "oauth_proxy"))] = Field(
         None,
         description="Address of the issuer's keys, for `jwt` and `oauth_proxy`; https, or loopback.",
     )
@@ -173,14 +178,21 @@ class Auth(BaseModel):
                     raise ValueError(
                         f'auth.{name} is given, but auth.kind is "{self.kind}"; set it to {kinds}'
                     )
-        if self.kind == "static" and not self.tokens_file:
-            raise ValueError('auth.kind is "static", which needs auth.tokens_file')
+        if missing := [name for name in _NEEDS.get(self.kind, ()) if not getattr(self, name)]:
+            needed = " and ".join(f"auth.{name}" for name in missing)
+            raise ValueError(f'auth.kind is "{self.kind}", which needs {needed}')
         if self.kind == "gateway":
             self._is_whole_gateway()
         if self.kind == "jwt":
             self._is_whole_jwt()
-        if self.kind in ("oauth_proxy", "oidc"):
-            self._is_whole_login()
+        if self.kind == "oidc" and self.issuer:
+            https_url(self.issuer)
+        checks_jwt = self.jwks_uri and self.issuer and self.audience
+        if self.kind == "oauth_proxy" and bool(checks_jwt) == bool(self.introspection_endpoint):
+            raise ValueError(
+                'auth.kind is "oauth_proxy", which needs either auth.introspection_endpoint, or '
+                "auth.jwks_uri, auth.issuer and auth.audience, to know whose a token of the provider is"
+            )
         return self
 
     def _is_whole_gateway(self) -> None:
@@ -203,24 +215,4 @@ class Auth(BaseModel):
             raise ValueError(
                 'auth.kind is "jwt", which needs auth.issuer and auth.audience: '
                 "without them a token made for another service would be accepted"
-            )
-
-    def _is_whole_login(self) -> None:
-        if not self.client_id or not self.client_secret_file:
-            raise ValueError(
-                f'auth.kind is "{self.kind}", which needs auth.client_id and auth.client_secret_file'
-            )
-        if self.kind == "oidc":
-            if not self.issuer:
-                raise ValueError('auth.kind is "oidc", which needs auth.issuer')
-            https_url(self.issuer)
-        if self.kind == "oauth_proxy" and not (self.authorization_endpoint and self.token_endpoint):
-            raise ValueError(
-                'auth.kind is "oauth_proxy", which needs auth.authorization_endpoint and auth.token_endpoint'
-            )
-        checks_jwt = self.jwks_uri and self.issuer and self.audience
-        if self.kind == "oauth_proxy" and bool(checks_jwt) == bool(self.introspection_endpoint):
-            raise ValueError(
-                'auth.kind is "oauth_proxy", which needs either auth.introspection_endpoint, or '
-                "auth.jwks_uri, auth.issuer and auth.audience, to know whose a token of the provider is"
             )

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Self, TypeVar
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, create_model, model_validator
+from pydantic import Field, PrivateAttr, create_model, model_validator
 
 from runner.settings.approvals import ApprovalSettings
 from runner.settings.named_limits import LimitSettings
@@ -24,11 +24,11 @@ from runner.settings.parts import (
     RightsSettings,
     StoreSettings,
 )
-from runner.settings.resource_limits import LIMITS, limits_of
+from runner.settings.resource_limits import LIMITS
 from runner.settings.rights import Lent, Rights
 from runner.settings.secrets import SecretName, SecretSettings
 from runner.settings.trust import ConfigFile, trust_record
-from runner.settings.values import NARROWS, PER_TOOL, EachName, private_paths_of
+from runner.settings.values import NARROWS, EachName, SettingsTable, overrides_of, private_paths_of
 from sandbox.deadlines import Deadlines
 from sandbox.host.retirement import WORKER_CALLS, Reuse
 from sandbox.policy import Limits
@@ -47,10 +47,8 @@ REDIS_PORT = 6379
 _AWS_FILES = ("AWS_SHARED_CREDENTIALS_FILE", "AWS_CONFIG_FILE", "AWS_WEB_IDENTITY_TOKEN_FILE")
 
 
-class _OfTool(BaseModel):
+class _OfTool(SettingsTable):
     """Values of one tool instead of the general ones."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     scopes: Annotated[EachName | None, NARROWS] = Field(
         None,
@@ -72,16 +70,7 @@ else:
     ToolSettings = create_model(
         "ToolSettings",
         __base__=_OfTool,
-        **{
-            # None of them narrows rights, since the value of a tool wins over options and variables.
-            name: (
-                field.rebuild_annotation() | None,
-                Field(None, description=f"Instead of `{name}`, for this tool."),
-            )
-            for part in PARTS
-            for name, field in part.model_fields.items()
-            if PER_TOOL in field.metadata
-        },
+        **overrides_of(*PARTS),
     )
 
 
@@ -120,7 +109,7 @@ class ExecutionSettings(LibrarySettings, RightsSettings, CallSettings, Observati
     _lent: Lent = PrivateAttr(default=Lent())
 
     @model_validator(mode="after")
-    def _is_supported(self) -> Self:
+    def _closes_ports_to_tools(self) -> Self:
         named = [text for tool in (None, *self.tools) for text in self.rights(tool).network]
         for port, what in self._closed().items():
             if opened := [text for text in named if text.endswith(f":{port}")]:
@@ -128,6 +117,16 @@ class ExecutionSettings(LibrarySettings, RightsSettings, CallSettings, Observati
                     f"allow_net opens {opened[0]}, and port {port} is that of {what}, which no tool may "
                     f"reach; leave it out, or give {what} another port"
                 )
+        if self.metrics_address is not None and self.isolation == "guard":
+            raise ValueError(
+                "isolation guard stops no tool from reaching metrics_address, which tells of all users; "
+                "take another tier, or leave metrics_address out"
+            )
+        if named and self.metrics_address is not None and not int(self.metrics_address.rpartition(":")[2]):
+            raise ValueError(
+                f"metrics_address has port 0, which is chosen too late to be closed to tools, and allow_net "
+                f"opens {named[0]}; give metrics_address a port by its number"
+            )
         return self
 
     @model_validator(mode="after")
@@ -147,23 +146,6 @@ class ExecutionSettings(LibrarySettings, RightsSettings, CallSettings, Observati
                 f"allow_env lends {sorted(keys)[0]} to tools, and with it the store of all users; "
                 "leave it out, or give the store its keys by AWS_SHARED_CREDENTIALS_FILE and tools theirs "
                 "by [secrets.NAME]"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _keeps_tools_from_the_metrics(self) -> Self:
-        if self.metrics_address is None:
-            return self
-        if self.isolation == "guard":
-            raise ValueError(
-                "isolation guard stops no tool from reaching metrics_address, which tells of all users; "
-                "take another tier, or leave metrics_address out"
-            )
-        opened = [text for tool in (None, *self.tools) for text in self.rights(tool).network]
-        if opened and not int(self.metrics_address.rpartition(":")[2]):
-            raise ValueError(
-                f"metrics_address has port 0, which is chosen too late to be closed to tools, and allow_net "
-                f"opens {opened[0]}; give metrics_address a port by its number"
             )
         return self
 
@@ -279,10 +261,9 @@ class ExecutionSettings(LibrarySettings, RightsSettings, CallSettings, Observati
     def limits(self, tool: str | None = None) -> Limits:
         """Return the resource limits of one tool, or the general ones."""
         mine = self.of_tool(tool)
-        values = {facts.setting: getattr(mine, facts.setting) for facts in LIMITS.values()}
         # One process may have what a call may have.
-        values["call_memory_mb"] = max(mine.call_memory_mb, mine.memory_mb)
-        return limits_of(values)
+        mine = mine.model_copy(update={"call_memory_mb": max(mine.call_memory_mb, mine.memory_mb)})
+        return Limits(**{name: getattr(mine, one.setting) * one.factor for name, one in LIMITS.items()})
 
     def rights(self, tool: str | None = None) -> Rights:
         """Return the rights of one tool beyond its home, or of all tools."""

@@ -4,11 +4,17 @@ Source: `docs/isolation.md`.
 """
 
 import os.path
+import re
 from pathlib import Path
 
 from sandbox.readable import is_hidden_name
 
-__all__ = ["KEYS", "flag_for", "never_lent", "of_the_system", "shared", "within"]
+__all__ = ["KEYS", "OUR_VARIABLES", "VARIABLE", "flag_for", "never_lent", "of_the_system", "shared", "within"]
+
+VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+"""The name of an environment variable."""
+OUR_VARIABLES = "RUNNER_"
+"""The beginning of variables that are never lent: settings of the runner, and perhaps keys."""
 
 # Nothing beneath these is a folder of somebody's files.
 _NEVER = ("/proc", "/sys", "/dev", "/run", "/var/run")

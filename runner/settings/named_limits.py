@@ -11,19 +11,17 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
-from runner.settings.values import NARROWS, Count, Names
+from runner.settings.values import NARROWS, Count, Names, SettingsTable
 
 __all__ = ["Counted", "LimitSettings", "counted"]
 
 _AMOUNTS = ("max_calls", "calls_per_minute")
 
 
-class LimitSettings(BaseModel):
+class LimitSettings(SettingsTable):
     """A limit of calls."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     tools: Annotated[Names, NARROWS] = Field(
         ("*",),

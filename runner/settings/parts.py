@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Annotated, Literal
 from urllib.parse import unquote, urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr
+from pydantic import BaseModel, Field, SecretStr
 
 from runner.errors import Code
 from runner.settings.auth import Auth
@@ -31,6 +31,7 @@ from runner.settings.values import (
     PublicPath,
     S3Address,
     Seconds,
+    SettingsTable,
     StoreUrl,
     UidRange,
     WebAddress,
@@ -55,11 +56,7 @@ __all__ = [
 GIB = 1024 * MIB
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class StateSettings(_Part):
+class StateSettings(SettingsTable):
     """Isolation of calls, and the folders of state and homes."""
 
     isolation: Annotated[Literal["auto", "process", "user", "namespace", "guard"], Flag()] = Field(
@@ -265,7 +262,7 @@ class ServerSettings(IdentitySettings):
         return "http" if self.auth.gateway_certificate is None else "https"
 
 
-class RightsSettings(_Part):
+class RightsSettings(SettingsTable):
     """Rights of tools beyond their own folder and home."""
 
     allow_net: Annotated[Network, PER_TOOL, Flag("=HOST[:PORT],…")] = Field(
@@ -303,7 +300,7 @@ class RightsSettings(_Part):
     )
 
 
-class CallSettings(_Part):
+class CallSettings(SettingsTable):
     """Deadlines, resource limits and processes of calls."""
 
     idle_timeout_s: Annotated[Seconds, LIVE, PER_TOOL, Flag("SECONDS", name="--timeout")] = Field(
@@ -442,21 +439,21 @@ class ResultSettings(StoreSettings):
         description="Whether clients get `search`, `get_schema` and `execute` in place of the tools, which "
         "Python code then calls in a confined worker ([serving.md](serving.md#code-mode)).",
     )
-    extras: Annotated[bool, NARROWS] = Field(
-        default=True,
-        description="Whether the runner adds its own resources (`runner://…`) and prompts to those of the "
-        "tool file.",
-    )
-    files_block: Literal["off", "instructions", "descriptions"] = Field(
+    extras: Literal["off", "resources", "instructions", "descriptions"] = Field(
         "instructions",
-        description="Where models get a list of the user's files without a request by the client "
-        "([guide.md](guide.md#the-block-for-models)): `off`, in the server's `instructions`, or, with "
-        "`descriptions`, there and in the description of each tool that takes files. `extras` off switches "
-        "it off too.",
+        description="Additions to the tool file, each with those before it: `off`, none; `resources`, the "
+        "runner's own resources (`runner://…`) and prompts; `instructions`, a list of the user's files in "
+        "the server's instructions; `descriptions`, that list in the description of each tool that takes "
+        "files ([guide.md](guide.md#the-block-for-models)).",
     )
 
+    @property
+    def has_extras(self) -> bool:
+        """Return whether the runner adds anything of its own to the tool file."""
+        return self.extras != "off"
 
-class ObservationSettings(_Part):
+
+class ObservationSettings(SettingsTable):
     """Log, audit log and metrics."""
 
     log_level: Annotated[Literal["debug", "info", "warning", "error"], NARROWS, Flag()] = Field(
@@ -483,7 +480,7 @@ class ObservationSettings(_Part):
     )
 
 
-class FleetSettings(_Part):
+class FleetSettings(SettingsTable):
     """The fleet that executes calls, if one does."""
 
     redis_url: Annotated[SecretStr | None, Flag("URL")] = Field(

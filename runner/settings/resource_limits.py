@@ -9,14 +9,13 @@ Source: docs/isolation.md, which has a row for each of these; the table of error
 import logging
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 from runner.settings.parts import CallSettings, StoreSettings
 from runner.settings.values import PER_TOOL, LimitFacts
 from sandbox.host.server_memory import ServerMemory
-from sandbox.policy import MIB, Limits
+from sandbox.policy import MIB
 
-__all__ = ["DISK_FULL", "LIMITS", "limits_of", "warn_of_memory"]
+__all__ = ["DISK_FULL", "LIMITS", "warn_of_memory"]
 
 log = logging.getLogger(__name__)
 
@@ -31,11 +30,6 @@ LIMITS: Mapping[str, LimitFacts] = {
     if isinstance(facts, LimitFacts)
 }
 """Limits by name in `sandbox.policy.Limits`, but for the bound on output, which is fixed and ends no call."""
-
-
-def limits_of(values: Mapping[str, Any]) -> Limits:
-    """Return limits from the values of their settings, by the settings' names."""
-    return Limits(**{name: values[facts.setting] * facts.factor for name, facts in LIMITS.items()})
 
 
 def warn_of_memory(settings: CallSettings, memory: ServerMemory) -> None:

@@ -6,14 +6,13 @@ it (`sandbox.network.egress`, `sandbox.layers.landlock`).
 Source: architecture, decisions "Network", "Environment" and "Programs"; `docs/isolation.md`.
 """
 
-import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 from pydantic import AfterValidator, BeforeValidator
-from pydantic_settings import NoDecode
 
+from runner.settings.lendable import OUR_VARIABLES, VARIABLE
 from runner.settings.values import OPEN_TO_TOOLS, Names, split_at_commas
 from sandbox.network.destinations import Destinations
 
@@ -26,9 +25,6 @@ __all__ = [
     "Variables",
 ]
 
-_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_OURS = "RUNNER_"
-
 
 def _destinations(texts: tuple[str, ...]) -> tuple[str, ...]:
     Destinations.parse(texts)
@@ -37,11 +33,11 @@ def _destinations(texts: tuple[str, ...]) -> tuple[str, ...]:
 
 def _variables(names: tuple[str, ...]) -> tuple[str, ...]:
     for name in names:
-        if not _VARIABLE.fullmatch(name):
+        if not VARIABLE.fullmatch(name):
             raise ValueError(
                 f"{name!r} is not a variable name; give names alone, the values are those of this process"
             )
-        if name.startswith(_OURS):
+        if name.startswith(OUR_VARIABLES):
             raise ValueError(f"{name} is a setting of the runner and perhaps a key; tools never see these")
     return names
 
@@ -67,7 +63,7 @@ Network = Annotated[Names, AfterValidator(_destinations)]
 Variables = Annotated[Names, AfterValidator(_variables)]
 Programs = Annotated[Names, AfterValidator(_programs)]
 Paths = Annotated[
-    tuple[Path, ...], NoDecode, BeforeValidator(split_at_commas), AfterValidator(_absolute), OPEN_TO_TOOLS
+    tuple[Path, ...], BeforeValidator(split_at_commas), AfterValidator(_absolute), OPEN_TO_TOOLS
 ]
 
 

@@ -1,25 +1,23 @@
 """Declarations of secrets for tools: the source of each, and the tools and users that get it."""
 
-import re
 from typing import Annotated, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
-from runner.settings.values import EachName, Names, PrivatePath
+from runner.settings.lendable import OUR_VARIABLES, VARIABLE
+from runner.settings.values import EachName, Names, PrivatePath, SettingsTable
 
 __all__ = ["SecretName", "SecretSettings"]
 
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_OURS = "RUNNER_"
 # What decides which code runs, or where its files are: with one of these a secret would be something else.
 _NOT_SECRETS = frozenset({"HOME", "LOGNAME", "PATH", "TMPDIR", "USER"})
 _NOT_BEGINNINGS = ("LD_", "PYTHON", "XDG_")
 
 
 def _variable(name: str) -> str:
-    if not _NAME.fullmatch(name):
+    if not VARIABLE.fullmatch(name):
         raise ValueError(f"{name!r} is not a variable name; tools get a secret as a variable of its name")
-    if name.startswith((_OURS, *_NOT_BEGINNINGS)) or name in _NOT_SECRETS:
+    if name.startswith((OUR_VARIABLES, *_NOT_BEGINNINGS)) or name in _NOT_SECRETS:
         raise ValueError(f"{name} means something else to programs; choose another name for the secret")
     return name
 
@@ -27,10 +25,8 @@ def _variable(name: str) -> str:
 SecretName = Annotated[str, AfterValidator(_variable)]
 
 
-class SecretSettings(BaseModel):
+class SecretSettings(SettingsTable):
     """Source of one secret, and the tools and users that get it."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     file: PrivatePath | None = Field(
         None,

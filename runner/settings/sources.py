@@ -14,13 +14,13 @@ from typing import Any
 from pydantic import BaseModel, SecretStr, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
-from pydantic_settings import EnvSettingsSource, SettingsError
 
 from runner.errors import UsageError
 from runner.formats.nearest import nearest
 from runner.settings.approvals import ApprovalSettings
 from runner.settings.auth import Auth
 from runner.settings.execution import ToolSettings
+from runner.settings.lendable import OUR_VARIABLES
 from runner.settings.named_limits import LimitSettings
 from runner.settings.removed import REMOVED
 from runner.settings.secrets import SecretSettings
@@ -41,7 +41,6 @@ __all__ = [
     "SCHEMA",
     "config_report",
     "config_text",
-    "is_list",
     "load",
     "needing_trust",
     "origins",
@@ -54,14 +53,13 @@ __all__ = [
 SCHEMA = Path(__file__).with_name("runner.schema.json")
 """The JSON Schema of runner.toml, which editors read; `scripts/settings` writes it."""
 
-_PREFIX = "RUNNER_"
 _MOST_KEY_PARTS = 100
 # An unclosed string matches too, so that no input takes quadratic time.
 _QUOTED = re.compile(r"""'[^']*(?:'|$)|"(?:[^"\\]|\\.?)*+(?:"|$)""")
 
 # GitHub's runner sets these for itself in every job; they are not settings of ours.
 _FOREIGN = frozenset(
-    _PREFIX + name
+    OUR_VARIABLES + name
     for name in (
         "ALLOW_RUNASROOT", "ARCH", "DEBUG", "ENVIRONMENT", "NAME", "OS", "PERFLOG", "TEMP", "TOOL_CACHE",
         "TRACKING_ID", "WORKSPACE",
@@ -187,7 +185,7 @@ def variables() -> dict[str, Leaf]:
     """Return every environment variable that is a setting, with the field it sets."""
     plain = [(name,) for name in Settings.model_fields if name not in ("auth", *_TABLES)]
     leaves = (*plain, *(("auth", name) for name in Auth.model_fields))
-    return {_PREFIX + "__".join(leaf).upper(): leaf for leaf in leaves}
+    return {OUR_VARIABLES + "__".join(leaf).upper(): leaf for leaf in leaves}
 
 
 def _unsaid(leaf: Leaf, value: object) -> object:
@@ -198,19 +196,12 @@ def _unsaid(leaf: Leaf, value: object) -> object:
 
 
 def _from_environment() -> dict[Leaf, _Value]:
-    names = {leaf: variable for variable, leaf in variables().items()}
-    try:
-        found = EnvSettingsSource(Settings)()
-    except SettingsError as error:
-        # A variable with the name of a whole table, which pydantic would take as JSON.
-        raise UsageError("\n".join(_unknown_variables()) or str(error)) from None
-    values = {leaf: value for leaf, value in _flat(found) if leaf in names}
-    # An empty variable is not given; of a list it is the list with nothing in it.
-    empty = {variable.upper() for variable, value in os.environ.items() if not value}
-    values |= {leaf: () for leaf, variable in names.items() if variable in empty and is_list(leaf)}
+    given = {variable.upper(): value for variable, value in os.environ.items()}
     return {
-        leaf: _Value(value=value, origin=f"environment {names[leaf]}", label=f"variable {names[leaf]}")
-        for leaf, value in values.items()
+        # An empty variable is not given; of a list it is the list with nothing in it.
+        leaf: _Value(value=given[name] or (), origin=f"environment {name}", label=f"variable {name}")
+        for name, leaf in variables().items()
+        if given.get(name) or (name in given and _is_of(leaf, tuple))
     }
 
 
@@ -218,9 +209,9 @@ def _unknown_variables() -> Iterator[str]:
     known = variables()
     for variable in sorted(os.environ):
         name = variable.upper()
-        if not name.startswith(_PREFIX) or name in known or name in _FOREIGN or name == CONFIG_VARIABLE:
+        if not name.startswith(OUR_VARIABLES) or name in known or name in _FOREIGN or name == CONFIG_VARIABLE:
             continue
-        setting = name.removeprefix(_PREFIX).lower().replace("__", ".")
+        setting = name.removeprefix(OUR_VARIABLES).lower().replace("__", ".")
         table = next((table for table in _TABLES if setting.startswith(table)), None)
         if table is not None:
             shown_table = f"{table}.NAME" if table in _BY_NAME else table
@@ -313,11 +304,6 @@ def needing_trust(file: ConfigFile) -> dict[str, object]:
         for leaf, item in _from_file(file).items()
         if widening(leaf, item.value)
     }
-
-
-def is_list(leaf: Leaf) -> bool:
-    """Return whether the value of a setting is a list."""
-    return _is_of(leaf, tuple)
 
 
 def _has_zero(value: object) -> bool:

@@ -7,7 +7,8 @@ current folder, only settings apply that narrow rights (`NARROWS` in `runner.set
 A file that somebody else can change is never read. The open file is checked and read once, so its name can
 be exchanged in between without effect.
 
-Source: `docs/settings.md`, "Trust"; inode(7), path_resolution(7), statvfs(3) on ST_RDONLY.
+Source: `docs/settings.md`, "Trust"; inode(7), path_resolution(7), statvfs(3) on ST_RDONLY; TOML 1.0,
+"Keys", "Table" and "Array of Tables".
 """
 
 import contextlib
@@ -18,6 +19,7 @@ import hashlib
 import json
 import os
 import pwd
+import re
 import shlex
 import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -25,7 +27,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from runner.errors import UsageError
-from runner.settings.toml_lines import line_of
 from runner.settings.values import default_config_dir, default_state_dir
 from runner.system.own_folders import HOME_ATTRIBUTES
 from runner.system.private_files import open_file
@@ -36,7 +37,6 @@ __all__ = [
     "CONFIG_VARIABLE",
     "ConfigFile",
     "JudgedFile",
-    "Trusted",
     "UnsafeFile",
     "config_file",
     "distrust",
@@ -60,7 +60,13 @@ _RECORD = "trusted.json"
 # As the kernel has it: path_resolution(7).
 _MOST_LINKS = 40
 _MOST_BYTES = 1 << 20
+_Records = Mapping[Path, tuple[str, int]]
 _OTHERS = stat.S_IWGRP | stat.S_IWOTH
+
+_PART = r"""(?:[A-Za-z0-9_-]+|"[^"\n]*"|'[^'\n]*')"""
+_KEYS = rf"{_PART}(?:[ \t]*\.[ \t]*{_PART})*"
+_HEADER = re.compile(rf"[ \t]*(\[\[?)[ \t]*({_KEYS})[ \t]*\]")
+_ENTRY = re.compile(rf"[ \t]*({_KEYS})[ \t]*=")
 
 
 class UnsafeFile(ValueError):
@@ -83,9 +89,9 @@ class JudgedFile:
     uid: int
 
     @property
-    def digest(self) -> str:
-        """SHA-256 of the content, in hexadecimal."""
-        return hashlib.sha256(self.content).hexdigest()
+    def mark(self) -> tuple[str, int]:
+        """Return what trust is recorded for: SHA-256 of the content in hexadecimal, and the owner."""
+        return hashlib.sha256(self.content).hexdigest(), self.uid
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,24 +120,9 @@ class ConfigFile:
             return ""
         text, leaf = (self.content or b"").decode(errors="replace"), tuple(map(str, key))
         # Of a key that is missing, the line of its table.
-        lines = (line_of(text, leaf[:end]) for end in range(len(leaf), 0, -1))
+        lines = (_line_of(text, leaf[:end]) for end in range(len(leaf), 0, -1))
         line = next(filter(None, lines), None)
         return f"{quoted(self.label)}{f', line {line}' if line else ''}: "
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Trusted:
-    """A record of a file that the caller trusts.
-
-    Attributes:
-        path: Its path, as `JudgedFile` has it.
-        digest: SHA-256 of its content, in hexadecimal.
-        uid: Its owner.
-    """
-
-    path: Path
-    digest: str
-    uid: int
 
 
 def quoted(text: object) -> str:
@@ -226,8 +217,7 @@ def is_trusted(file: JudgedFile) -> bool:
     """Return whether a file lies in a configuration folder, or is recorded with its content and owner."""
     if str(file.path.parent) in {os.path.realpath(path.parent) for path in _configured()}:
         return True
-    known = trusted_files().get(file.path)
-    return known is not None and (known.digest, known.uid) == (file.digest, file.uid)
+    return trusted_files().get(file.path) == file.mark
 
 
 def read_trusted(path: Path, use: str) -> bytes:
@@ -252,7 +242,7 @@ def trust(files: Iterable[JudgedFile]) -> None:
     Raises:
         UsageError: There is no folder for the record, or it cannot be written.
     """
-    added = {file.path: Trusted(path=file.path, digest=file.digest, uid=file.uid) for file in files}
+    added = {file.path: file.mark for file in files}
     _change(lambda known: {**known, **added})
 
 
@@ -268,17 +258,14 @@ def distrust(path: Path) -> bool:
     return was
 
 
-def trusted_files() -> Mapping[Path, Trusted]:
-    """Return the recorded files by path; none if there is no record that can be used."""
+def trusted_files() -> _Records:
+    """Return the mark of each recorded file by path; none if there is no record that can be used."""
     record = trust_record()
     if record is None:
         return {}
     try:
         read = json.loads(read_judged(record).content)
-        return {
-            Path(path): Trusted(path=Path(path), digest=str(one["sha256"]), uid=int(one["uid"]))
-            for path, one in read["files"].items()
-        }
+        return {Path(path): (str(one["sha256"]), int(one["uid"])) for path, one in read["files"].items()}
     except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
         return {}
 
@@ -297,7 +284,7 @@ def trust_record() -> Path | None:
     return None
 
 
-def _change(change: Callable[[Mapping[Path, Trusted]], Mapping[Path, Trusted]]) -> None:
+def _change(change: Callable[[_Records], _Records]) -> None:
     record = trust_record()
     if record is None:
         raise UsageError("there is no folder for the record of trusted files; set RUNNER_STATE_DIR")
@@ -305,7 +292,7 @@ def _change(change: Callable[[Mapping[Path, Trusted]], Mapping[Path, Trusted]]) 
         make_folder(record.parent)
         with holding(record.parent):
             files = change(trusted_files())
-            table = {str(path): {"sha256": one.digest, "uid": one.uid} for path, one in sorted(files.items())}
+            table = {str(path): {"sha256": mark[0], "uid": mark[1]} for path, mark in sorted(files.items())}
             write_whole(record, json.dumps({"files": table}, indent=2).encode())
         # A record that others could change would not count.
         read_judged(record)
@@ -443,3 +430,38 @@ def _is_private_group(gid: int) -> bool:
     except KeyError:
         return False
     return me.pw_gid == gid and group.gr_name == me.pw_name and not {*group.gr_mem} - {me.pw_name}
+
+
+def _line_of(text: str, leaf: tuple[str, ...]) -> int | None:
+    """Return the number of the line that gives a key, opens a table or holds it inline: `tomllib` keeps none.
+
+    Args:
+        text: Valid TOML.
+        leaf: The parts of the key; of an array of tables also the index, as text.
+    """
+    table: tuple[str, ...] = ()
+    arrays: dict[tuple[str, ...], int] = {}
+    for number, line in enumerate(text.split("\n"), start=1):
+        if header := _HEADER.match(line):
+            table = ()
+            parts = _parts(header[2])
+            for at, part in enumerate(parts, start=1):
+                table = (*table, part)
+                if header[1] == "[[" and at == len(parts):
+                    arrays[table] = arrays.get(table, -1) + 1
+                if table in arrays:
+                    table = (*table, str(arrays[table]))
+            found = table
+        elif entry := _ENTRY.match(line):
+            found = (*table, *_parts(entry[1]))
+            if leaf[: len(found)] == found:
+                return number
+        else:
+            continue
+        if found[: len(leaf)] == leaf:
+            return number
+    return None
+
+
+def _parts(keys: str) -> tuple[str, ...]:
+    return tuple(part.strip("\"'") for part in re.findall(_PART, keys))

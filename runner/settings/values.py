@@ -6,13 +6,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from ipaddress import ip_network
 from pathlib import Path
-from typing import Annotated, get_args, get_origin
+from typing import Annotated, Any, get_args, get_origin
 from urllib.parse import urlsplit
 
 import re2
-from pydantic import AfterValidator, BaseModel, BeforeValidator, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic.fields import FieldInfo
-from pydantic_settings import NoDecode
 
 from runner.errors import Code, UsageError
 
@@ -26,7 +25,6 @@ __all__ = [
     "EachName",
     "Flag",
     "HostPort",
-    "KeyUrl",
     "LimitFacts",
     "Names",
     "Networks",
@@ -35,6 +33,7 @@ __all__ = [
     "PublicPath",
     "S3Address",
     "Seconds",
+    "SettingsTable",
     "StoreUrl",
     "UidRange",
     "UpstreamUrl",
@@ -46,6 +45,7 @@ __all__ = [
     "holds",
     "https_url",
     "is_open",
+    "overrides_of",
     "private_paths_of",
     "split_at_commas",
     "widens_rights",
@@ -62,6 +62,12 @@ PER_TOOL = "per tool"
 
 NARROWS = "narrows rights"
 """Marks a setting that no value widens: it also applies from a file that nobody trusts. Any other widens."""
+
+
+class SettingsTable(BaseModel):
+    """Settings that are declared together; no name is taken that is not declared."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +132,20 @@ def holds(annotation: object, kind: type) -> bool:
 def widens_rights(field: FieldInfo | None) -> bool:
     """Return whether a value of a setting can widen rights, which it does unless it is declared not to."""
     return field is None or NARROWS not in field.metadata
+
+
+def overrides_of(*parts: type[BaseModel]) -> dict[str, Any]:
+    """Return the fields of a table of one tool: each setting of these parts that is marked `PER_TOOL`."""
+    return {
+        # None of them narrows rights, since the value of a tool wins over options and variables.
+        name: (
+            field.rebuild_annotation() | None,
+            Field(None, description=f"Instead of `{name}`, for this tool."),
+        )
+        for part in parts
+        for name, field in part.model_fields.items()
+        if PER_TOOL in field.metadata
+    }
 
 
 def private_paths_of(settings: BaseModel) -> Iterator[tuple[str, Path]]:
@@ -206,14 +226,6 @@ def _uid_range(text: str) -> str:
     return text
 
 
-def _https(url: str) -> str:
-    parts = urlsplit(url)
-    origin = f"{parts.scheme}://{parts.netloc.rsplit(':', 1)[0] if parts.port else parts.netloc}"
-    if parts.scheme != "https" and origin not in _LOOPBACK_URLS:
-        raise ValueError("keys are fetched over https only; use an https:// URL")
-    return url
-
-
 def _pattern(text: str) -> str:
     try:
         re2.compile(text)
@@ -254,15 +266,16 @@ def _each_name(names: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def https_url(url: str) -> str:
-    """Return the URL of a login or token endpoint.
+    """Return the URL of an issuer's keys, or of a login or token endpoint.
 
     Raises:
         ValueError: It is neither https nor loopback.
     """
-    try:
-        return _https(url)
-    except ValueError as error:
-        raise ValueError("logins and tokens go over https only; use an https:// URL") from error
+    parts = urlsplit(url)
+    origin = f"{parts.scheme}://{parts.netloc.rsplit(':', 1)[0] if parts.port else parts.netloc}"
+    if parts.scheme != "https" and origin not in _LOOPBACK_URLS:
+        raise ValueError("keys, logins and tokens go over https only; use an https:// URL")
+    return url
 
 
 def _web_address(url: str) -> str:
@@ -330,7 +343,7 @@ def default_state_dir() -> Path:
     return _xdg("XDG_STATE_HOME", "~/.local/state")
 
 
-Names = Annotated[tuple[str, ...], NoDecode, BeforeValidator(split_at_commas)]
+Names = Annotated[tuple[str, ...], BeforeValidator(split_at_commas)]
 """Names of something; an empty list means no name, and `*` all names where the setting takes that."""
 EachName = Annotated[Names, AfterValidator(_each_name)]
 """Names of something of which nobody can have all."""
@@ -343,9 +356,8 @@ Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Count = Annotated[int, Field(gt=0)]
 StoreUrl = Annotated[str, AfterValidator(_store_url)]
 UidRange = Annotated[str, AfterValidator(_uid_range)]
-KeyUrl = Annotated[str, AfterValidator(_https)]
 HostPort = Annotated[str, AfterValidator(_host_port)]
 UpstreamUrl = Annotated[str, AfterValidator(https_url)]
-UpstreamUrls = Annotated[tuple[UpstreamUrl, ...], NoDecode, BeforeValidator(split_at_commas)]
+UpstreamUrls = Annotated[tuple[UpstreamUrl, ...], BeforeValidator(split_at_commas)]
 S3Address = Annotated[str, AfterValidator(_s3_address)]
 WebAddress = Annotated[str, AfterValidator(_web_address)]

@@ -30,7 +30,7 @@ from pydantic import ValidationError
 
 from runner.contract.missed_network import missed_network
 from runner.errors import UsageError
-from runner.settings.lendable import flag_for, within
+from runner.settings.lendable import OUR_VARIABLES, flag_for, within
 from runner.widgets.registration import MountedPages
 from runner.worker.internals.server import inner_provider
 from runner.worker.internals.unguarded_run import serving_nothing
@@ -321,7 +321,7 @@ def _explain(entry: EntryPoint, error: BaseException) -> LoadError:
 def _allowing(error: BaseException, folder: Path) -> str:
     """Return the option that would give a file, in its folder, what it missed at import, if one would."""
     if isinstance(error, KeyError) and _is_of_environ(error):
-        return f"; tools see few variables of the environment, and this one with --allow-env={error.args[0]}"
+        return _lending_variables([str(error.args[0])])
     for one in behind(error):
         # The kernel denies a socket without a name; what it denies of files, Python names.
         is_denied = isinstance(one, PermissionError) and one.filename is None
@@ -348,10 +348,16 @@ def _missing_variables(error: BaseException, path: Path, where: str) -> str:
         named += [name for name in missing if name in message] or (
             missing if isinstance(error, SystemExit) else []
         )
-    if named:
-        options = " ".join(f"--allow-env={name}" for name in named[:_MOST_NAMED])
-        return f"; tools see few variables of the environment, and what it asks for with {options}"
-    return ""
+    return _lending_variables(named)
+
+
+def _lending_variables(named: list[str]) -> str:
+    """Return the options that lend variables, without those that no tool sees."""
+    lendable = [name for name in named if not name.startswith(OUR_VARIABLES)]
+    if named and not lendable:
+        return f"; no tool sees variables that begin with {OUR_VARIABLES}: choose another name"
+    options = " ".join(f"--allow-env={name}" for name in lendable[:_MOST_NAMED])
+    return options and f"; tools see few variables of the environment, and what it asks for with {options}"
 
 
 def _unset_settings(error: BaseException) -> list[str]:

@@ -102,6 +102,8 @@ def test_settings_passed_on_by_name_alone(tool: Path) -> None:
         "serve", str(tool), "--allow-env=API_KEY", RUNNER_REDIS_URL="hidden", AWS_REGION="x", OTHER="x"
     )
     with_s3 = words_of("serve", str(tool), "--store", "s3://bucket", AWS_SECRET_ACCESS_KEY="hidden")
+    argument = words_of("call", str(tool), "copy", "to=s3://bucket", AWS_SECRET_ACCESS_KEY="hidden")
+    command_of_another = words_of("proxy", "--", "x", "--store=s3://bucket", AWS_SECRET_ACCESS_KEY="hidden")
 
     assert "hidden" not in json.dumps(command)
     assert [command[at + 1] for at, word in enumerate(command) if word == "--env"] == [
@@ -110,6 +112,7 @@ def test_settings_passed_on_by_name_alone(tool: Path) -> None:
         "RUNNER_REDIS_URL",
     ]
     assert "AWS_SECRET_ACCESS_KEY" in with_s3
+    assert "AWS_SECRET_ACCESS_KEY" not in {*argument, *command_of_another}
 
 
 @pytest.mark.parametrize("engine", ENGINES)

@@ -4,7 +4,7 @@ from typing import Literal
 
 import pytest
 
-from runner.cli.serving import for_one_user
+from runner.cli.start import for_one_user
 from runner.settings.settings import Settings
 from runner.settings.sources import load
 

@@ -52,8 +52,14 @@ def test_command_gets_the_settings_that_were_given() -> None:
 def test_option_of_no_setting_and_wrong_value_are_refused() -> None:
     assert parsed("x", "--port", "many") == {"exit": 2}
     assert parsed("x", "--user", "alice") == {"exit": 2}
-    assert parsed("x", "--deny-run", "--allow-run=git") == {"exit": 2}
     assert parsed("x", "--allow-run=git")["flags"] == {"allow_run": "git"}
+
+
+def test_options_that_exclude_each_other_are_refused() -> None:
+    refused = CliRunner().invoke(app, ["config", "--deny-run", "--allow-run=git"])
+
+    assert refused.exit_code == 2
+    assert refused.stderr == "runner: --allow-run and --deny-run: give one of them\n"
 
 
 def test_help_of_an_option_is_the_first_sentence_of_its_setting() -> None:

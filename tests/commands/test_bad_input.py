@@ -151,7 +151,7 @@ async def test_good_file_is_loaded(folder: Path, user: str) -> None:
         pytest.param(
             GOOD + "import os\nos.environ['A_KEY_OF_MINE']\n",
             "tool.py, line 13: `os.environ['A_KEY_OF_MINE']` raised KeyError: 'A_KEY_OF_MINE'; "
-            "tools see few variables of the environment, and this one with --allow-env=A_KEY_OF_MINE",
+            "tools see few variables of the environment, and what it asks for with --allow-env=A_KEY_OF_MINE",
             id="variable-not-shown",
         ),
         pytest.param(

@@ -73,7 +73,7 @@ def serve(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Se
 @pytest.fixture(scope="module")
 def described(serve: Callable[..., Served]) -> Served:
     """A server whose descriptions name the files, and a user who has one."""
-    served = serve(RUNNER_FILES_BLOCK="descriptions")
+    served = serve(RUNNER_EXTRAS="descriptions")
     asyncio.run(served.put("sales.csv", b"a,b\n1,2\n"))
     return served
 
@@ -189,7 +189,7 @@ async def test_default_instructions_list_files_descriptions_do_not(
 async def test_no_files_or_setting_off_keeps_file_instructions(
     has_files: bool, serve: Callable[..., Served]
 ) -> None:
-    served = serve(RUNNER_FILES_BLOCK="off" if has_files else "descriptions")
+    served = serve(RUNNER_EXTRAS="resources" if has_files else "descriptions")
     if has_files:
         await served.put("sales.csv", b"a,b\n1,2\n")
 
@@ -202,7 +202,7 @@ async def test_no_files_or_setting_off_keeps_file_instructions(
 
 @pytest.mark.parametrize("version", [SESSION, NEWEST])
 async def test_tool_list_changes_when_listed_files_change(version: str, serve: Callable[..., Served]) -> None:
-    served = serve(RUNNER_FILES_BLOCK="descriptions")
+    served = serve(RUNNER_EXTRAS="descriptions")
     changed = asyncio.Event()
 
     async def hear(message: Any) -> None:

@@ -186,7 +186,7 @@ async def test_files_own_failing_resource_not_replaced(serving: Any) -> None:
 
 @pytest.mark.kernel
 async def test_switch_leaves_only_offers_of_file(serving: Any) -> None:
-    async with serving(PLAIN, extras=False) as client:
+    async with serving(PLAIN, extras="off") as client:
         offered = [
             [str(item.uri) for item in await client.list_resources()],
             await client.list_resource_templates(),

@@ -109,7 +109,7 @@ def _reference(text: str) -> Any:
 
 
 async def test_switch_removes_our_own_tools(served: Any) -> None:
-    async with served("auto", extras=False) as client:
+    async with served("auto", extras="off") as client:
         text = await client.call_tool("text", {"chars": 60_000})
         names = [tool.name for tool in await client.list_tools()]
         missing = await client.call_tool("artifact_read", {"id": "x"}, raise_on_error=False)

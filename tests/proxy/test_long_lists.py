@@ -36,7 +36,7 @@ async def test_list_of_many_pages_read_up_to_bound(
         monkeypatch.setattr(upstream, name, bound)
 
     several = (over_stdio("one", PAGED), over_stdio("two", PAGED))
-    async with proxied(folder, user, *several, extras=False) as client:
+    async with proxied(folder, user, *several, extras="off") as client:
         listed = [str(resource.uri) for resource in await client.list_resources()]
 
     assert len(listed) == 2 * items

@@ -18,7 +18,7 @@ OPENING = "[SYSTEM: Available files in current session:"
 
 @pytest.fixture(scope="module")
 def front() -> Iterator[Front]:
-    with front_of(*command(), settings='files_block = "descriptions"\n') as running:
+    with front_of(*command(), settings='extras = "descriptions"\n') as running:
         yield running
 
 

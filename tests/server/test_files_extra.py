@@ -90,7 +90,7 @@ async def test_prompt_and_resource_listed_unless_disabled(serving: Callable[...,
     async with serving() as (client, _files):
         resources, prompts = await client.list_resources(), await client.list_prompts()
         tools = await client.list_tools()
-    async with serving(extras=False) as (client, _files):
+    async with serving(extras="off") as (client, _files):
         fewer = [*await client.list_resources(), *await client.list_prompts()]
         with pytest.raises(MCPError):
             await client.read_resource("runner://files")

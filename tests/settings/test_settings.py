@@ -264,7 +264,7 @@ def test_endpoint_is_accepted_as_by_boto3_or_refused(
         ('kind = "jwt"\njwks_uri = "https://a/jwks"\nissuer = "i"', "needs auth.issuer and auth.audience"),
         (
             'kind = "jwt"\njwks_uri = "http://a/jwks"\nissuer = "i"\naudience = "a"',
-            "keys are fetched over https only",
+            "keys, logins and tokens go over https only",
         ),
         ('kind = "gateway"', "needs auth.gateway_addresses, or for a gateway with a certificate"),
         ('gateway_names = ["a"]', 'auth.kind is "none"; set it to "gateway"'),

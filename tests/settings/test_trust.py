@@ -36,7 +36,7 @@ from runner.users.tool_secrets import Secrets
 DOCS = Path(__file__).parents[2] / "docs" / "settings.md"
 # Each can be given in a file that nobody has trusted. Before a name is added: which of its values give more?
 NARROWING = {
-    *("port", "extras", "log_level", "worker_reuse", "identity_pattern"),
+    *("port", "log_level", "worker_reuse", "identity_pattern"),
     *("playground", "log_level", "log_format"),
     "tools.NAME.scopes",
     *(f"call_limits.NAME.{name}" for name in LimitSettings.model_fields),

@@ -15,7 +15,7 @@ MIB = 1024 * 1024
 BUSY = """
 import ctypes, json, sys, threading
 from pathlib import Path
-from runner.cli.serving import start_server
+from runner.cli.start import start_server
 from runner.settings.sources import load
 if sys.argv[1] == "as a server":
     folder = Path(sys.argv[2])

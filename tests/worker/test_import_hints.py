@@ -23,6 +23,11 @@ DENIED = "try:\n    raise PermissionError(13, 'Permission denied')\nexcept OSErr
         ("K = os.environ.get('A_KEY')\nif not K:\n    sys.exit(1)", "with --allow-env=A_KEY"),
         ("K = os.getenv('A_KEY')\nif not K:\n    raise ValueError('set A_KEY')", "with --allow-env=A_KEY"),
         ("K = os.environ['A_KEY']", "with --allow-env=A_KEY"),
+        ("K = os.environ['RUNNER_KEY']", "no tool sees variables that begin with RUNNER_"),
+        (
+            "K = os.getenv('RUNNER_K'), os.getenv('A_KEY')\nsys.exit(1)",
+            "with --allow-env=A_KEY",
+        ),
         (
             "from pydantic_settings import BaseSettings\n"
             "class S(BaseSettings):\n    model_config = {'env_prefix': 'a_'}\n    key: str\nS()",

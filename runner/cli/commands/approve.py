@@ -10,11 +10,11 @@ from typing import Annotated
 
 import typer
 
-from runner.cli.exits import end_with
+from runner.cli.exits import Report
 from runner.cli.options import LOGS, AsJson, Config, Flags, takes
 from runner.cli.start import load_and_warn
 from runner.errors import UsageError
-from runner.formats.terminal_text import json_text, one_line
+from runner.formats.terminal_text import one_line
 from runner.observation.audit_log import AuditLog
 from runner.toolset.approvals import ApprovalFiles
 
@@ -29,49 +29,41 @@ def approve(
     as_json: AsJson = False,
     config: Config = None,
     flags: Flags,
-) -> None:
+) -> Report:
     """List the calls that wait for an approval, approve or refuse one."""
-
-    def act() -> int:
-        if name is None and refuse:
-            raise UsageError("--refuse needs the ID of a call; `runner approve` lists them")
-        settings = load_and_warn(flags, config, whole=True)
-        files = ApprovalFiles(settings.state_dir)
-        if name is None:
-            found = [
-                {**asdict(pending), "state": state, "left_s": round(left_s)}
-                for pending, state, left_s in files.listed()
-            ]
-            print(json_text({"approvals": found}) if as_json else _list(found))  # noqa: T201
-            return 0
-        # Opened first: what cannot be recorded is not approved.
-        audit = None if settings.audit_dir is None else AuditLog.open(settings.audit_dir)
-        with contextlib.nullcontext() if audit is None else contextlib.closing(audit):
-            try:
-                pending = files.answer(name, approve=not refuse)
-            except OSError as error:
-                raise UsageError(
-                    f"the answer cannot be noted in {settings.state_dir}: {error.strerror}; run it as the "
-                    "user of the server"
-                ) from error
-            if pending is None:
-                raise UsageError(
-                    f"no call waits as {name!r} in {settings.state_dir}; it has expired, was used, or "
-                    "belongs to a server with another state_dir: `runner approve` lists those of this one"
-                )
-            act = "call refused" if refuse else "call approved"
-            if audit is not None:
-                facts = {"user": pending.user, "tool": pending.tool, "rule": pending.rule, "key": pending.key}
-                audit.add(
-                    {"kind": "administration", "act": act, "id": pending.id, "uid": os.getuid(), **facts}
-                )
-        outcome = {"id": pending.id, "outcome": act, "user": pending.user, "tool": pending.tool}
-        then = "" if refuse else f"; the identical call of {one_line(pending.user)} passes once"
-        text = f"{act}: {one_line(pending.tool)}{then}"
-        print(json_text(outcome) if as_json else text)  # noqa: T201
-        return 0
-
-    end_with(act)
+    if name is None and refuse:
+        raise UsageError("--refuse needs the ID of a call; `runner approve` lists them")
+    settings = load_and_warn(flags, config, whole=True)
+    files = ApprovalFiles(settings.state_dir)
+    if name is None:
+        found = [
+            {**asdict(pending), "state": state, "left_s": round(left_s)}
+            for pending, state, left_s in files.listed()
+        ]
+        return Report({"approvals": found}, _list(found))
+    # Opened first: what cannot be recorded is not approved.
+    audit = None if settings.audit_dir is None else AuditLog.open(settings.audit_dir)
+    with contextlib.nullcontext() if audit is None else contextlib.closing(audit):
+        try:
+            pending = files.answer(name, approve=not refuse)
+        except OSError as error:
+            raise UsageError(
+                f"the answer cannot be noted in {settings.state_dir}: {error.strerror}; run it as the "
+                "user of the server"
+            ) from error
+        if pending is None:
+            raise UsageError(
+                f"no call waits as {name!r} in {settings.state_dir}; it has expired, was used, or "
+                "belongs to a server with another state_dir: `runner approve` lists those of this one"
+            )
+        act = "call refused" if refuse else "call approved"
+        if audit is not None:
+            facts = {"user": pending.user, "tool": pending.tool, "rule": pending.rule, "key": pending.key}
+            audit.add({"kind": "administration", "act": act, "id": pending.id, "uid": os.getuid(), **facts})
+    outcome = {"id": pending.id, "outcome": act, "user": pending.user, "tool": pending.tool}
+    then = "" if refuse else f"; the identical call of {one_line(pending.user)} passes once"
+    text = f"{act}: {one_line(pending.tool)}{then}"
+    return Report(outcome, text)
 
 
 def _list(found: list[dict[str, object]]) -> str:

@@ -12,11 +12,10 @@ from typing import Annotated, Literal
 
 import typer
 
-from runner.cli.exits import end_with
+from runner.cli.exits import Report
 from runner.cli.options import AsJson, Config
 from runner.cli.start import load_and_warn
 from runner.errors import UsageError
-from runner.formats.terminal_text import json_text
 from runner.observation.audit_chain import AuditVerdict, verify
 from runner.observation.audit_log import AuditLog
 
@@ -34,25 +33,27 @@ def audit(
     ] = None,
     as_json: AsJson = False,
     config: Config = None,
-) -> None:
+) -> int | Report:
     """Check that no line was changed or is missing (exit status 1 if one was), or make a digest."""
-
-    def act() -> int:
-        settings = load_and_warn({}, config, whole=True)
-        if expect is not None and action != "verify":
-            raise UsageError("--expect belongs to `runner audit verify`")
-        log = folder or settings.audit_dir
-        if log is None:
-            raise UsageError("there is no audit log: set audit_dir, or name its folder")
-        if action == "digest":
-            print(_digest(log))  # noqa: T201
-            return 0
-        verdict = verify(log, expected=expect)
-        answer = {**asdict(verdict), "is_whole": verdict.is_whole}
-        print(json_text(answer) if as_json else _text(verdict))  # noqa: T201
-        return 0 if verdict.is_whole else 1
-
-    end_with(act)
+    settings = load_and_warn({}, config, whole=True)
+    if expect is not None and action != "verify":
+        raise UsageError("--expect belongs to `runner audit verify`")
+    log = folder or settings.audit_dir
+    if log is None:
+        raise UsageError("there is no audit log: set audit_dir, or name its folder")
+    if action == "digest":
+        try:
+            value = json.load(sys.stdin)
+        except (ValueError, RecursionError) as error:
+            raise UsageError(f"standard input is not JSON: {error}") from error
+        if not log.is_dir():
+            raise UsageError(f"there is no audit log in {log}; is it the setting audit_dir?")
+        with contextlib.closing(AuditLog.open(log)) as opened:
+            print(opened.digest(value))  # noqa: T201
+        return 0
+    verdict = verify(log, expected=expect)
+    answer = {**asdict(verdict), "is_whole": verdict.is_whole}
+    return Report(answer, _text(verdict), status=int(not verdict.is_whole))
 
 
 def _text(verdict: AuditVerdict) -> str:
@@ -62,14 +63,3 @@ def _text(verdict: AuditVerdict) -> str:
     lines += [f"note: {note}" for note in verdict.notes]
     lines += [f"no end: call {call} of {facts}" for call, facts in verdict.open_calls.items()]
     return "\n".join([*lines, f"last hash: {verdict.hash}"])
-
-
-def _digest(folder: Path) -> str:
-    try:
-        value = json.load(sys.stdin)
-    except (ValueError, RecursionError) as error:
-        raise UsageError(f"standard input is not JSON: {error}") from error
-    if not folder.is_dir():
-        raise UsageError(f"there is no audit log in {folder}; is it the setting audit_dir?")
-    with contextlib.closing(AuditLog.open(folder)) as log:
-        return log.digest(value)

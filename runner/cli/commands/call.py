@@ -13,7 +13,7 @@ import typer
 
 from runner.call import Completed, Request, execute
 from runner.cli.arguments import ParsedArguments, coerce, parse_arguments
-from runner.cli.exits import EXIT_INTERRUPTED, end_at_once, end_with
+from runner.cli.exits import EXIT_INTERRUPTED
 from runner.cli.options import BOUNDS, LOGS, WHOSE, AsJson, Config, File, Flags, takes
 from runner.cli.start import explained, start
 from runner.cli.terminal import TOKEN, Terminal
@@ -56,28 +56,24 @@ def call(
     session: Annotated[str, typer.Option(metavar="NAME", help="Session the call belongs to.")] = "cli",
     config: Config = None,
     flags: Flags,
-) -> None:
+) -> int:
     """Call one tool and print its result."""
-
-    def act() -> int:
-        target = check_targets([file])[0]
-        # What the tool prints goes to this terminal, and what it raises into the error.
-        settings = start({"log_level": "warning", **flags}, config).model_copy(update={"tool_output": "drop"})
-        user = resolve(settings, transport="stdio", claims=None, host=settings.host)
-        made = partial(
-            _call,
-            user=replace(user, session=session),
-            session=session,
-            tool=tool,
-            parsed=parse_arguments(arguments or [], args),
-            paths=put or [],
-            as_json=as_json,
-            out=out,
-        )
-        called = _interruptible(settings, user, target, made, launched=context.obj)
-        return asyncio.run(explained(called, [target]))
-
-    end_with(act, interrupted=end_at_once)
+    target = check_targets([file])[0]
+    # What the tool prints goes to this terminal, and what it raises into the error.
+    settings = start({"log_level": "warning", **flags}, config).model_copy(update={"tool_output": "drop"})
+    user = resolve(settings, transport="stdio", claims=None, host=settings.host)
+    made = partial(
+        _call,
+        user=replace(user, session=session),
+        session=session,
+        tool=tool,
+        parsed=parse_arguments(arguments or [], args),
+        paths=put or [],
+        as_json=as_json,
+        out=out,
+    )
+    called = _interruptible(settings, user, target, made, launched=context.obj)
+    return asyncio.run(explained(called, [target]))
 
 
 async def _interruptible(

@@ -3,7 +3,6 @@
 import asyncio
 
 from runner.check.report import check_from_shell
-from runner.cli.exits import end_with
 from runner.cli.options import BOUNDS, LOGS, AsJson, Config, File, Flags, takes
 from runner.cli.start import explained, start
 from runner.worker.targets import check_targets
@@ -12,13 +11,9 @@ __all__ = ["check"]
 
 
 @takes(*BOUNDS, *LOGS)
-def check(file: File, *, as_json: AsJson = False, config: Config = None, flags: Flags) -> None:
+def check(file: File, *, as_json: AsJson = False, config: Config = None, flags: Flags) -> int:
     """Check a tool file, with a dry run of its tools."""
-
-    def act() -> int:
-        target = check_targets([file])[0]
-        # A dry run reports what was denied; the log would report it again.
-        settings = start({"log_level": "error", **flags}, config)
-        return asyncio.run(explained(check_from_shell(settings, target, as_json=as_json), [target]))
-
-    end_with(act)
+    target = check_targets([file])[0]
+    # A dry run reports what was denied; the log would report it again.
+    settings = start({"log_level": "error", **flags}, config)
+    return asyncio.run(explained(check_from_shell(settings, target, as_json=as_json), [target]))

@@ -5,10 +5,9 @@ from typing import Annotated
 
 import typer
 
-from runner.cli.exits import end_with
+from runner.cli.exits import Report
 from runner.cli.options import BOUNDS, LOGS, WHOSE, AsJson, Config, Flags, takes
 from runner.cli.start import load_and_warn
-from runner.formats.terminal_text import json_text
 from runner.output_guard.guard import config_of, file_name
 from runner.output_guard.rules_report import AppliedRule, rules_of
 from runner.settings.sources import config_report, config_text
@@ -28,22 +27,14 @@ def config(
     server: Annotated[str | None, typer.Option("--server", metavar="NAME", help="The tool's server.")] = None,
     config: Config = None,
     flags: Flags,
-) -> None:
+) -> Report:
     """Print each setting with its value and its origin."""
-
-    def act() -> int:
-        settings = load_and_warn(flags, config)
-        if tool is None:
-            print(json_text(config_report(settings), indent=2) if as_json else config_text(settings))  # noqa: T201
-            return 0
-        rules = list(rules_of(config_of(settings), tool, server, file_name(settings) or "default"))
-        if as_json:
-            print(json_text([asdict(rule) for rule in rules], indent=2))  # noqa: T201
-        else:
-            print(_text(rules, f"{tool} of {server}" if server else tool))  # noqa: T201
-        return 0
-
-    end_with(act)
+    settings = load_and_warn(flags, config)
+    if tool is None:
+        return Report(config_report(settings), config_text(settings), indent=2)
+    rules = list(rules_of(config_of(settings), tool, server, file_name(settings) or "default"))
+    text = _text(rules, f"{tool} of {server}" if server else tool)
+    return Report([asdict(rule) for rule in rules], text, indent=2)
 
 
 def _text(rules: list[AppliedRule], tool: str) -> str:

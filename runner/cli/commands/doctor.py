@@ -5,12 +5,11 @@ from typing import Annotated
 
 import typer
 
-from runner.cli.exits import end_with
+from runner.cli.exits import Report
 from runner.cli.options import WHOSE, AsJson, Config, Flags, takes
 from runner.cli.start import load_and_warn
 from runner.doctor import repair as store
 from runner.doctor.report import report
-from runner.formats.terminal_text import json_text
 from runner.system.state_access import denied_in
 
 __all__ = ["doctor"]
@@ -29,18 +28,13 @@ def doctor(
     ] = False,
     config: Config = None,
     flags: Flags,
-) -> None:
+) -> Report:
     """Report the layers, the store and the configuration."""
-
-    def act() -> int:
-        settings = load_and_warn(flags, config)
-        # A file that may not be read is not lost: the report names it, and nothing is repaired before.
-        usable = not any(denied_in(settings.state_dir, settings.local_store))
-        repaired = asyncio.run(store.repair(settings)) if repair and usable else ()
-        read = asyncio.run(store.verify(settings)) if verify and usable else ()
-        # After the repair, so that it has what is left.
-        found = report(settings, *repaired, *read, whole_bucket=whole_bucket)
-        print(json_text(found.to_json(), indent=2) if as_json else found.text())  # noqa: T201
-        return found.exit_status
-
-    end_with(act)
+    settings = load_and_warn(flags, config)
+    # A file that may not be read is not lost: the report names it, and nothing is repaired before.
+    usable = not any(denied_in(settings.state_dir, settings.local_store))
+    repaired = asyncio.run(store.repair(settings)) if repair and usable else ()
+    read = asyncio.run(store.verify(settings)) if verify and usable else ()
+    # After the repair, so that it has what is left.
+    found = report(settings, *repaired, *read, whole_bucket=whole_bucket)
+    return Report(found.to_json(), found.text(), status=found.exit_status, indent=2)

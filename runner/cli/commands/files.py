@@ -8,24 +8,23 @@ import contextlib
 import os
 import secrets
 import sys
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from runner.cli.exits import end_with
+from runner.cli.exits import Report
 from runner.cli.options import LOGS, WHOSE, AsJson, Config, Flags, takes
 from runner.cli.start import load_and_warn
 from runner.contract.available_files import available_files, files_block, human_facts
-from runner.contract.error_messages import envelope, file_not_found
+from runner.contract.error_messages import file_not_found
 from runner.errors import CallError, UsageError
 from runner.files.my_files import MyFiles, open_library
 from runner.files.paging import MOST, CursorError, page
 from runner.formats.human_numbers import human_size
-from runner.formats.terminal_text import json_text, table
+from runner.formats.terminal_text import table
 from runner.settings.settings import Settings
 from runner.store.protocol import Origin, Record
 from runner.system.logging_setup import set_up
@@ -60,93 +59,59 @@ def files(
     cursor: Annotated[str | None, typer.Option(metavar="TEXT", help="ls: the next page.")] = None,
     config: Config = None,
     flags: Flags,
-) -> None:
+) -> Report:
     """Work with the files of a user."""
-
-    def act() -> int:
-        names = tuple(words or ())
-        if action not in _WORDS:
-            raise UsageError(f"there is no `runner files {action}`; it is one of {', '.join(_WORDS)}")
-        least, most, wanted = _WORDS[action]
-        if not least <= len(names) <= most:
-            raise UsageError(
-                f"`runner files {action}` takes {wanted}, and was given: {' '.join(names) or 'nothing'}"
-            )
-        if name is not None and (action != "put" or len(names) > 1):
-            raise UsageError("--name belongs to `runner files put` with one path")
-        if action != "get" and (out is not None or force):
-            raise UsageError("--out and --force belong to `runner files get`")
-        if action != "ls" and (limit is not None or cursor is not None):
-            raise UsageError("--limit and --cursor belong to `runner files ls`")
-        if limit is not None and not 1 <= limit <= MOST:
-            raise UsageError(f"--limit is how many files are listed at most, from 1 to {MOST}")
-        settings = load_and_warn({"log_level": "warning", **flags}, config, whole=True)
-        set_up(settings.log_level, settings.log_format)
-        if settings.store_scheme in ("memory", "none"):
-            raise UsageError(
-                f"store = {settings.store} keeps no file beyond its process, so a shell has nothing to work "
-                "with; set store (RUNNER_STORE) to a file:// or s3:// URL"
-            )
-        user = resolve(settings, transport="stdio", claims=None, host=settings.host)
-        mine = open_library(settings).of(user.name, session)
-        actions: dict[str, Callable[[], Awaitable[_Answer]]] = {
-            "ls": lambda: _list(mine, limit, cursor),
-            "put": lambda: _put(mine, [Path(word) for word in names], name),
-            "get": lambda: _get(mine, names[0], out, force=force),
-            "rm": lambda: _remove(mine, names),
-            "context": lambda: _context(mine),
-            "end-session": lambda: _end_session(mine, settings),
-        }
-        return asyncio.run(_answered(actions[action](), as_json=as_json))
-
-    end_with(act)
+    names = tuple(words or ())
+    if action not in _WORDS:
+        raise UsageError(f"there is no `runner files {action}`; it is one of {', '.join(_WORDS)}")
+    least, most, wanted = _WORDS[action]
+    if not least <= len(names) <= most:
+        raise UsageError(
+            f"`runner files {action}` takes {wanted}, and was given: {' '.join(names) or 'nothing'}"
+        )
+    if name is not None and (action != "put" or len(names) > 1):
+        raise UsageError("--name belongs to `runner files put` with one path")
+    if action != "get" and (out is not None or force):
+        raise UsageError("--out and --force belong to `runner files get`")
+    if action != "ls" and (limit is not None or cursor is not None):
+        raise UsageError("--limit and --cursor belong to `runner files ls`")
+    if limit is not None and not 1 <= limit <= MOST:
+        raise UsageError(f"--limit is how many files are listed at most, from 1 to {MOST}")
+    settings = load_and_warn({"log_level": "warning", **flags}, config, whole=True)
+    set_up(settings.log_level, settings.log_format)
+    if settings.store_scheme in ("memory", "none"):
+        raise UsageError(
+            f"store = {settings.store} keeps no file beyond its process, so a shell has nothing to work "
+            "with; set store (RUNNER_STORE) to a file:// or s3:// URL"
+        )
+    user = resolve(settings, transport="stdio", claims=None, host=settings.host)
+    mine = open_library(settings).of(user.name, session)
+    actions: dict[str, Callable[[], Coroutine[Any, Any, Report]]] = {
+        "ls": lambda: _list(mine, limit, cursor),
+        "put": lambda: _put(mine, [Path(word) for word in names], name),
+        "get": lambda: _get(mine, names[0], out, force=force),
+        "rm": lambda: _remove(mine, names),
+        "context": lambda: _context(mine),
+        "end-session": lambda: _end_session(mine, settings),
+    }
+    return asyncio.run(actions[action]())
 
 
-@dataclass(frozen=True, slots=True)
-class _Answer:
-    """The outcome of a command, for programs and for people."""
-
-    document: Mapping[str, Any]
-    text: str
-
-
-async def _answered(action: Awaitable[_Answer], *, as_json: bool) -> int:
-    """Print the outcome of an action; return the exit status.
-
-    Raises:
-        UsageError: A local file cannot be read or written.
-    """
-    try:
-        answer = await action
-    except CallError as error:
-        hint = error.details.get("suggestion")
-        print(f"runner: {error.message}{f'. {hint}' if hint else ''}", file=sys.stderr)  # noqa: T201
-        if as_json:
-            _print_json(envelope(error))
-        return error.code.exit_status
-    if as_json:
-        _print_json(answer.document)
-    elif answer.text:
-        sys.stdout.write(answer.text + "\n")
-    sys.stdout.flush()
-    return 0
-
-
-async def _list(files: MyFiles, limit: int | None, cursor: str | None) -> _Answer:
+async def _list(files: MyFiles, limit: int | None, cursor: str | None) -> Report:
     records = await files.all()
     if limit is None and cursor is None:
         document = {"files": [_described(record) for record in records]}
-        return _Answer(document, "\n".join(table(map(_row, records))))
+        return Report(document, "\n".join(table(map(_row, records))))
     try:
         part = page(records, limit=limit, cursor=cursor)
     except CursorError as error:
         raise UsageError(f"--cursor: {error}; leave it out for the first page") from error
     paged = {"files": [_described(record) for record in part.files], "next": part.next}
     more = [] if part.next is None else [f"more: --cursor {part.next}"]
-    return _Answer(paged, "\n".join([*table(map(_row, part.files)), *more]))
+    return Report(paged, "\n".join([*table(map(_row, part.files)), *more]))
 
 
-async def _put(files: MyFiles, paths: Sequence[Path], name: str | None) -> _Answer:
+async def _put(files: MyFiles, paths: Sequence[Path], name: str | None) -> Report:
     stored: list[Record] = []
     # All are opened before one is kept: a wrong path among them changes nothing.
     with contextlib.ExitStack() as stack:
@@ -160,10 +125,10 @@ async def _put(files: MyFiles, paths: Sequence[Path], name: str | None) -> _Answ
             except OSError as error:
                 raise _unreadable(path, error) from error
     names = [str(record.name) for record in stored]
-    return _Answer({"files": [_described(record) for record in stored]}, "\n".join(names))
+    return Report({"files": [_described(record) for record in stored]}, "\n".join(names))
 
 
-async def _get(files: MyFiles, name: str, out: Path | None, *, force: bool) -> _Answer:
+async def _get(files: MyFiles, name: str, out: Path | None, *, force: bool) -> Report:
     record = await _found(files, name)
     target = out or Path(str(record.name))
     if target.is_dir():
@@ -176,24 +141,24 @@ async def _get(files: MyFiles, name: str, out: Path | None, *, force: bool) -> _
         raise UsageError(f"{target} exists; --force overwrites it, --out PATH writes elsewhere") from error
     except OSError as error:
         raise UsageError(f"{target} cannot be written: {error.strerror}") from error
-    return _Answer({"name": record.name, "path": str(target), "size": record.size}, str(target))
+    return Report({"name": record.name, "path": str(target), "size": record.size}, str(target))
 
 
-async def _remove(files: MyFiles, names: Sequence[str]) -> _Answer:
+async def _remove(files: MyFiles, names: Sequence[str]) -> Report:
     # All are found before one is removed: a wrong name among them changes nothing.
     records = {record.name: record for record in [await _found(files, name) for name in names]}
     for record in records.values():
         await files.remove(record.shown)
-    return _Answer({"removed": list(records)}, "\n".join(map(str, records)))
+    return Report({"removed": list(records)}, "\n".join(map(str, records)))
 
 
-async def _context(files: MyFiles) -> _Answer:
+async def _context(files: MyFiles) -> Report:
     records = await files.all()
     block = files_block(available_files(records))
-    return _Answer({"context": block, "files": [_described(record) for record in records]}, block)
+    return Report({"context": block, "files": [_described(record) for record in records]}, block)
 
 
-async def _end_session(files: MyFiles, settings: Settings) -> _Answer:
+async def _end_session(files: MyFiles, settings: Settings) -> Report:
     removed, emptied = await files.end_session(), False
     if sys.platform == "linux":
         # Elsewhere no calls run, and so there are no homes.
@@ -201,7 +166,7 @@ async def _end_session(files: MyFiles, settings: Settings) -> _Answer:
 
         emptied = await asyncio.to_thread(Homes.of(settings).end, files.user)
     ended = {"session": files.session, "files_removed": len(removed or ()), "home_emptied": emptied}
-    return _Answer(ended, "\n".join(f"{key}: {value}" for key, value in ended.items()))
+    return Report(ended, "\n".join(f"{key}: {value}" for key, value in ended.items()))
 
 
 async def _found(files: MyFiles, name: str) -> Record:
@@ -287,7 +252,3 @@ def _rename(source: Path, target: Path) -> None:
         if os.path.lexists(target):
             raise FileExistsError(target) from error
         source.rename(target)
-
-
-def _print_json(document: Mapping[str, Any]) -> None:
-    sys.stdout.write(json_text(document) + "\n")

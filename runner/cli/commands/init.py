@@ -8,7 +8,6 @@ from typing import Annotated
 
 import typer
 
-from runner.cli.exits import end_with
 from runner.errors import UsageError
 from runner.settings.sources import SCHEMA
 from runner.settings.trust import UnsafeFile, read_judged, trust
@@ -145,15 +144,11 @@ FILES = {"my_tool.py": _TOOL, "test_my_tool.py": _TEST, "runner.toml": _CONFIG}
 
 def init(
     folder: Annotated[Path, typer.Argument(metavar="[DIR]", help="Folder to write to.")] = Path(),
-) -> None:
+) -> int:
     """Write the files; what exists is never overwritten."""
-
-    def act() -> int:
-        written = _write(folder)
-        print(_next_steps(written, _trust(written[-1])))  # noqa: T201
-        return 0
-
-    end_with(act)
+    written = _write(folder)
+    print(_next_steps(written, _trust(written[-1])))  # noqa: T201
+    return 0
 
 
 def _write(folder: Path) -> list[Path]:

@@ -18,7 +18,6 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from runner.cli.exits import end_with
 from runner.cli.launcher import Engine
 from runner.cli.options import File
 from runner.cli.start import explained, start
@@ -112,19 +111,15 @@ def install(
         Engine | None, typer.Option("--in", metavar="ENGINE", help="Serve it in a container, unchecked.")
     ] = None,
     only_print: Annotated[bool, typer.Option("--print", help="Show the result and write nothing.")] = False,
-) -> None:
+) -> int:
     """Write the entry; all other entries stay."""
-
-    def act() -> int:
-        target = check_targets([file])[0]
-        if engine is None:
-            # Nothing is installed that a client could only find broken.
-            asyncio.run(explained(_loaded(target, user), [target]))
-        entry = ClientEntry.of(target, name=name, user=user, engine=engine)
-        print(install_entry(client, entry, only_print=only_print))  # noqa: T201
-        return 0
-
-    end_with(act)
+    target = check_targets([file])[0]
+    if engine is None:
+        # Nothing is installed that a client could only find broken.
+        asyncio.run(explained(_loaded(target, user), [target]))
+    entry = ClientEntry.of(target, name=name, user=user, engine=engine)
+    print(install_entry(client, entry, only_print=only_print))  # noqa: T201
+    return 0
 
 
 async def _loaded(target: str, user: str | None) -> int:

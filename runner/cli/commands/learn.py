@@ -18,7 +18,6 @@ from runner.check.learning import Arguments, Learner, policy_text
 from runner.check.report import parsed
 from runner.cli.arguments import ParsedArguments, parse_arguments
 from runner.cli.commands.call import put_files, read_by_schema
-from runner.cli.exits import end_with
 from runner.cli.options import LOGS, Config, File, Flags, takes
 from runner.cli.start import explained, start
 from runner.formats.terminal_text import one_line
@@ -43,22 +42,18 @@ def learn(
     *,
     config: Config = None,
     flags: Flags,
-) -> None:
+) -> int:
     """Print the narrowest policy under which calls pass; each is made several times."""
-
-    def act() -> int:
-        target = check_targets([file])[0]
-        calls: dict[str, list[str]] = {}
-        for word in words or ():
-            if "=" not in word:
-                calls[word] = []
-            else:
-                # A word before any tool is the mistake that `runner call` names, too.
-                calls.setdefault(next(reversed(calls), word), []).append(word)
-        settings = start({"log_level": "error", **flags}, config)
-        return asyncio.run(explained(_learned(settings, target, calls), [target]))
-
-    end_with(act)
+    target = check_targets([file])[0]
+    calls: dict[str, list[str]] = {}
+    for word in words or ():
+        if "=" not in word:
+            calls[word] = []
+        else:
+            # A word before any tool is the mistake that `runner call` names, too.
+            calls.setdefault(next(reversed(calls), word), []).append(word)
+    settings = start({"log_level": "error", **flags}, config)
+    return asyncio.run(explained(_learned(settings, target, calls), [target]))
 
 
 async def _learned(settings: Settings, target: str, calls: Mapping[str, list[str]]) -> int:

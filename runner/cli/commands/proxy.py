@@ -5,9 +5,8 @@ from typing import Annotated
 
 import typer
 
-from runner.cli.exits import end_at_once, end_with
 from runner.cli.options import ADDRESS, BOUNDS, LOGS, WHOSE, Config, Flags, takes
-from runner.cli.serving import again, start_server, stopped_by_signals
+from runner.cli.start import load_and_warn, start_server, stopped_by_signals
 from runner.system.importing import import_whole
 
 __all__ = ["proxy"]
@@ -21,18 +20,14 @@ def proxy(
     *,
     config: Config = None,
     flags: Flags,
-) -> None:
+) -> int:
     """Serve the tools of other servers until a signal."""
+    from runner.proxy.targets import read_targets  # noqa: PLC0415 - before the rest of the room
 
-    def act() -> int:
-        from runner.proxy.targets import read_targets  # noqa: PLC0415 - before the rest of the room
-
-        # What is ignored in a file is logged.
-        settings = start_server(flags, config)
-        targets = read_targets(target)
-        # After the cheap checks.
-        serve_proxy = import_whole("runner.proxy.run").serve_proxy
-        proxied = serve_proxy(settings, targets, lambda: again(flags, settings))
-        return asyncio.run(stopped_by_signals(proxied))
-
-    end_with(act, interrupted=end_at_once)
+    # What is ignored in a file is logged.
+    settings = start_server(flags, config)
+    targets = read_targets(target)
+    # After the cheap checks.
+    serve_proxy = import_whole("runner.proxy.run").serve_proxy
+    proxied = serve_proxy(settings, targets, lambda: load_and_warn(flags, settings.config_source, whole=True))
+    return asyncio.run(stopped_by_signals(proxied))

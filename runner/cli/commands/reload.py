@@ -11,11 +11,10 @@ from typing import Annotated, Any
 
 import typer
 
-from runner.cli.exits import end_with
+from runner.cli.exits import Report
 from runner.cli.options import AsJson, Config
 from runner.cli.start import load_and_warn
 from runner.errors import UsageError
-from runner.formats.terminal_text import json_text
 from runner.settings.settings import Settings
 from runner.system.running_servers import Running, one_at_a_time, running_in
 
@@ -31,21 +30,17 @@ def reload(
     pid: Annotated[int | None, typer.Option(metavar="PID", help="Only this server.")] = None,
     as_json: AsJson = False,
     config: Config = None,
-) -> None:
+) -> Report:
     """Reload the servers of the state folder; exit with status 1 if one refuses its new configuration."""
-
-    def act() -> int:
-        settings = load_and_warn({}, config)
-        with one_at_a_time(settings.state_dir, patience_s=_PATIENCE_S):
-            running = running_in(settings.state_dir)
-            servers = [server for server in running if server.is_near and pid in (None, server.pid)]
-            if not servers:
-                raise UsageError(_nobody(settings, running, pid))
-            reports = [{"pid": server.pid, "serves": server.serves, **_reload(server)} for server in servers]
-        print(json_text(reports, indent=2) if as_json else "\n".join(map(_text, reports)))  # noqa: T201
-        return int(any(report["error"] is not None for report in reports))
-
-    end_with(act)
+    settings = load_and_warn({}, config)
+    with one_at_a_time(settings.state_dir, patience_s=_PATIENCE_S):
+        running = running_in(settings.state_dir)
+        servers = [server for server in running if server.is_near and pid in (None, server.pid)]
+        if not servers:
+            raise UsageError(_nobody(settings, running, pid))
+        reports = [{"pid": server.pid, "serves": server.serves, **_reload(server)} for server in servers]
+    status = int(any(report["error"] is not None for report in reports))
+    return Report(reports, "\n".join(map(_text, reports)), status=status, indent=2)
 
 
 def _nobody(settings: Settings, running: list[Running], pid: int | None) -> str:

@@ -6,7 +6,6 @@ from typing import Annotated
 
 import typer
 
-from runner.cli.exits import end_with
 from runner.cli.options import AsJson
 from runner.cli.start import warn_ignored
 from runner.selftest.report import SelftestOptions, selftest_from_shell, settings_to_attack
@@ -36,26 +35,21 @@ def selftest(
     reuse: Annotated[
         str, typer.Option(metavar="user|call", help="Workers that stay with their user, or not; else both.")
     ] = "",
-) -> None:
+) -> int:
     """Try to break out; the exit status is 0 only if nothing got out."""
-
-    def act() -> int:
-        settings = settings_to_attack(isolation, against=against)
-        warn_ignored(settings)
-        missing = lacking(settings)
-        if missing:
-            raise IsolationUnavailable(missing)
-        options = SelftestOptions(
-            kinds=tuple(kind or ()),
-            only=tuple(only or ()),
-            against=against,
-            junit=junit,
-            reuse=reuse,
-            guard=not without_guard,
-            as_json=as_json,
-            tier=in_force(settings),
-            uids=settings.uids,
-        )
-        return asyncio.run(selftest_from_shell(options))
-
-    end_with(act)
+    settings = settings_to_attack(isolation, against=against)
+    warn_ignored(settings)
+    if missing := lacking(settings):
+        raise IsolationUnavailable(missing)
+    options = SelftestOptions(
+        kinds=tuple(kind or ()),
+        only=tuple(only or ()),
+        against=against,
+        junit=junit,
+        reuse=reuse,
+        guard=not without_guard,
+        as_json=as_json,
+        tier=in_force(settings),
+        uids=settings.uids,
+    )
+    return asyncio.run(selftest_from_shell(options))

@@ -6,10 +6,16 @@ from typing import Literal
 
 import typer
 
-from runner.cli.exits import end_at_once, end_with
 from runner.cli.options import ADDRESS, BOUNDS, FLEET, LOGS, WHOSE, Config, Files, Flags, takes
-from runner.cli.serving import again, for_one_user, of_fleet, start_server, stopped_by_signals
-from runner.cli.start import as_configured, explained
+from runner.cli.start import (
+    as_configured,
+    explained,
+    for_one_user,
+    load_and_warn,
+    of_fleet,
+    start_server,
+    stopped_by_signals,
+)
 from runner.settings.settings import Settings
 from runner.system.importing import import_whole
 from runner.worker.targets import check_targets
@@ -19,25 +25,22 @@ __all__ = ["serve"]
 
 
 @takes("transport", *ADDRESS, *WHOSE, *BOUNDS, "code_mode", "fresh", *FLEET, *LOGS)
-def serve(context: typer.Context, files: Files, *, config: Config = None, flags: Flags) -> None:
+def serve(context: typer.Context, files: Files, *, config: Config = None, flags: Flags) -> int:
     """Serve tool files until a signal or the end of standard input."""
+    targets = check_targets(files)
+    # A wrong file name is answered before these are imported.
+    from runner.server.ahead import transport_of  # noqa: PLC0415
 
-    def act() -> int:
-        targets = check_targets(files)
-        # A wrong file name is answered before these are imported.
-        from runner.server.ahead import transport_of  # noqa: PLC0415
+    configured = as_configured(start_server(flags, config), targets)
+    transport = transport_of(configured)
+    settings = for_one_user(configured, transport)
 
-        configured = as_configured(start_server(flags, config), targets)
-        transport = transport_of(configured)
-        settings = for_one_user(configured, transport)
+    def reread() -> Settings:
+        then = load_and_warn(flags, settings.config_source, whole=True)
+        return for_one_user(as_configured(then, targets), transport)
 
-        def reread() -> Settings:
-            return for_one_user(as_configured(again(flags, settings), targets), transport)
-
-        serving = _load_and_serve(settings, transport, targets, context.obj, reread)
-        return asyncio.run(stopped_by_signals(explained(serving, targets)))
-
-    end_with(act, interrupted=end_at_once)
+    serving = _load_and_serve(settings, transport, targets, context.obj, reread)
+    return asyncio.run(stopped_by_signals(explained(serving, targets)))
 
 
 async def _load_and_serve(

@@ -10,7 +10,6 @@ from typing import Annotated
 
 import typer
 
-from runner.cli.exits import end_with
 from runner.errors import UsageError
 from runner.output_guard.guard import config_of
 from runner.output_guard.operator_code import module_beside
@@ -20,7 +19,6 @@ from runner.settings.trust import (
     CONFIG_FILE,
     ConfigFile,
     JudgedFile,
-    Trusted,
     UnsafeFile,
     distrust,
     quoted,
@@ -39,14 +37,10 @@ def trust(
     *,
     remove: Annotated[bool, typer.Option("--remove", help="Remove the trust.")] = False,
     listed: Annotated[bool, typer.Option("--list", help="List what is trusted.")] = False,
-) -> None:
+) -> int:
     """Trust a configuration file as it is now, remove it from the trusted ones, or list them."""
-
-    def act() -> int:
-        print(_list() if listed else _distrusted(path) if remove else _trusted(path))  # noqa: T201
-        return 0
-
-    end_with(act)
+    print(_list() if listed else _distrusted(path) if remove else _trusted(path))  # noqa: T201
+    return 0
 
 
 def _trusted(path: Path) -> str:
@@ -82,7 +76,7 @@ def _distrusted(path: Path) -> str:
 
 def _list() -> str:
     """Return a line for each trusted file, with its state."""
-    lines = [f"{quoted(path)}  {_state(one)}" for path, one in sorted(trusted_files().items())]
+    lines = [f"{quoted(path)}  {_state(path, mark)}" for path, mark in sorted(trusted_files().items())]
     return "\n".join(lines) or "no file is trusted"
 
 
@@ -105,13 +99,13 @@ def _modules(config: Path) -> Iterator[Path]:
             yield module
 
 
-def _state(one: Trusted) -> str:
+def _state(path: Path, mark: tuple[str, int]) -> str:
     try:
-        file = read_judged(one.path)
+        file = read_judged(path)
     except FileNotFoundError:
         return "gone"
     except UnsafeFile as error:
         return str(error)
     except OSError as error:
         return f"cannot be read: {error.strerror}"
-    return "unchanged" if (file.digest, file.uid) == (one.digest, one.uid) else "changed: not trusted"
+    return "unchanged" if file.mark == mark else "changed: not trusted"

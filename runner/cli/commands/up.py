@@ -14,10 +14,10 @@ from typing import Annotated, Any, Literal
 import typer
 from pydantic import TypeAdapter, ValidationError
 
-from runner.cli.exits import end_with
+from runner.cli.exits import Report
 from runner.cli.options import AsJson
 from runner.errors import StartError, UsageError
-from runner.formats.terminal_text import json_text, one_line, table
+from runner.formats.terminal_text import one_line, table
 from runner.settings.trust import UnsafeFile, read_judged
 from runner.system.state_files import write_whole
 from runner.up.compose import compose_text
@@ -40,13 +40,13 @@ def up(
     ),
     kind: Annotated[_Format, typer.Option("--format", help="Units, or a compose file.")] = "systemd",
     as_json: AsJson = False,
-) -> None:
+) -> Report:
     """Write the files of a server for each user, and print the commands that apply them."""
-    end_with(lambda: _up(users, out.absolute(), kind, as_json=as_json))
+    return _up(users, out.absolute(), kind)
 
 
-def _up(users: Path, out: Path, kind: _Format, *, as_json: bool) -> int:
-    """Write the files of all servers, print the commands to run; return the exit status.
+def _up(users: Path, out: Path, kind: _Format) -> Report:
+    """Write the files of all servers, and report the commands to run.
 
     Raises:
         UsageError: The users file is wrong, or the folder holds files of another kind; nothing is written.
@@ -88,8 +88,7 @@ def _up(users: Path, out: Path, kind: _Format, *, as_json: bool) -> int:
     rows = [{"user": one.user, "unit": one.unit, "port": one.port} for one in servers]
     answer: dict[str, Any] = {"folder": str(out), "files": sorted(texts), "servers": rows}
     answer |= {"commands": run, "warnings": hidden}
-    print(json_text(answer, indent=2) if as_json else _shown(answer))  # noqa: T201
-    return 0
+    return Report(answer, _shown(answer), indent=2)
 
 
 def _known(out: Path) -> dict[str, int]:

@@ -4,7 +4,6 @@ Source: `docs/cli.md`, "Users".
 """
 
 import asyncio
-import sys
 from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Annotated, Any, Literal
@@ -12,13 +11,12 @@ from typing import Annotated, Any, Literal
 import typer
 
 from runner.administration import Account, Administration
-from runner.cli.exits import end_with
+from runner.cli.exits import Report
 from runner.cli.options import LOGS, AsJson, Config, Flags, takes
 from runner.cli.start import load_and_warn
-from runner.contract.error_messages import envelope
-from runner.errors import CallError, UsageError
+from runner.errors import UsageError
 from runner.formats.human_numbers import human_size
-from runner.formats.terminal_text import json_text, one_line
+from runner.formats.terminal_text import one_line
 from runner.system.logging_setup import set_up
 
 __all__ = ["users"]
@@ -37,35 +35,23 @@ def users(
     as_json: AsJson = False,
     config: Config = None,
     flags: Flags,
-) -> None:
+) -> Report:
     """Work with the users of an installation."""
-
-    def act() -> int:
-        if (name is None) != (action == "list"):
-            wanted = "no name" if action == "list" else "the name of one user"
-            raise UsageError(f"`runner users {action}` takes {wanted}")
-        if action != "delete" and (yes or now):
-            raise UsageError("--yes and --now belong to `runner users delete`")
-        if action != "revoke" and token is not None:
-            raise UsageError("--token belongs to `runner users revoke`")
-        settings = load_and_warn(flags, config, whole=True)
-        set_up(settings.log_level, settings.log_format)
-        administration = Administration(settings=settings)
-        try:
-            document, text = asyncio.run(
-                _answer(administration, action, name or "", yes=yes, now=now, token=token or "")
-            )
-        except CallError as error:
-            print(f"runner: {error.message}", file=sys.stderr)  # noqa: T201
-            if as_json:
-                _print(json_text(envelope(error)))
-            return error.code.exit_status
-        except ValueError as error:
-            raise UsageError(f"the user name {name!r} cannot be used: {error}") from error
-        _print(json_text(document) if as_json else text)
-        return 0
-
-    end_with(act)
+    if (name is None) != (action == "list"):
+        wanted = "no name" if action == "list" else "the name of one user"
+        raise UsageError(f"`runner users {action}` takes {wanted}")
+    if action != "delete" and (yes or now):
+        raise UsageError("--yes and --now belong to `runner users delete`")
+    if action != "revoke" and token is not None:
+        raise UsageError("--token belongs to `runner users revoke`")
+    settings = load_and_warn(flags, config, whole=True)
+    set_up(settings.log_level, settings.log_format)
+    administration = Administration(settings=settings)
+    try:
+        answer = _answer(administration, action, name or "", yes=yes, now=now, token=token or "")
+        return Report(*asyncio.run(answer))
+    except ValueError as error:
+        raise UsageError(f"the user name {name!r} cannot be used: {error}") from error
 
 
 async def _answer(
@@ -103,9 +89,3 @@ def _lines(fields: Mapping[str, Any]) -> str:
         items = value if isinstance(value, list) else [value]
         lines += [f"{key}: {one_line(str(item))}" for item in items]
     return "\n".join(lines)
-
-
-def _print(text: str) -> None:
-    if text:
-        sys.stdout.write(text + "\n")
-    sys.stdout.flush()

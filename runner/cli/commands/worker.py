@@ -2,23 +2,17 @@
 
 import asyncio
 
-from runner.cli.exits import end_at_once, end_with
 from runner.cli.options import BOUNDS, FLEET, LOGS, Config, Files, Flags, takes
-from runner.cli.serving import of_fleet, start_server, stopped_by_signals
-from runner.cli.start import explained
+from runner.cli.start import explained, of_fleet, start_server, stopped_by_signals
 from runner.worker.targets import check_targets
 
 __all__ = ["worker"]
 
 
 @takes("store", *BOUNDS, "fresh", *FLEET, *LOGS)
-def worker(files: Files, *, config: Config = None, flags: Flags) -> None:
+def worker(files: Files, *, config: Config = None, flags: Flags) -> int:
     """Execute calls until a signal."""
-
-    def act() -> int:
-        targets = check_targets(files)
-        settings = start_server(flags, config)
-        serve_node = of_fleet(settings, "serve_node").serve_node
-        return asyncio.run(stopped_by_signals(explained(serve_node(settings, targets), targets)))
-
-    end_with(act, interrupted=end_at_once)
+    targets = check_targets(files)
+    settings = start_server(flags, config)
+    serve_node = of_fleet(settings, "serve_node").serve_node
+    return asyncio.run(stopped_by_signals(explained(serve_node(settings, targets), targets)))
