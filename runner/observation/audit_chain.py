@@ -60,13 +60,6 @@ def verify(folder: Path, *, expected: str | None = None) -> AuditVerdict:
     Raises:
         UsageError: There is no audit log in the folder, or it cannot be read.
     """
-    try:
-        return _verify(folder, expected)
-    except OSError as error:
-        raise UsageError(f"the audit log in {folder} cannot be read: {error}") from error
-
-
-def _verify(folder: Path, expected: str | None) -> AuditVerdict:
     records = first = last = 0
     last_hash, is_there = GENESIS, expected is None
     open_calls: dict[str, str] = {}
@@ -117,18 +110,19 @@ def _verify(folder: Path, expected: str | None) -> AuditVerdict:
 
 def _lines(folder: Path, faults: list[str]) -> Iterator[tuple[str, bytes]]:
     """Yield each line with its place; a file that is missing in between is a fault."""
-    numbers = numbers_of(folder)
-    if not numbers:
-        raise UsageError(f"there is no audit log in {folder}; is it the setting audit_dir?")
-    expected = numbers[0]
-    for number in numbers:
-        path = path_of(folder, number)
-        if number != expected:
-            faults.append(f"a file is missing before {path.name}")
-        expected = number + 1
-        with path.open("rb") as lines:
-            for index, line in enumerate(lines, 1):
-                yield f"{path.name} line {index}", line
+    try:
+        numbers = numbers_of(folder)
+        if not numbers:
+            raise UsageError(f"there is no audit log in {folder}; is it the setting audit_dir?")
+        for before, number in zip([numbers[0] - 1, *numbers], numbers, strict=False):
+            path = path_of(folder, number)
+            if number != before + 1:
+                faults.append(f"a file is missing before {path.name}")
+            with path.open("rb") as lines:
+                for index, line in enumerate(lines, 1):
+                    yield f"{path.name} line {index}", line
+    except OSError as error:
+        raise UsageError(f"the audit log in {folder} cannot be read: {error}") from error
 
 
 def _record(body: bytes) -> dict[str, Any]:

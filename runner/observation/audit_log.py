@@ -121,10 +121,14 @@ class _File:
 
     def last_line(self) -> tuple[bytes, int]:
         """Return its last whole line, and where that ends."""
-        content, start = b"", os.fstat(self.fd).st_size
-        while start and content.count(b"\n") < 2:
+        # Blocks from the end on, joined once: half a line of a process that died may be long.
+        blocks: list[bytes] = []
+        start, breaks = os.fstat(self.fd).st_size, 0
+        while start and breaks < 2:
             start, end = max(start - _BLOCK_BYTES, 0), start
-            content = os.pread(self.fd, end - start, start) + content
+            blocks.append(os.pread(self.fd, end - start, start))
+            breaks += blocks[-1].count(b"\n")
+        content = b"".join(reversed(blocks))
         end = content.rfind(b"\n") + 1
         return content[content.rfind(b"\n", 0, max(end - 1, 0)) + 1 : end], start + end
 

@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -291,6 +292,21 @@ def test_end_is_found_behind_lines_longer_than_a_block(folder: Path, tail: bytes
 
     verdict = verify(folder)
     assert (verdict.records, verdict.last, verdict.faults) == (3, 3, ())
+
+
+def test_long_tail_without_a_line_end_is_read_once(log: AuditLog, folder: Path) -> None:
+    log.calls_ended([ended(log)])
+    log.close()
+    with (folder / "audit-000001.jsonl").open("ab") as file:
+        file.write(b"\0" * (16 << 20))
+    began = time.process_time()
+
+    following = AuditLog.open(folder)
+    following.calls_ended([ended(following)])
+    following.close()
+
+    assert time.process_time() - began < 1
+    assert verify(folder).records == 2
 
 
 def test_log_without_head_resumes_at_its_end(log: AuditLog, folder: Path) -> None:
