@@ -361,7 +361,7 @@ RESOURCES: Mapping[str, Shows | None] = {
 }
 TEMPLATES: Mapping[str, tuple[str, Shows]] = {
     "memo://kept/{name}": ("memo://kept/any", lambda t: t.word),
-    "artifact://{id}{?offset,length}": ("artifact://{key}", lambda t: t.encoded),
+    "artifact://{id}{?offset,length}": ("artifact://{key}", lambda t: t.content),
 }
 PROMPTS: Mapping[str, Shows] = {"ask_for_it": lambda t: t.word, "available_files": lambda t: t.name}
 

@@ -14,6 +14,8 @@ from pages_support_data import NAMES
 from support import environment_in
 from widget_server import CHATUI, WidgetServer, serving
 
+from runner.protocol.artifact_tools import READING
+
 pytestmark = [pytest.mark.kernel, pytest.mark.release]
 
 HINTS = {"readOnlyHint": True, "destructiveHint": False, "openWorldHint": False, "idempotentHint": True}
@@ -84,7 +86,8 @@ def test_server_is_chatui_1_0_0_with_five_tools_and_nine_pages(
     listed = [item["uri"] for item in server.result("resources/list")["resources"]]
 
     assert hello["serverInfo"] == {"name": "chatui", "version": "1.0.0"}
-    assert list(tools) == list(TOOLS)
+    # The tools that read stored content follow those of the file.
+    assert list(tools) == [*TOOLS, *READING]
     assert {uri for uri in listed if uri.startswith("ui://")} == {
         f"ui://widget/{name}.html" for name in NAMES
     }

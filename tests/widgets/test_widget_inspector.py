@@ -7,6 +7,8 @@ import pytest
 from inspecting import app_info, inspector
 from widget_server import WidgetServer, serving
 
+from runner.protocol.artifact_tools import READING
+
 pytestmark = [pytest.mark.kernel, pytest.mark.needs_browser, pytest.mark.needs_npm, pytest.mark.release]
 
 CALLS: Sequence[tuple[str, Mapping[str, Any]]] = [
@@ -28,11 +30,11 @@ def server() -> Iterator[WidgetServer]:
 def test_inspector_command_line_finds_app_of_every_tool(server: WidgetServer) -> None:
     status, printed = app_info(server.url, ["--method", "tools/list", "--app-info"])
 
-    apps = {app["toolName"]: app for app in printed}
+    apps = {app["toolName"]: app for app in printed if app["hasApp"]}
     assert status == 0
     assert list(apps) == [name for name, _ in CALLS]
+    assert [app["toolName"] for app in printed] == [*apps, *READING]
     for app in apps.values():
-        assert app["hasApp"] is True
         assert app["resourceMimeType"] == "text/html;profile=mcp-app"
         assert app["visibility"] == ["model"]
         assert app["prefersBorder"] is True
