@@ -1,14 +1,20 @@
-"""First things that people try: a text, a long text, a question, output, a page with a script, a denial."""
+"""First things that people try: texts, questions, output, a page with a script, a widget, denial, silence."""
 
 import contextlib
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
 from fastmcp import Context, FastMCP
+from mcp_types import SamplingMessage, TextContent
 from pydantic import BaseModel
 
+from runner.widgets import Widget, add_widgets
+
 mcp = FastMCP("first")
+clock = Widget(name="clock", html="<!doctype html><title>Clock</title><p id=at>noon</p>", description="Noon")
+add_widgets(mcp, [clock])
 
 
 class Person(BaseModel):
@@ -34,6 +40,28 @@ async def greet(ctx: Context) -> str:
     print("also before it", file=sys.stderr)
     answer: Any = await ctx.elicit("Who are you?", Person)
     return f"Hello, **{answer.data.name}**"
+
+
+@mcp.tool
+async def consult(ctx: Context) -> str:
+    """Ask a model, and for the folders that it is about."""
+    asked = SamplingMessage(role="user", content=TextContent(type="text", text="Name a colour."))
+    said: Any = await ctx.session.create_message([asked], max_tokens=20)
+    folders: Any = await ctx.session.list_roots()
+    return f"{said.content.text} in {folders.roots[0].uri}"
+
+
+@mcp.tool(meta=clock.tool_meta(invoking="Winding...", invoked="Wound"))
+def wind() -> dict[str, Any]:
+    """Show a widget."""
+    return {"results": {"wound": True}}
+
+
+@mcp.tool
+def mute() -> str:
+    """Wait without output."""
+    time.sleep(60)
+    return "never"
 
 
 @mcp.tool

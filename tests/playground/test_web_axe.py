@@ -10,7 +10,7 @@ import pytest
 from playground_support import Shown
 from web_support import VIEWS, Seen, browsing, expect, faults, undecided
 
-pytestmark = [pytest.mark.kernel, pytest.mark.needs_browser, pytest.mark.needs_npm, pytest.mark.release]
+pytestmark = [pytest.mark.kernel, pytest.mark.needs_browser, pytest.mark.needs_npm]
 
 TOOLS = Path(__file__).with_name("design_tools.py")
 
@@ -45,23 +45,39 @@ def with_file(opened: Callable[..., Seen]) -> Iterator[Seen]:
     seen.page.context.close()
 
 
+# Not parametrised: `scripts/test` runs one case of such a test, and each view is looked at with every change.
+def test_no_view_has_a_fault_on_a_wide_screen(with_file: Seen) -> None:
+    look_at_views(with_file, faults, width=1440)
+
+
+def test_no_view_has_a_fault_on_a_narrow_screen(with_file: Seen) -> None:
+    look_at_views(with_file, faults, width=390)
+
+
+@pytest.mark.release
 @pytest.mark.parametrize("width", [1440, 390])
-@pytest.mark.parametrize("view", [*VIEWS, "show"])
-def test_no_view_has_a_fault(with_file: Seen, view: str, width: int) -> None:
-    seen, main = with_file, with_file.page.get_by_role("main")
+def test_no_view_has_an_undecided_contrast(with_file: Seen, width: int) -> None:
+    look_at_views(with_file, undecided, width=width)
+
+
+def look_at_views(seen: Seen, find: Callable[[Seen], list[str]], *, width: int) -> None:
+    main = seen.page.get_by_role("main")
     seen.page.set_viewport_size({"width": width, "height": 900})
-    if view == "show":
-        seen.go("files")
-        main.get_by_role("link", name="tide.md").click()
-        expect(main.get_by_role("heading", name="Tide")).to_be_visible()
-    else:
-        seen.go(view)
-    expect(main.get_by_role("heading").first).to_be_visible()
-    expect(main).not_to_contain_text("Loading…")
+    for view in (*VIEWS, "show"):
+        if view == "show":
+            seen.go("files")
+            main.get_by_role("link", name="tide.md").click()
+            expect(main.get_by_role("heading", name="Tide")).to_be_visible()
+        else:
+            seen.go(view)
+        expect(main.get_by_role("heading").first).to_be_visible()
+        expect(main).not_to_contain_text("Loading…")
 
-    clean(seen, view)
+        assert (view, find(seen)) == (view, [])
+        assert seen.page.evaluate("document.documentElement.scrollWidth <= innerWidth"), view
 
 
+@pytest.mark.release
 def test_no_part_of_a_result_has_a_fault(seen: Seen) -> None:
     for tool in ("ping", "reaches", "chatter"):
         seen.tool(tool)
@@ -72,6 +88,7 @@ def test_no_part_of_a_result_has_a_fault(seen: Seen) -> None:
             clean(seen, f"{tool}: {tabs.nth(at).inner_text()}")
 
 
+@pytest.mark.release
 def test_no_state_of_a_form_has_a_fault(seen: Seen) -> None:
     seen.tool("send")
     clean(seen, "blank")
@@ -85,6 +102,7 @@ def test_no_state_of_a_form_has_a_fault(seen: Seen) -> None:
     clean(seen, "refused by the server")
 
 
+@pytest.mark.release
 def test_neither_the_palette_nor_a_lost_server_has_a_fault(seen: Seen) -> None:
     seen.page.keyboard.press("Control+k")
     expect(seen.page.get_by_role("listbox").get_by_role("option").first).to_be_visible()

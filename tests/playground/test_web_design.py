@@ -25,15 +25,15 @@ OUTSIDE = """() => {
 
 NETWORK = "Start the runner with it, or give the tool its data as a file."
 ADVICE = {
-    "192.0.2.7": f"--allow-net=192.0.2.7:8443Copy {NETWORK}",
-    "data.example": f"--allow-net=data.example:443Copy {NETWORK}",
+    "192.0.2.7": f"Copy--allow-net=192.0.2.7:8443 {NETWORK}",
+    "data.example": f"Copy--allow-net=data.example:443 {NETWORK}",
     "/usr/bin/env": "Tools run only programs that the operator's settings name; call a library instead.",
-    "/srv/reports": "--allow-write=/srv/reportsCopy Start the runner with it, or use the tool's home.",
+    "/srv/reports": "Copy--allow-write=/srv/reports Start the runner with it, or use the tool's home.",
     "/dev/toolcell": "Nothing allows this place.",
     "/etc/toolcell": "Use the tool's home, or give the tool the file as an argument.",
 }
 """Texts of the page for each denial of `reaches`, by kind."""
-UNIX = "--allow-socketsCopy Processes of the tool then reach each other, and nobody else."
+UNIX = "Copy--allow-sockets Processes of the tool then reach each other, and nobody else."
 SOCKETS = (
     "Start the runner with --allow-sockets: processes of the tool then reach each other by sockets in its "
     "home, and nobody else (tier `namespace`)"
@@ -55,7 +55,7 @@ BROKEN = """() => [...document.querySelectorAll(
 
 @pytest.fixture(scope="module")
 def opened(start: Callable[..., Shown]) -> Iterator[Callable[..., Seen]]:
-    with browsing(start("dev", tools=TOOLS, RUNNER_ALLOW_RUN="")) as opening:
+    with browsing(start("dev", tools=TOOLS, config="allow_run = []\n")) as opening:
         yield opening
 
 
@@ -247,7 +247,7 @@ def test_failed_page_part_is_reloaded_by_button(seen: Seen) -> None:
     seen.page.unroute(parts)
     gone.get_by_role("button", name="Try again").click()
 
-    expect(seen.page.get_by_role("heading", level=1)).to_contain_text("Session: looks")
+    expect(seen.page.get_by_role("heading", level=1)).to_contain_text("Connection: looks")
     expect(gone).to_have_count(0)
 
 

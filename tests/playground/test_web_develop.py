@@ -38,5 +38,7 @@ def test_page_shows_reloaded_files_and_load_failures(
 
         file.write_text("import nothing_of_this_name\n")
 
-        expect(seen.page.get_by_role("alert")).to_contain_text("cannot be loaded")
+        failed = seen.page.get_by_role("alert")
+        expect(failed).to_contain_text("Could not reload growing.py; the previous tools are still served.")
+        expect(failed).to_contain_text("nothing_of_this_name")
         expect(seen.page.get_by_role("link", name="after")).to_be_visible()

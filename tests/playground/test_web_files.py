@@ -165,7 +165,33 @@ def test_resources_are_listed_read_and_followed(seen: Seen) -> None:
     content = seen.page.get_by_role("region", name="Content")
     expect(content.get_by_role("tree")).to_contain_text("Tool result, contract version")
     content.get_by_role("button", name="Subscribe").click()
+    # The contract never changes.
+    expect(seen.page.get_by_role("alert")).to_contain_text("announces no changes")
+    expect(content.get_by_role("button", name="Subscribe", exact=True)).to_be_visible()
+    seen.go("resources", "runner://files")
+    content.get_by_role("button", name="Subscribe").click()
     expect(content.get_by_role("button", name="Subscribed")).to_be_visible()
+    expect(seen.page.get_by_role("alert")).to_have_count(0)
+
+
+def test_subscription_made_while_the_page_loads_holds(opened: Callable[..., Seen]) -> None:
+    seen = opened()
+    # The history is there long after the page.
+    seen.page.context.add_init_script(
+        "Object.defineProperty(IDBOpenDBRequest.prototype, 'onsuccess', {set(act) {"
+        "this.addEventListener('success', () => { window.opened = () => act.call(this); }); }});"
+    )
+    seen.go("resources", "runner://files")
+    seen.page.reload()
+    content = seen.page.get_by_role("region", name="Content")
+    content.get_by_role("button", name="Subscribe").click()
+    expect(content.get_by_role("button", name="Subscribed")).to_be_visible()
+
+    with seen.page.expect_request(lambda request: "tools/list" in (request.post_data or "")):
+        seen.page.evaluate("window.opened()")
+
+    expect(content.get_by_role("button", name="Subscribed")).to_be_visible()
+    seen.page.context.close()
 
 
 def test_change_of_a_followed_resource_is_shown(seen: Seen) -> None:

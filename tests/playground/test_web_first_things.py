@@ -25,7 +25,7 @@ DROP = """(element, name) => {
 
 @pytest.fixture(scope="module")
 def seen(start: Callable[..., Shown]) -> Iterator[Seen]:
-    with browsing(start("dev", tools=TOOLS)) as opened:
+    with browsing(start("dev", tools=TOOLS, config="[tools.mute]\nidle_timeout_s = 4\n")) as opened:
         seen = opened()
         yield seen
         assert seen.troubles == []
@@ -84,6 +84,37 @@ def test_running_tool_elicits_and_prints(seen: Seen) -> None:
 
     seen.ended()
     expect(seen.tab("Result").locator("pre").first).to_have_text("Hello, **Ada**")
+
+
+def test_sampling_and_roots_are_answered_by_hand(seen: Seen) -> None:
+    seen.tool("consult")
+    seen.page.get_by_role("button", name="Run").first.click()
+
+    asked = seen.page.get_by_role("form", name="A message of a model (sampling)")
+    expect(asked).to_contain_text("Name a colour.")
+    asked.get_by_label("What the model says").fill("Blue")
+    asked.get_by_role("button", name="Answer").click()
+    folders = seen.page.get_by_role("form", name="Roots")
+    folders.get_by_role("textbox").fill("file:///srv/work")
+    folders.get_by_role("button", name="Answer").click()
+
+    seen.ended()
+    expect(seen.tab("Result").locator("pre").first).to_have_text("Blue in file:///srv/work")
+
+
+def test_time_limit_is_shown_and_names_its_setting(seen: Seen) -> None:
+    seen.tool("mute")
+    seen.page.get_by_role("button", name="Run").first.click()
+
+    # In one line: status, time, silence, Cancel.
+    line = seen.call.locator("header")
+    silence = line.get_by_text("(ends at 4.0 s)")
+    expect(silence).to_have_attribute("title", re.compile("^idle_timeout_s"))
+    expect(line).to_contain_text(re.compile(r"^Running\d\.\d s of 10 min 0 sNo output for 3\.\d s"))
+    expect(line.get_by_role("button", name="Cancel")).to_be_visible()
+    seen.ended("failed")
+
+    expect(seen.tab("Result").get_by_role("alert")).to_contain_text("The operator raises idle_timeout_s")
 
 
 def test_escape_in_a_field_does_not_cancel_a_call(seen: Seen) -> None:

@@ -144,21 +144,6 @@ def test_escape_closes_overlay_before_it_cancels_the_call(seen: Seen) -> None:
     seen.ended("cancelled")
 
 
-def test_escape_leaves_a_field_and_only_then_ends_the_call(seen: Seen) -> None:
-    seen.tool("wait")
-    seen.page.get_by_role("tab", name="JSON", exact=True).click()
-    seen.page.get_by_label("Arguments as JSON").focus()
-    press(seen, "Control+Enter")
-    expect(seen.call).to_contain_text("Running")
-
-    press(seen, "Escape")
-    expect(seen.page.get_by_label("Arguments as JSON")).not_to_be_focused()
-    expect(seen.call).to_contain_text("Running")
-    press(seen, "Escape")
-
-    seen.ended("cancelled")
-
-
 def test_palette_marks_one_choice_by_keys_or_mouse(seen: Seen) -> None:
     press(seen, "Control+k")
     options = seen.page.get_by_role("dialog").get_by_role("option")

@@ -121,15 +121,6 @@ def test_a_start_key_opens_once_and_the_next_one_is_printed(start: Callable[...,
     assert "prints the next" in again[1].json()["error"]
 
 
-def test_logout_without_tokens_shows_how_to_return(shown: Shown) -> None:
-    with browsing(shown) as opened:
-        seen = opened()
-        seen.log_out()
-        expect(seen.page.get_by_role("heading", level=1)).to_have_text("This page needs its key")
-        seen.page.goto(f"{shown.base}/?key={shown.key}")
-        expect(seen.page.get_by_role("navigation", name="Views")).to_be_visible()
-
-
 def test_foreign_page_cannot_show_or_run_a_file_by_its_link(shown: Shown) -> None:
     with shown.entered() as browser:
         record = browser.put("/api/files?filename=a.svg", content=SVG).json()

@@ -4,6 +4,7 @@ Source: `docs/widgets.md`.
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -46,12 +47,21 @@ def test_the_page_reconnects_after_a_restart(start: Callable[..., Shown], tmp_pa
         seen.run()
         document = seen.tab("Files").frame_locator("iframe.paper").frame_locator("iframe")
         expect(document.locator("#x")).to_have_text("still")
+        other = replace(seen, page=seen.page.context.new_page())
+        other.page.goto(first.base)
+        other.tool("wind")
+        other.run()
+        widget = other.page.frame_locator(".stage iframe").frame_locator("iframe")
+        expect(widget.locator("#at")).to_have_text("noon")
 
         first.process.terminate()
         first.process.wait()
         expect(seen.page.get_by_role("status").filter(has_text="Reconnecting")).to_be_visible()
         start("dev", tools=TOOLS, port=port, **same)
 
-        expect(seen.page.get_by_role("status").filter(has_text="Reconnecting")).to_have_count(0)
+        for page in (seen.page, other.page):
+            expect(page.get_by_role("status").filter(has_text="Reconnecting")).to_have_count(0)
         expect(document.locator("#x")).to_have_text("still")
+        expect(widget.locator("#at")).to_have_text("noon")
         seen.run()
+        other.run()

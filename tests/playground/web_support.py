@@ -126,10 +126,12 @@ def faults(seen: Seen) -> list[str]:
     for theme in ("light", "dark"):
         seen.page.emulate_media(color_scheme=theme, reduced_motion="reduce")
         seen.page.evaluate("window.axe || 0") or seen.page.evaluate(AXE.read_text())
-        result = seen.page.evaluate("axe.run(document, {iframes: false, resultTypes: ['violations']})")
+        violations = seen.page.evaluate(
+            "axe.run(document, {iframes: false, resultTypes: ['violations']}).then(found => found.violations)"
+        )
         found += [
             f"{theme}: {each['id']} {[node['html'][:160] for node in each['nodes'][:3]]}"
-            for each in result["violations"]
+            for each in violations
         ]
     return found
 
@@ -166,10 +168,10 @@ def undecided(seen: Seen) -> list[str]:
     for theme in ("light", "dark"):
         seen.page.emulate_media(color_scheme=theme, reduced_motion="reduce")
         seen.page.evaluate("window.axe || 0") or seen.page.evaluate(AXE.read_text())
-        result = seen.page.evaluate(
+        left = seen.page.evaluate(
             "axe.run(document, {iframes: false, runOnly: ['color-contrast'], resultTypes: ['incomplete']})"
+            ".then(found => found.incomplete.flatMap(each => each.nodes.map(node => node.target[0])))"
         )
-        left = [node["target"][0] for each in result["incomplete"] for node in each["nodes"]]
         fields = seen.page.evaluate("document.querySelectorAll('input[placeholder]').length > 0")
         left += ["input[placeholder]"] if fields else []
         found += [f"{theme}: {each}" for each in seen.page.evaluate(_LOW, left)]

@@ -36,7 +36,8 @@ const HOST = /^[\w.:[\]-]{1,255}$/;
 const ERA = /unavailable on 2026-07-28 connections/;
 
 const CODES: Record<string, string> = {
-  E_TIMEOUT: "Give it less to do, or have the tool report progress, which resets the idle limit. The operator raises idle_timeout_s and total_timeout_s in runner.toml, under [tools.NAME].",
+  E_TIMEOUT: "Give it less to do, or have the tool report progress, which resets the idle limit. The operator raises idle_timeout_s in runner.toml, under [tools.NAME].",
+  "E_TIMEOUT total": "Give it less to do. The operator raises total_timeout_s in runner.toml, under [tools.NAME]; progress does not reset it.",
   E_INVALID_PATH: "Write below the tool's home, /tmp/{username}/, or let the operator allow the path; the Sandbox tab names the flag.",
   E_FILE_TOO_LARGE: "Make a smaller file, or let the operator raise the limit.",
   E_TOOL_NOT_FOUND: "Choose a tool of the list; it may have been renamed.",
@@ -60,13 +61,13 @@ export function adviceOf(code: string, details: Params, retryable: boolean): str
   const own = ADVISING.map((key) => details[key]).find((each) => typeof each === "string");
   if (typeof own === "string" && WHOLE.includes(code)) return own;
   if (Object.values(details).some((each) => typeof each === "string" && ERA.test(each))) return "Choose protocol version 2025-11-25 under Connection, and run it again.";
-  const known = CODES[code] ?? (retryable ? "Run it again." : "Change the arguments, or look at the Log tab.");
+  const known = CODES[`${code} ${String(details["limit"])}`] ?? CODES[code] ?? (retryable ? "Run it again." : "Change the arguments, or look at the Log tab.");
   return typeof own === "string" ? `${own.replace(/[^.!?]$/, "$&.")} ${known}` : known;
 }
 
 /** Of errors that are not results: the protocol's, the connection's, and calls that were left. */
 export function adviceOfProblem(what: string, cause: Cause | undefined): string {
-  if (cause === "unreachable") return "See whether the server still runs, and run the call again.";
+  if (cause === "unreachable") return "Run it again once the server answers.";
   if (cause === "cancelled") return "Run it again when you want its result.";
   // What a server says of it is in English.
   if (/session|log in/i.test(what)) return "Open the printed address again, or log in.";

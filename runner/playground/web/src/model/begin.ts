@@ -7,7 +7,7 @@ import { door } from "./info";
 import { hearNews, seen } from "./news";
 import { loadPrompts, prompts } from "./prompts";
 import { ask } from "./questions";
-import { followed, hear, loadResources, resources, stay, templates, updated } from "./resources";
+import { follow, followed, hear, loadResources, resources, stay, templates, updated } from "./resources";
 import { route } from "./route";
 import { loadRuns } from "./runs";
 import { loadTools, tools, toolsLoading, toolsProblem } from "./tools";
@@ -38,7 +38,8 @@ export async function begin(): Promise<void> {
     if (!listens.value) return undefined;
     const connection = here.value;
     if (connection.state.value !== "up") return undefined;
-    // With sessions each is subscribed to by a request of its own; the stream is one for all.
+    // With sessions each is subscribed to by a request of its own, and again in a new session; the stream is one for all.
+    if (hasSessions(connection.era)) untracked(() => followed.value.forEach((uri) => void follow(uri, true)));
     const uris = hasSessions(connection.era) ? [] : followed.value;
     const abort = new AbortController();
     void stay(connection, uris, abort.signal);
@@ -58,7 +59,6 @@ async function met(): Promise<void> {
   prompts.value = [];
   resources.value = [];
   templates.value = [];
-  followed.value = [];
   updated.value = new Set();
   toolsLoading.value = true;
   toolsProblem.value = null;

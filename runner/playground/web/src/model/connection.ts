@@ -63,7 +63,6 @@ export interface About {
 export type State = "new" | "connecting" | "up" | "down";
 
 export type Asked = (connection: Connection, method: string, params: Params) => Promise<Params>;
-export type Heard = (connection: Connection, method: string, params: Params) => void;
 
 const CLIENT = { name: "toolcell-playground", version: "1" };
 
@@ -83,7 +82,7 @@ export class Connection {
   /** Answers requests of the server; set by a view that can ask a person. */
   static asked: Asked = () => Promise.reject(new McpError("nobody answers questions here", -32601));
   /** Hears what the server says of no request. */
-  static heard: Heard = () => undefined;
+  static heard: (connection: Connection, method: string, params: Params) => void = () => undefined;
   #session: string | null = null;
   #greeting: Promise<void> | null = null;
 

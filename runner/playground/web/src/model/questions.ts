@@ -6,10 +6,6 @@ import { count } from "../texts/numbers";
 
 const ASKS = ["sampling/createMessage", "roots/list", "elicitation/create"];
 
-export function isAsk(method: string): boolean {
-  return ASKS.includes(method);
-}
-
 export interface Question {
   id: string;
   connection: Connection;
@@ -29,7 +25,7 @@ const MOST_ROUNDS = 20;
 
 /** Have a question answered by a person. Throws `McpError` where it is refused. */
 export function ask(connection: Connection, method: string, params: Params, of = "", signal?: AbortSignal): Promise<Params> {
-  if (!isAsk(method)) return Promise.reject(new McpError(`this page does not answer ${method}`, -32601));
+  if (!ASKS.includes(method)) return Promise.reject(new McpError(`this page does not answer ${method}`, -32601));
   if (questions.value.length >= MOST) return Promise.reject(new McpError("too many questions wait for an answer already", REFUSED));
   return new Promise((resolve, reject) => {
     const id = crypto.randomUUID();

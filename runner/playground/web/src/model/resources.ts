@@ -67,14 +67,17 @@ export async function readResource(uri: string, marked = false): Promise<Params[
   return Array.isArray(result["contents"]) ? result["contents"].filter(isObject) : [];
 }
 
-export function follow(uri: string, on: boolean): void {
-  followed.value = on ? [...followed.value.filter((each) => each !== uri), uri] : followed.value.filter((each) => each !== uri);
-  const connection = here.value;
-  if (!hasSessions(connection.era)) return;
-  connection.request(on ? "resources/subscribe" : "resources/unsubscribe", { uri }).catch((error: Error) => {
-    followed.value = followed.value.filter((each) => each !== uri);
-    resourcesProblem.value = error.message;
-  });
+/** Subscribe to a resource, or no longer. Not every resource announces changes: until the server agrees it is not followed. */
+export async function follow(uri: string, on: boolean): Promise<void> {
+  let follows = on;
+  try {
+    if (hasSessions(here.value.era)) await here.value.request(on ? "resources/subscribe" : "resources/unsubscribe", { uri });
+    resourcesProblem.value = null;
+  } catch (error) {
+    follows = false;
+    resourcesProblem.value = (error as Error).message;
+  }
+  if (follows !== followed.value.includes(uri)) followed.value = follows ? [...followed.value, uri] : followed.value.filter((each) => each !== uri);
 }
 
 /** Keep a stream of news open, for the resources that are followed and for changed lists. */

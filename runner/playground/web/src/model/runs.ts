@@ -236,7 +236,7 @@ function endOf(error: unknown, aborted: boolean): Partial<Run> {
     const more = error.data === null ? "" : `\n${toJson(error.data, 2)}`;
     return { status: "failed", problem: `${error.message} (${error.code})${more}` };
   }
-  return { status: "failed", cause: "unreachable", problem: `Can't reach the server: ${error instanceof Error ? error.message : String(error)}` };
+  return { status: "failed", cause: "unreachable", problem: `The call got no answer: ${error instanceof Error ? error.message : String(error)}` };
 }
 
 /** Write into a copy of a run what was heard of it. */

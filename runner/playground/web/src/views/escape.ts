@@ -1,6 +1,6 @@
 /** The key Escape: of what lies over the page the top-most closes, alone. Where nothing does, what runs ends. */
 import type { RefObject } from "preact";
-import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
+import { useLayoutEffect, useRef } from "preact/hooks";
 
 /** Returns false where there is nothing to end. */
 type Act = () => boolean | void;
@@ -18,7 +18,8 @@ export function useEscape(close: Act, isOpen: boolean): void {
 /** Show a dialog over the page as long as it is drawn. Escape closes it and calls `close`, which has to take it away. */
 export function useDialog(close: () => void): RefObject<HTMLDialogElement | null> {
   const dialog = useRef<HTMLDialogElement>(null);
-  useEffect(() => dialog.current?.showModal(), []);
+  // With the picture, not after it: who is quick types into it by then.
+  useLayoutEffect(() => dialog.current?.showModal(), []);
   useEscape(() => {
     // The dialog gives the focus back as it closes, but tells of it later than the next key may come.
     dialog.current?.close();

@@ -138,7 +138,7 @@ function Read({ uri }: { uri: string }): JSX.Element {
         {updated.value.has(uri) && <span class="badge network" role="status">updated</span>}
         <SaveRequest kind="resource" target={uri} args={() => ({})} />
         <button class="button" onClick={() => void read()}>Read again</button>
-        <button class="button" aria-pressed={follows} onClick={() => follow(uri, !follows)}>{follows ? "Subscribed" : "Subscribe"}</button>
+        <button class="button" aria-pressed={follows} onClick={() => void follow(uri, !follows)}>{follows ? "Subscribed" : "Subscribe"}</button>
       </header>
       <div class="body stack">
         <Facts uri={uri} />

@@ -274,7 +274,7 @@ function Waterfall({ run, trace, spans }: { run: Run; trace: string; spans: Span
 
 function Allowed({ denial }: { denial: Params }): JSX.Element {
   const { flag, text } = adviceOfDenial(denial);
-  return <>{flag !== null && <span class="row flag"><code>{plain(flag)}</code><CopyButton text={() => flag} /></span>} <span class={flag === null ? "" : "soft"}>{text}</span></>;
+  return <>{flag !== null && <span class="row flag"><CopyButton text={() => flag} /><code>{plain(flag)}</code></span>} <span class={flag === null ? "" : "soft"}>{text}</span></>;
 }
 
 export function SandboxTab({ run }: { run: Run }): JSX.Element {

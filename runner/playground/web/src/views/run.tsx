@@ -20,7 +20,7 @@ import { Tabs, type Tab } from "./tabs";
 
 const WidgetView = later(() => import("../canvas/widget").then((module) => module.WidgetView));
 
-const LIMITS = "idle_timeout_s and total_timeout_s, in runner.toml or under [tools.NAME]";
+const PLACE = "in runner.toml or under [tools.NAME]";
 export const STATUSES = { running: "Running", done: "Done", failed: "Failed", cancelled: "Cancelled" };
 
 export function RunView({ run, tool, isOfOther = false }: { run: Signal<Run>; tool: Tool | undefined; isOfOther?: boolean }): JSX.Element {
@@ -138,8 +138,8 @@ function Clock({ run }: { run: Run }): JSX.Element {
           {percent(part)}{eta(run, part, went)}
         </span>
       )}
-      <span class="soft small" title={LIMITS}>{`${seconds(went / 1000)} of ${seconds(total_s)}`}</span>
-      {silent >= LEAST_SILENT_S && <span class={`small ${silent > idle_s / 2 ? "warn" : "soft"}`} title={LIMITS}>{`No output for ${seconds(silent)} (ends at ${seconds(idle_s)})`}</span>}
+      <span class="soft small" title={`total_timeout_s, ${PLACE}`}>{`${seconds(went / 1000)} of ${seconds(total_s)}`}</span>
+      {silent >= LEAST_SILENT_S && <span class={`small ${silent > idle_s / 2 ? "warn" : "soft"}`} title={`idle_timeout_s, ${PLACE}`}>{`No output for ${seconds(silent)} (ends at ${seconds(idle_s)})`}</span>}
     </>
   );
 }

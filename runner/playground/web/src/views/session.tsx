@@ -28,7 +28,6 @@ function Server({ connection }: { connection: Connection }): JSX.Element {
   };
   return (
     <section class="card" aria-label="Server"><header><h2 class="grow">Server</h2><span class={`badge ${connection.state.value}`}>{connection.state.value === "new" ? "not asked yet" : connection.state.value}</span></header><div class="body stack">
-      {connection.why.value !== "" && connection.state.value === "down" && <p class="problem" role="alert">{plain(connection.why.value)}</p>}
       <label class="field"><span class="label">Protocol version</span>
         <select class="input" value={connection.era} onChange={(event) => { const era = event.currentTarget.value; if (isEra(era)) speak(era); }}>
           {ERAS.map((era) => <option key={era} value={era}>{hasSessions(era) ? era : `${era} (no sessions)`}</option>)}</select>

@@ -3,7 +3,7 @@ import { Fragment, type JSX } from "preact";
 import { useSignal } from "@preact/signals";
 import { useRef } from "preact/hooks";
 import { route, to } from "../model/route";
-import { problems } from "../model/connections";
+import { here as connected, problems } from "../model/connections";
 import { plain } from "../model/plain";
 import { inSight } from "./sight";
 import { loadTools, tools, toolsLoading, toolsProblem, type Tool } from "../model/tools";
@@ -48,7 +48,8 @@ export function ToolList(): JSX.Element {
         <label class="unseen" for="search">Search tools</label>
         <input id="search" class="input" type="search" placeholder={`Search tools   /`} value={asked.value}
           onInput={(event) => { asked.value = event.currentTarget.value; }} onKeyDown={searched} />
-        {toolsProblem.value !== null && <div class="problem" role="alert"><p>{plain(toolsProblem.value)}</p><div><button class="button" onClick={() => void loadTools()}>Try again</button></div></div>}
+        {/* A lost server is named above every view. */}
+        {toolsProblem.value !== null && connected.value.state.value !== "down" && <div class="problem" role="alert"><p>{plain(toolsProblem.value)}</p><div><button class="button" onClick={() => void loadTools()}>Try again</button></div></div>}
         {Object.entries(problems.value).map(([name, why]) => <p key={name} class="problem small" role="alert" title={plain(why)}><span><b class="mono">{plain(name)}</b> is down: {plain(why.slice(0, 200))}</span></p>)}
         {toolsLoading.value && toolsProblem.value === null && tools.value.length === 0 && <p class="soft" role="status">Loading…</p>}
         <ul class="tools strip" ref={list} onKeyDown={moved}>
