@@ -44,7 +44,7 @@ async def greet(ctx: Context) -> str:
 
 @mcp.tool
 async def consult(ctx: Context) -> str:
-    """Ask a model, and for the folders that it is about."""
+    """Request an answer of a model, and the roots."""
     asked = SamplingMessage(role="user", content=TextContent(type="text", text="Name a colour."))
     said: Any = await ctx.session.create_message([asked], max_tokens=20)
     folders: Any = await ctx.session.list_roots()
