@@ -11,7 +11,6 @@ import asyncio
 import contextlib
 import json
 import logging
-import secrets
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
@@ -58,105 +57,35 @@ from runner.toolset.catalog import ToolSpec
 from runner.users.identity import User
 from sandbox.token_bucket import TokenBucket
 
-__all__ = [
-    "AskedFor",
-    "Front",
-    "ServerUnreachable",
-    "Upstream",
-    "labelled_question",
-    "logged_by",
-    "questions_by",
-]
+__all__ = ["Front", "ServerUnreachable", "Upstream"]
 
 log = logging.getLogger(__name__)
 
-# Of each kind; what was noted longest ago is forgotten first.
-_MOST = 1000
 
+def question_of(server: str, params: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the params of a question as a client of several servers gets them.
 
-@dataclass(slots=True, eq=False)
-class AskedFor:
-    """Requests of one server to one client."""
-
-    _tasks: dict[str, None] = field(default_factory=dict)
-    _tokens: dict[str, Any] = field(default_factory=dict)
-    _questions: dict[str, None] = field(default_factory=dict)
-
-    def noted(self, params: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the params of a question as the client gets them, with a token of progress of its own."""
-        question = params.get("elicitationId")
-        if isinstance(question, str):
-            _keep(self._questions, question, None)
-        meta = params.get("_meta")
-        if not isinstance(meta, Mapping) or "progressToken" not in meta:
-            return dict(params)
-        token = secrets.token_hex(8)
-        _keep(self._tokens, token, meta["progressToken"])
-        return {**params, "_meta": {**meta, "progressToken": token}}
-
-    def refused(self, data: object) -> None:
-        """Take note of the questions with which the server has refused a request until they are answered."""
-        questions = data.get("elicitations") if isinstance(data, Mapping) else None
-        for each in questions if isinstance(questions, list) else ():
-            if isinstance(each, Mapping) and isinstance(each.get("elicitationId"), str):
-                _keep(self._questions, each["elicitationId"], None)
-
-    def began(self, answer: Mapping[str, Any]) -> None:
-        """Take note of the task that the client has made of a question, if it has made one."""
-        task = answer.get("task")
-        if isinstance(task, Mapping) and isinstance(task.get("taskId"), str):
-            _keep(self._tasks, task["taskId"], None)
-
-    def check(self, method: str, params: Mapping[str, Any]) -> None:
-        """Refuse a request for a task that was not begun for this server.
-
-        Raises:
-            MCPError: It was not.
-        """
-        task = params.get("taskId")
-        if method != "tasks/list" and not _is_in(self._tasks, task):
-            message = f"there is no task {str(task)[:200]!r} that was begun for this server"
-            raise MCPError(code=mcp_types.INVALID_PARAMS, message=message)
-
-    def own(self, method: str, answer: dict[str, Any]) -> dict[str, Any]:
-        """Return a list of the client's tasks with those only that were begun for this server."""
-        tasks = answer.get("tasks")
-        if method != "tasks/list" or not isinstance(tasks, list):
-            return answer
-        named = (each for each in tasks if isinstance(each, Mapping))
-        return {**answer, "tasks": [each for each in named if _is_in(self._tasks, each.get("taskId"))]}
-
-    def has_question(self, news: Mapping[str, Any]) -> bool:
-        """Return whether the news of a server are of a question that it has asked."""
-        return _is_in(self._questions, news.get("elicitationId"))
-
-    def translated(self, method: str, params: Mapping[str, Any]) -> dict[str, Any] | None:
-        """Return a client's notification with the server's own ids; None if it is for another server."""
-        if method == "notifications/progress":
-            token = params.get("progressToken")
-            known = _is_in(self._tokens, token)
-            return {**params, "progressToken": self._tokens[str(token)]} if known else None
-        if method == "notifications/tasks/status" and not _is_in(self._tasks, params.get("taskId")):
-            return None
-        return dict(params)
-
-
-def labelled_question(server: str, params: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the params of a question to a person with the name of the server that asks.
-
-    A client shows people which server asks, and knows only the proxy.
+    A client shows people which server asks, and knows only the proxy. Ids of several servers may be equal:
+    that of a question gets the server's name. A question has no progress and becomes no task, since ids of
+    those could not be told apart.
     """
-    message = params.get("message")
-    return {**params, "message": f"{server} asks: {message}"} if isinstance(message, str) else dict(params)
+    made = {key: value for key, value in params.items() if key != "task"}
+    if isinstance(made.get("message"), str):
+        made["message"] = f"{server} asks: {made['message']}"
+    if isinstance(made.get("elicitationId"), str):
+        made["elicitationId"] = f"{server}:{made['elicitationId']}"
+    if isinstance(made.get("_meta"), Mapping):
+        made["_meta"] = {key: value for key, value in made["_meta"].items() if key != "progressToken"}
+    return made
 
 
 def questions_by(server: str, result: dict[str, Any]) -> dict[str, Any]:
-    """Return a result with the server's name before each question with which it answers, in later eras."""
+    """Return a result with the server's name in each question with which it answers, in later eras."""
     questions = result.get("inputRequests")
     if not isinstance(questions, Mapping):
         return result
     named = {
-        key: {**each, "params": labelled_question(server, each["params"])}
+        key: {**each, "params": question_of(server, each["params"])}
         if isinstance(each, Mapping) and isinstance(each.get("params"), Mapping)
         else each
         for key, each in questions.items()
@@ -164,20 +93,20 @@ def questions_by(server: str, result: dict[str, Any]) -> dict[str, Any]:
     return {**result, "inputRequests": named}
 
 
+def refusal_by(server: str, error: MCPError) -> MCPError:
+    """Return an error with the server's name in the questions that are to be answered first."""
+    data = error.error.data
+    questions = data.get("elicitations") if isinstance(data, Mapping) else None
+    if not isinstance(questions, list):
+        return error
+    named = [question_of(server, each) if isinstance(each, Mapping) else each for each in questions]
+    return MCPError(error.error.code, error.error.message, {**data, "elicitations": named})
+
+
 def logged_by(server: str, params: Mapping[str, Any]) -> dict[str, Any]:
     """Return the params of a log message with the name of the server that sent it."""
     logger = params.get("logger")
     return {**params, "logger": f"{server}.{logger}" if isinstance(logger, str) else server}
-
-
-def _is_in(noted: Mapping[str, Any], key: object) -> bool:
-    return isinstance(key, str) and key in noted
-
-
-def _keep(noted: dict[str, Any], key: str, value: Any) -> None:
-    noted[key] = value
-    while len(noted) > _MOST:
-        del noted[next(iter(noted))]
 
 
 _SHORT_S = 2.0
@@ -330,7 +259,6 @@ class Upstream:
     _checking: "asyncio.Task[None] | None" = None
     _unreachable: ServerUnreachable | None = None
     _faults: set[Fault] = field(default_factory=set)
-    _ids: AskedFor = field(default_factory=AskedFor)
     _sizes: dict[str, int] = field(default_factory=dict)
     _asking: list[WatchedListener] = field(default_factory=list)
     _questions: int = 0
@@ -437,8 +365,9 @@ class Upstream:
         try:
             result = await answer
         except MCPError as error:
-            self._ids.refused(error.error.data)
-            raise
+            if self.is_alone:
+                raise
+            raise refusal_by(self.name, error) from error
         if not self.is_alone:
             result = questions_by(self.name, result)
         await self._tell_of_dropped(self._pace.report(time.monotonic(), at_last=True))
@@ -517,10 +446,10 @@ class Upstream:
         return self._session(await self.connected())
 
     async def tell(self, method: str, params: Mapping[str, Any]) -> None:
-        """Forward a notification of the client to the server, if it is connected and is the addressee."""
-        addressed = params if self.is_alone else self._ids.translated(method, params)
-        if self._client is not None and addressed is not None:
-            await tell_remote(self._client.session, method, addressed)
+        """Forward a notification of the client to the server, if it is connected."""
+        # Others name an id, and with several servers no id of a client is given to any.
+        if self._client is not None and (self.is_alone or method == "notifications/roots/list_changed"):
+            await tell_remote(self._client.session, method, params)
 
     def began(self, task: str, tool: str) -> None:
         """Note a task that the server works on, and the tool that it is a call of."""
@@ -727,7 +656,7 @@ class Upstream:
         check_meta(params)
         if method == "ping":
             return {}
-        if method not in _OF_TASKS and method not in CLIENT_REQUESTS:
+        if method not in CLIENT_REQUESTS and not (self.is_alone and method in _OF_TASKS):
             raise MCPError(code=mcp_types.METHOD_NOT_FOUND, message="Method not found", data=method)
         if nests_deeper(params):
             raise MCPError(code=mcp_types.INVALID_PARAMS, message=too_deep(method))
@@ -740,20 +669,12 @@ class Upstream:
             raise MCPError(code=mcp_types.INVALID_REQUEST, message=message)
         self._questions += 1
         try:
-            return await self._ask_client(method, dict(params or {}))
+            asked = params or {}
+            return await self._answered(
+                method, dict(asked) if self.is_alone else question_of(self.name, asked)
+            )
         finally:
             self._questions -= 1
-
-    async def _ask_client(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
-        """Send the client a request; if it has other servers, only for its own calls of this one."""
-        if self.is_alone:
-            return await self._answered(method, params)
-        if method in _OF_TASKS:
-            self._ids.check(method, params)
-            return self._ids.own(method, await self._answered(method, params))
-        answer = await self._answered(method, self._ids.noted(labelled_question(self.name, params)))
-        self._ids.began(answer)
-        return answer
 
     async def _answered(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
         if self.front is None and method in CLIENT_REQUESTS and not self.announced.offers(method):
@@ -783,11 +704,12 @@ class Upstream:
             await self._asking[-1].notify({"method": method, "params": message})
         elif method == "notifications/resources/updated" or method in _LISTS:
             await self._changed(method, str(message.get("uri", "")))
-        elif self.front is not None:
+        elif self.front is not None and (method == MESSAGE or _is_news(method, message)):
             # Of several servers each may report on its own tasks and questions only.
-            is_own = self.is_alone or message.get("taskId") in self.tasks or self._ids.has_question(message)
-            if method == MESSAGE or (_is_news(method, message) and is_own):
+            if self.is_alone or method == MESSAGE:
                 await self.front.tell(method, message)
+            elif message.get("taskId", "") in ("", *self.tasks):
+                await self.front.tell(method, question_of(self.name, message))
 
     async def _tell_of_dropped(self, count: int) -> None:
         """Notify the client of dropped notifications, and of lists that may have changed."""

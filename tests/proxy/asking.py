@@ -30,11 +30,8 @@ def ask(method: str, params: dict[str, Any]) -> dict[str, Any]:
 def pin() -> Any:
     """Elicit a secret from the person, which the client may answer by a task."""
     params_of_pin = {"mode": "form", "message": "PIN?", "requestedSchema": FORM, "task": {"ttl": 60000}}
-    created = ask("elicitation/create", {**params_of_pin, "_meta": {"progressToken": "mine"}})
-    if "refused" in created:
-        return created
-    task = created["task"]["taskId"]
-    return [ask("tasks/get", {"taskId": task})["status"], ask("tasks/result", {"taskId": task})]
+    meta = {"progressToken": "mine"}
+    return ask("elicitation/create", {**params_of_pin, "elicitationId": "Q1", "_meta": meta})
 
 
 def spy(task: str) -> Any:

@@ -44,6 +44,8 @@ class RawClient:
     notifications: list[str] = field(default_factory=list)
     tokens: list[Any] = field(default_factory=list)
     messages: list[Any] = field(default_factory=list)
+    params: list[set[str]] = field(default_factory=list)
+    questions: list[Any] = field(default_factory=list)
     _answers: "dict[int, asyncio.Future[dict[str, Any]]]" = field(default_factory=dict)
 
     def say(self, message: dict[str, Any]) -> None:
@@ -59,11 +61,14 @@ class RawClient:
             elif "id" not in message:
                 self.notifications.append(message["method"])
                 self.messages.append(message["params"].get("logger"))
+                self.questions.append(message["params"].get("elicitationId"))
             else:
                 params = message.get("params", {})
                 self.requests.append(message["method"])
                 self.messages.append(params.get("message"))
-                self.tokens += [params["_meta"]["progressToken"]] if "_meta" in params else []
+                self.params.append(set(params))
+                self.questions.append(params.get("elicitationId"))
+                self.tokens += [token] if (token := params.get("_meta", {}).get("progressToken")) else []
                 self.say({"id": message["id"], "result": ANSWERS[message["method"]]})
 
     async def request(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
@@ -103,20 +108,19 @@ async def behind(folder: Path, user: str, *names: str) -> AsyncIterator[tuple[Ra
         await listening
 
 
-async def test_server_receives_only_answers_to_its_own_questions(folder: Path, user: str) -> None:
+async def test_several_servers_ask_without_tasks(folder: Path, user: str) -> None:
     async with behind(folder, user, "honest", "evil") as (client, _):
         got = await client.call("honest_pin")
-        requests = list(client.requests)
         spied = await client.call("evil_spy", task="C1")
 
-    assert got == ["completed", SECRET]
-    assert "honest asks: PIN?" in client.messages
-    assert requests == ["elicitation/create", "tasks/get", "tasks/result"]
-    assert spied[0] == {"tasks": []}
-    assert [list(each) for each in spied[1:]] == [["refused"]] * 3
-    assert "no task 'C1' that was begun for this server" in spied[1]["refused"]
-    # The client was not troubled, but for the list.
-    assert client.requests == [*requests, "tasks/list"]
+    assert got == {"task": TASK}
+    assert client.messages == ["honest asks: PIN?"]
+    # The client received neither a token of progress nor a wish for a task.
+    assert client.params == [{"mode", "message", "requestedSchema", "elicitationId"}]
+    assert client.tokens == []
+    assert client.questions == ["honest:Q1"]
+    assert spied == [{"refused": "Method not found"}] * 4
+    assert client.requests == ["elicitation/create"]
 
 
 async def test_single_server_may_ask_its_client_anything(folder: Path, user: str) -> None:
@@ -137,21 +141,22 @@ async def test_sessionless_client_without_elicitation_not_asked(folder: Path, us
     assert json.loads(content.text) == {"refused": "the client does not offer elicitation/create"}
 
 
-async def test_client_notifications_reach_their_server(folder: Path, user: str) -> None:
-    async with behind(folder, user, "honest", "evil") as (client, _):
-        await client.call("honest_pin")
-        (token,) = client.tokens
-        for progress in (token, "mine", 7):
-            client.say(
-                {"method": "notifications/progress", "params": {"progressToken": progress, "progress": 1}}
-            )
-        for task in ("C1", "C2"):
-            client.say({"method": "notifications/tasks/status", "params": {**TASK, "taskId": task}})
-        received = {name: await client.call(f"{name}_heard") for name in ("honest", "evil")}
+@pytest.mark.parametrize(("names", "reach"), [(("one",), True), (("one", "other"), False)])
+async def test_ids_of_client_reach_a_single_server_only(
+    folder: Path, user: str, names: tuple[str, ...], reach: bool
+) -> None:
+    async with behind(folder, user, *names) as (client, _):
+        tool = "heard" if reach else "one_heard"
+        await client.call(tool)
+        client.say({"method": "notifications/progress", "params": {"progressToken": "mine", "progress": 1}})
+        client.say({"method": "notifications/tasks/status", "params": TASK})
+        client.say({"method": "notifications/roots/list_changed"})
+        received = await client.call(tool)
 
-    notifications = [each for each in received["honest"] if each["method"] != "notifications/initialized"]
-    assert [each.get("progressToken", each.get("taskId")) for each in notifications] == ["mine", "C1"]
-    assert [each["method"] for each in received["evil"]] == ["notifications/initialized"]
+    methods = ["notifications/progress", "notifications/tasks/status"] if reach else []
+    assert [each["method"] for each in received] == [
+        "notifications/initialized", *methods, "notifications/roots/list_changed",
+    ]  # fmt: skip
 
 
 async def test_server_cannot_announce_for_another_or_hide_our_tools(folder: Path, user: str) -> None:
@@ -163,7 +168,8 @@ async def test_server_cannot_announce_for_another_or_hide_our_tools(folder: Path
     assert "evil.honest" in client.messages
     assert "honest" not in client.messages
     assert "notifications/tasks/status" not in client.notifications
-    assert "notifications/elicitation/complete" not in client.notifications
+    assert "of-another" not in client.questions
+    assert "evil:of-another" in client.questions
     ours = [tool for tool in listed if tool["name"] == "evil_x.resources_list"]
     assert [bool(tool.get("description")) for tool in ours] == [True]
     # What one says stays below its own name.
