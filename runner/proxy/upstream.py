@@ -110,6 +110,8 @@ def logged_by(server: str, params: Mapping[str, Any]) -> dict[str, Any]:
 
 
 _SHORT_S = 2.0
+# Within it, changes of a list are reported once.
+_MOMENT_S = 0.1
 # For an answer to what costs a server nothing, after it was asked to stop.
 _PATIENCE_S = 2.0
 # Modes of connecting: `server/discover` first, or `initialize` alone.
@@ -269,6 +271,7 @@ class Upstream:
     _way: ServerTransport | None = None
     _knows_all: bool = False
     _changes: int = 0
+    _reporting_changes: "dict[str, asyncio.Task[None]]" = field(default_factory=dict)
     _stack: AsyncExitStack = field(default_factory=AsyncExitStack)
     _pace: NotificationPace = field(default_factory=NotificationPace)
 
@@ -728,12 +731,22 @@ class Upstream:
             await self._changed("notifications/resources/updated", uri)
 
     async def _changed(self, method: str, uri: str) -> None:
-        if not uri:
-            self._knows_all = False
-            self._changes += 1
-            for tool in list(self._sizes):
-                self._forget(tool)
-        await self.changed(method, uri)
+        """Report a changed resource; without a URI, a list, once for all its changes within a moment."""
+        if uri:
+            await self.changed(method, uri)
+            return
+        self._knows_all = False
+        self._changes += 1
+        for tool in list(self._sizes):
+            self._forget(tool)
+
+        async def report() -> None:
+            await asyncio.sleep(_MOMENT_S)
+            del self._reporting_changes[method]
+            await contained(self.changed(method, ""))
+
+        if method not in self._reporting_changes:
+            self._reporting_changes[method] = asyncio.create_task(report())
 
 
 def _size(value: Any) -> int:

@@ -333,28 +333,28 @@ class Upstreams(CallServices):
     def _of_user(self, user: User, server: str, announced: Announced) -> Upstream:
         key = (user.name, server, announced.key)
         if key not in self._of_users:
-            self._bound_kinds(user, server)
+            own = {key for key in self._of_users if key[:2] == (user.name, server)}
+            if len(own) >= _MOST_KINDS and not self._end_oldest(own):
+                raise RemoteError(
+                    f"{len(own)} kinds of clients of this user wait for {server}, and no more may; "
+                    "try again when one has ended, and let clients keep their name and version"
+                )
             if len(self._of_users) >= _MOST_BACKENDS or not descriptors.are_plenty():
                 self.make_room()
             self._of_users[key] = self._new(user, server, announced, None)
         return self._of_users[key]
 
-    def _bound_kinds(self, user: User, server: str) -> None:
-        """Replace the longest unused kind of client of a user by another.
+    def _end_oldest(self, keys: Collection[tuple[str, str, str]]) -> bool:
+        """Begin to end a connection, and return whether one may end.
 
-        Raises:
-            RemoteError: A call of every one of them is under way.
+        It is one of the user who has most of them, and of those the one that was used longest ago.
         """
-        own = [key for key in self._of_users if key[:2] == (user.name, server)]
-        if len(own) < _MOST_KINDS:
-            return
-        idle = [key for key in own if not self._of_users[key].busy]
-        if not idle:
-            raise RemoteError(
-                f"{len(own)} kinds of clients of this user wait for {server}, and no more may; "
-                "try again when one has ended, and let clients keep their name and version"
-            )
-        self._end(self._of_users.pop(min(idle, key=lambda key: self._of_users[key].used_at)))
+        held = Counter(key[0] for key in keys)
+        idle = [(-held[key[0]], self._of_users[key].used_at, key) for key in keys]
+        idle = [each for each in idle if not self._of_users[each[2]].in_use]
+        if idle:
+            self._end(self._of_users.pop(min(idle)[2]))
+        return bool(idle)
 
     def _new(self, user: User, server: str, announced: Announced, front: Front | None) -> Upstream:
         way = self.ways[server]
@@ -494,15 +494,9 @@ class Upstreams(CallServices):
         await self._loopback.end(Loopback.close)
 
     def make_room(self) -> bool:
-        """Begin to end a connection: of those who have most the one that was used longest ago, if it may end.
-
-        Returns:
-            False, since that takes a moment.
-        """
-        held = Counter(key[0] for key in self._of_users)
-        idle = [(-held[key[0]], b.used_at, key) for key, b in self._of_users.items() if not b.in_use]
-        if idle and len(self._closing) < _MOST_CLOSING:
-            self._end(self._of_users.pop(min(idle)[2]))
+        """Begin to end a connection; False, since that takes a moment."""
+        if len(self._closing) < _MOST_CLOSING:
+            self._end_oldest(self._of_users)
         return False
 
     def _end(self, upstream: Upstream) -> None:
