@@ -3,15 +3,14 @@
 The SDK reads an answer whole before it looks at it, and its client undoes five codings on top of each other,
 without a turn of the loop in between: 400 KB became 2.5 GB. So no coding is asked for. Where one comes all
 the same, as from a careless server before the server, gzip and deflate are undone in small pieces, once.
-A stream of events may last for days, so there each event counts for itself. It comes in small pieces, and the
+A stream of events may last for days, so there the SDK bounds each event. It comes in small pieces, and the
 time that the SDK takes for each counts: beyond a tenth of a second, others have two seconds for each.
 
 Source: RFC 9110, 8.4 "Content-Encoding" and 12.5.3 "Accept-Encoding"; WHATWG HTML, "Server-sent events",
-whose streams are UTF-8, end an event with an empty line, and have the reconnection time in `retry`.
+whose streams are UTF-8, and have the reconnection time in `retry`.
 """
 
 import logging
-import re
 import time
 import zlib
 from asyncio import sleep
@@ -31,7 +30,7 @@ from runner.system.now_and_then import NowAndThen
 from sandbox.host.loop_share import LoopShare
 from sandbox.token_bucket import TokenBucket
 
-__all__ = ["AnswerBound", "EventSize", "HttpTransport", "StreamPace", "most_message_bytes"]
+__all__ = ["AnswerBound", "HttpTransport", "StreamPace", "most_message_bytes"]
 
 log = logging.getLogger(__name__)
 
@@ -64,8 +63,6 @@ _UNDONE = frozenset({"gzip", "x-gzip", "deflate"})
 _EITHER_HEADER = zlib.MAX_WBITS | 32
 # As the SDK has it: a server may be silent for long between two events.
 _TIMEOUT = httpx2.Timeout(30.0, read=300.0)
-_EMPTY_LINES = (b"\n\n", b"\r\r", b"\n\r")
-_EMPTY_LINE = re.compile(b"|".join(_EMPTY_LINES))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,8 +103,8 @@ class AnswerBound:
     async def hold(self, response: httpx2.Response) -> None:
         """Bound an answer of which nothing has been read.
 
-        A reader of too much of it gets `httpx2.StreamError`, or `httpx2.SSEError` where it is a stream of
-        events: of these the SDK makes an answer, with their words.
+        A reader of too much of it gets `httpx2.StreamError`. In a stream of events a problem is
+        `httpx2.SSEError`: of these the SDK makes an answer, with their words.
         """
         answer, is_post = HTTP_ANSWER.get(), response.request.method == "POST"
         # Streams that are opened beside, or again, answer no request.
@@ -119,7 +116,7 @@ class AnswerBound:
         named = response.headers.get_list("content-encoding", split_commas=True)
         codings = [name for each in named if (name := each.strip().lower()) not in _NO_CODINGS]
         if is_stream:
-            # In another encoding an empty line would not be what is looked for.
+            # Whatever their header names.
             response.encoding = "utf-8"
         response.headers.pop("content-encoding", None)
         assert isinstance(response.stream, httpx2.AsyncByteStream)  # noqa: S101 - the client is asynchronous
@@ -159,12 +156,12 @@ class _Counted(httpx2.AsyncByteStream):
         self._inner = inner
         self._bound = bound
         self._codings = codings
-        self._events = EventSize() if is_stream else None
+        self._is_stream = is_stream
         self._problem = httpx2.SSEError if is_stream else httpx2.StreamError
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         async for piece in self._pieces():
-            if self._events is None:
+            if not self._is_stream:
                 yield piece
                 continue
             for start in range(0, len(piece), _PART_BYTES):
@@ -173,7 +170,7 @@ class _Counted(httpx2.AsyncByteStream):
                 await turn.end()
 
     async def _pieces(self) -> AsyncIterator[bytes]:
-        """Yield decoded pieces of the body, as long as its messages are within the bound."""
+        """Yield decoded pieces of the body; of one that is a message, as long as it is within the bound."""
         if len(self._codings) > 1 or not _UNDONE.issuperset(self._codings):
             raise self._problem(
                 f"an answer of {self._bound.server} has the content coding {', '.join(self._codings)!r}, "
@@ -183,8 +180,8 @@ class _Counted(httpx2.AsyncByteStream):
         size = 0
         async for data in self._inner:
             for piece in (data,) if coded is None else self._undone(coded, data):
-                size = size + len(piece) if self._events is None else self._events.after(piece)
-                if size > self._bound.most_bytes:
+                size += len(piece)
+                if size > self._bound.most_bytes and not self._is_stream:
                     raise self._problem(self._bound.too_long())
                 yield piece
                 if coded is not None:
@@ -207,34 +204,10 @@ class _Counted(httpx2.AsyncByteStream):
         await self._inner.aclose()
 
 
-@dataclass(slots=True)
-class EventSize:
-    """Lengths of a stream's events; comments count with the following event."""
-
-    _bytes: int = 0
-    _last: bytes = b""
-
-    def after(self, data: bytes) -> int:
-        """Return the length of the event that a piece continues, or of the one in which it ends.
-
-        The greater of the two: others within the piece are no longer than that is.
-        """
-        seen = self._last + data
-        ends = _EMPTY_LINE.search(seen)
-        pending = self._bytes + (len(data) if ends is None else ends.start() - len(self._last))
-        if ends is None:
-            self._bytes = pending
-        else:
-            self._bytes = len(seen) - 2 - max(seen.rfind(line) for line in _EMPTY_LINES)
-        self._last = seen[-1:]
-        return max(pending, self._bytes)
-
-
 class HttpTransport(ServerTransport):
     """Connection to one URL, over streamable HTTP or the older transport over SSE.
 
     FastMCP's own has no bound of a body, and one of 1 MiB for an event; most servers send results as events.
-    The HTTP client bounds what it reads instead.
     """
 
     def __init__(self, url: str, headers: Mapping[str, str], bound: AnswerBound) -> None:
@@ -252,6 +225,7 @@ class HttpTransport(ServerTransport):
                 streams = sse_client(self._url, self._headers, httpx_client_factory=self._bound.client)
             else:
                 client = await stack.enter_async_context(self._bound.client(self._headers))
-                streams = streamable_http_client(self._url, http_client=client, max_sse_event_size=None)
+                most = self._bound.most_bytes
+                streams = streamable_http_client(self._url, http_client=client, max_sse_event_size=most)
             read, write = await stack.enter_async_context(streams)
             yield await stack.enter_async_context(self.session_class(read, write, **session_kwargs))

@@ -108,8 +108,9 @@ def _way(settings: Settings, target: Target) -> UpstreamSpec:
 def _over_http(
     target: Target, bound: AnswerBound, _user: User, now: Settings, _reach: Reach | None
 ) -> ServerTransport:
-    mend_messages_over_http()
-    return HttpTransport(target.url, target.headers, replace(bound, most_bytes=most_message_bytes(now)))
+    most_bytes = most_message_bytes(now)
+    mend_messages_over_http(most_bytes)
+    return HttpTransport(target.url, target.headers, replace(bound, most_bytes=most_bytes))
 
 
 async def serve_proxy(settings: Settings, targets: Sequence[Target], reread: Callable[[], Settings]) -> int:

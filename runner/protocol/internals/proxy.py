@@ -124,16 +124,17 @@ def _of_pydantic(error: Unreadable) -> ValidationError:
     return ValidationError.from_exception_data("message", [{"type": problem, "input": None}], hide_input=True)
 
 
-def mend_messages_over_http() -> None:
+def mend_messages_over_http(most_bytes: int) -> None:
     """Parse messages of servers over HTTP as those over lines.
 
-    Half of a surrogate pair spoils a string only, and what cannot be read ends the request in words. An event
-    may be as long as the HTTP client of the connection lets it be, where the SDK ends the stream at 1 MiB:
-    most servers send their results as events, and through FastMCP nothing can be said of that.
+    Half of a surrogate pair spoils a string only, and what cannot be read ends the request in words.
+
+    Args:
+        most_bytes: Longest event over the older transport, in place of 1 MiB; the SDK has no option for it.
     """
     for module in (sse, streamable_http):
         vars(module)["jsonrpc_message_adapter"] = _Messages
-    vars(sse)["sse_within_origin"] = partial(vars(sse)["sse_within_origin"], max_event_size=None)
+    vars(sse)["sse_within_origin"] = partial(vars(sse)["sse_within_origin"], max_event_size=most_bytes)
 
 
 def relaying_session(
