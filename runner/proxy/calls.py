@@ -301,7 +301,7 @@ class UpstreamCall(Call):
             self.upstream.check_after_cancel()
             raise
         except MCPError as error:
-            hint = self._hint(error.error.message)
+            hint = self.upstreams.ways[self.server].hint(error.error.message)
             if hint is None:
                 raise
             raise MCPError(error.error.code, f"{error.error.message}\n{hint}", error.error.data) from error
@@ -403,23 +403,15 @@ class UpstreamCall(Call):
         """Return a message with the isolation of its server and, after a failure, what may help."""
         if not self.server:
             return message
-        tier, noted = self.upstreams.ways[self.server].tier, dict(message)
-        if tier is not None:
-            noted["_meta"] = {**(noted.get("_meta") or {}), ISOLATION_META: isolation_meta(tier)}
+        way, noted = self.upstreams.ways[self.server], dict(message)
+        if way.tier is not None:
+            noted["_meta"] = {**(noted.get("_meta") or {}), ISOLATION_META: isolation_meta(way.tier)}
         if noted.get("isError"):
             texts = (block.get("text") for block in noted["content"] if isinstance(block, Mapping))
-            hint = self._hint("\n".join(text for text in texts if isinstance(text, str)))
+            hint = way.hint("\n".join(text for text in texts if isinstance(text, str)))
             if hint:
                 noted["content"] = [*noted["content"], {"type": "text", "text": hint}]
         return noted
-
-    def _hint(self, failure: str) -> str | None:
-        """Return the option that would have helped; one that only may have is for the operator's log."""
-        way = self.upstreams.ways[self.server]
-        hint = way.hint(failure)
-        if hint is None:
-            way.note_failure(failure)
-        return hint
 
     def _began(self, task: str) -> None:
         """Note the task that the server has made of the call.

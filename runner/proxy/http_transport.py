@@ -80,11 +80,6 @@ class AnswerBound:
     _telling: NowAndThen = field(default_factory=NowAndThen)
     share: LoopShare = field(default_factory=LoopShare)
 
-    @classmethod
-    def of(cls, settings: ExecutionSettings, server: str) -> "AnswerBound":
-        """Return the bound of a server."""
-        return cls(server=server, most_bytes=most_message_bytes(settings))
-
     def client(
         self,
         headers: dict[str, str] | None = None,

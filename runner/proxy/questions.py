@@ -11,7 +11,7 @@ and "Roots".
 
 import asyncio
 import uuid
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -157,7 +157,7 @@ class Pausing:
 
     async def run(
         self,
-        act: Callable[[Client], Awaitable[R]],
+        act: Callable[[Client], Coroutine[Any, Any, R]],
         client: Client,
         user: str,
         *,
@@ -172,7 +172,7 @@ class Pausing:
             token: The progress token of the client's request.
         """
         call = _Call(user, self.answer_s)
-        call.task = asyncio.create_task(_awaited(act(call)))
+        call.task = asyncio.create_task(act(call))
         call.task.add_done_callback(lambda _task: call.events.put_nowait(None))
         self._calls[call.name] = call
         done: R | dict[str, Any] = await self._next(call, client, token)
@@ -248,7 +248,3 @@ class Pausing:
             call.task.cancel()
             # asyncio logs an exception that is never retrieved.
             call.task.add_done_callback(lambda task: task.cancelled() or task.exception())
-
-
-async def _awaited(result: Awaitable[R]) -> R:
-    return await result

@@ -70,7 +70,7 @@ def _way(settings: Settings, target: Target) -> UpstreamSpec:
         target = expanded(target, {**os.environ, **seen}, allowed=allowed)
     contract = target.contract or settings.contract
     if target.url:
-        bound = AnswerBound.of(settings, target.name)
+        bound = AnswerBound(server=target.name, most_bytes=most_message_bytes(settings))
         is_near = is_loopback(urlsplit(target.url).hostname or "")
         return UpstreamSpec(
             name=target.name,
@@ -85,6 +85,14 @@ def _way(settings: Settings, target: Target) -> UpstreamSpec:
     # Each client has a process of its own, and all of them write to one log.
     unlent = UnlentPaths(target.name, lent.rights(), homes=lent.homes, never=lent.private_paths)
     make = partial(ConfinedTransport, target, program, log_budget=log_budget(), unlent=unlent)
+    allowing = hint_for(lent, tier)
+
+    def hint(failure: str) -> str | None:
+        found = allowing(failure)
+        if found is None:
+            # An option that only may have helped is for the operator's log.
+            unlent.note(failure)
+        return found
 
     def start(user: User, now: Settings, reach: Reach | None) -> ServerTransport:
         return make(with_live(lent, now), user, tier, reach=reach)
@@ -97,8 +105,7 @@ def _way(settings: Settings, target: Target) -> UpstreamSpec:
         is_near=True,
         tier=tier,
         files=named_files(target),
-        hint=hint_for(lent, tier),
-        note_failure=unlent.note,
+        hint=hint,
         # The first start depends on the speed of the package registry.
         least_connect_s=_FETCHING_S if fetches(target, settings) else 0.0,
         place="\n".join((str(target.folder), *target.command)),

@@ -222,6 +222,17 @@ class _Proxy:
             raise MCPError(code=mcp_types.INVALID_PARAMS, message=message)
         return found
 
+    def _prompt_of(self, name: object) -> tuple[str, str]:
+        """Return the server that a prompt belongs to, and its own name of it.
+
+        Raises:
+            MCPError: The name belongs to no server.
+        """
+        found = self._upstreams.names.inside(str(name))
+        if found is None:
+            raise MCPError(code=mcp_types.INVALID_PARAMS, message=f"there is no prompt {name!r}")
+        return found
+
     @asynccontextmanager
     async def _admitted(self, ctx: _Context, user: User) -> AsyncIterator[None]:
         """Hold a place for a request that a server answers, as for such a one that our own files answer.
@@ -368,16 +379,13 @@ class _Proxy:
         ours = await self._extra(ctx, params, user)
         if ours is not None:
             return ours
-        found = self._upstreams.names.inside(str(params.get("name")))
-        if found is None:
-            message = f"there is no prompt {params.get('name')!r}"
-            raise MCPError(code=mcp_types.INVALID_PARAMS, message=message)
-        result = await self._ask(ctx, user, found[0], {**params, "name": found[1]})
+        server, inner = self._prompt_of(params.get("name"))
+        result = await self._ask(ctx, user, server, {**params, "name": inner})
         if "messages" not in result:
             # The server asks for input first.
             return result
         files = self._upstreams.files(user)
-        call = GuardedCall(tool="prompts/get", server=found[0], files=files)
+        call = GuardedCall(tool="prompts/get", server=server, files=files)
         shown = await asyncio.to_thread(without_secrets, without_our_words(result))
         return await self._upstreams.guard.prompt(shown, call)
 
@@ -387,12 +395,7 @@ class _Proxy:
         if "uri" in ref:
             server, ref["uri"] = self._server_of(str(ref["uri"]))
         else:
-            found = self._upstreams.names.inside(str(ref.get("name")))
-            if found is None:
-                raise MCPError(
-                    code=mcp_types.INVALID_PARAMS, message=f"there is no prompt {ref.get('name')!r}"
-                )
-            server, ref["name"] = found
+            server, ref["name"] = self._prompt_of(ref.get("name"))
         return await self._ask(ctx, user, server, {**params, "ref": ref})
 
     async def _foreign(self, ctx: _Context, params: dict[str, Any], user: User) -> dict[str, Any]:

@@ -86,10 +86,6 @@ Reach = Callable[[], Awaitable[Sequence[tuple[str, int]]]]
 """Tells which addresses of ours a command may reach."""
 
 
-def _no_hint(_text: str) -> None:
-    """Ignore a hint: a process that we did not start is not confined by us."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpstreamSpec:
     """Connection options of one server.
@@ -103,10 +99,9 @@ class UpstreamSpec:
         is_near: Whether it runs on this machine.
         tier: The isolation tier that it runs in, if it is a process of ours, which ends with its connection.
         files: The files that it is started from, as far as they are known.
-        hint: Returns the option that would have helped, from the server's error output.
+        hint: Returns the option that would have helped a server that we confine, from its error output.
         least_connect_s: How long it has to start at least, whatever the settings have.
         place: Its address or command, which no client is told.
-        note_failure: Logs an option that may have helped, where `hint` returns none.
     """
 
     name: str
@@ -116,8 +111,7 @@ class UpstreamSpec:
     is_near: bool = False
     tier: Tier | None = None
     files: tuple[Path, ...] = ()
-    hint: Callable[[str], str | None] = _no_hint
-    note_failure: Callable[[str], None] = _no_hint
+    hint: Callable[[str], str | None] = lambda _text: None
     least_connect_s: float = 0.0
     place: str = ""
 
@@ -258,13 +252,11 @@ class Upstreams(CallServices):
 
     async def in_home(self, upstream: Upstream, user: User) -> None:
         """Restart a command in the home of its user, if it runs elsewhere and should not."""
-        if self._is_misplaced(upstream, user) and not upstream.busy:
+        if self._wants_home(user, upstream.name) and upstream.home is None and not upstream.busy:
             await upstream.drop()
 
-    def _is_misplaced(self, upstream: Upstream, user: User) -> bool:
-        """Return whether a command should run in the home of its user, and runs elsewhere."""
-        wants_home = self.ways[upstream.name].is_command and self._is_in(self._homed, user, upstream.name)
-        return wants_home and upstream.home is None
+    def _wants_home(self, user: User, server: str) -> bool:
+        return self.ways[server].is_command and self._is_in(self._homed, user, server)
 
     def upstream(self, ctx: _Context, user: User, server: str) -> Upstream:
         """Return the connection to a server on behalf of the client of a request."""
@@ -402,8 +394,7 @@ class Upstreams(CallServices):
         self.events.publish_to_all({"type": STATES_CHANGED})
 
     def _way_to(self, way: UpstreamSpec, user: User) -> ServerTransport:
-        in_home = way.is_command and self._is_in(self._homed, user, way.name)
-        reach = partial(self._reach, user, way.name) if in_home else None
+        reach = partial(self._reach, user, way.name) if self._wants_home(user, way.name) else None
         return way.transport(user, self.settings, reach)
 
     async def _reach(self, user: User, server: str) -> Sequence[tuple[str, int]]:
