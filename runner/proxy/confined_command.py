@@ -422,4 +422,4 @@ def _is_lent(path: Path, lent: Sequence[Path]) -> bool:
         real = Path(os.path.realpath(path, strict=True))
     except OSError:
         return False
-    return any(real == top or top in real.parents for top in lent)
+    return any(within(real, top) for top in lent)

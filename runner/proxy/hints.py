@@ -111,8 +111,10 @@ def variable_hint(text: str, passed: Collection[str], variables: Collection[str]
 
 def _flags(text: str, rights: Rights, *, homes: Path, unseen: Sequence[Path]) -> list[tuple[str, str]]:
     written = {path for line in text.splitlines() if _READ_ONLY.search(line) for path in _paths(line)}
-    named = itertools.islice(named_paths(OSError(text)), _MOST_PATHS)
-    denied = [(path, "write" if path in written else _wants(path, rights)) for path in named]
+    named = list(itertools.islice(named_paths(OSError(text)), _MOST_PATHS))
+    # Below a readable path the right to write is missing; elsewhere it is not known which.
+    readable = {path for path in named if any(within(Path(path), top) for top in rights.read)}
+    denied = [(path, "write" if path in written | readable else "") for path in named]
     lines = (line for line in text.splitlines() if _MISSING.search(line))
     missing = [
         (path, "read")
@@ -134,11 +136,6 @@ def _paths(line: str) -> Iterator[str]:
     """Yield the absolute paths that a line names, a few at most."""
     found = (each[0].rstrip(".") for each in _PATH.finditer(line))
     yield from itertools.islice(found, _MOST_PATHS)
-
-
-def _wants(path: str, rights: Rights) -> str:
-    """Return the missing right: `write` below a readable path, else an empty text for unknown."""
-    return "write" if any(within(Path(path), top) for top in rights.read) else ""
 
 
 def folder_hint(words: Sequence[str], lent: Sequence[Path], homes: Path) -> str | None:

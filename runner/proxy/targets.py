@@ -245,7 +245,11 @@ def _from_file(path: Path) -> tuple[Target, ...]:
     )
     if not isinstance(table, dict) or not table:
         raise UsageError(f"{path} names no server; it needs an object `mcpServers` from names to servers")
-    lends = [name for name, entry in table.items() if isinstance(entry, dict) and _lends(entry)]
+    lends = [
+        name
+        for name, entry in table.items()
+        if isinstance(entry, dict) and (entry.get("allow_read") or entry.get("allow_write"))
+    ]
     if lends:
         # The commands are confined, but lending needs the caller's trust.
         trusted = read_trusted(path, f"what it lends to {', '.join(map(quoted, lends))}")
@@ -347,10 +351,6 @@ def _entry(where: str, name: str, entry: Any, folder: Path) -> Target:
         allow_write=lent(known.allow_write),
         contract=known.contract,
     )
-
-
-def _lends(entry: Mapping[str, Any]) -> bool:
-    return any(entry.get(key) for key in ("allow_read", "allow_write"))
 
 
 def _address(where: str, url: Any) -> str:

@@ -13,7 +13,7 @@ import json
 import logging
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
@@ -114,9 +114,6 @@ _SHORT_S = 2.0
 _MOMENT_S = 0.1
 # For an answer to what costs a server nothing, after it was asked to stop.
 _PATIENCE_S = 2.0
-# Modes of connecting: `server/discover` first, or `initialize` alone.
-_MODERN = ("auto", "legacy")
-_HANDSHAKE = ("legacy", "auto")
 _TASKS = 1000
 _PAGES = 1000
 # Of a list that is put together from pages, and of what is known of tools; both would grow without end.
@@ -522,7 +519,8 @@ class Upstream:
         problems: list[str] = []
         refusal: HttpRefusal | None = None
         self._refusals, self._ending = _REFUSALS(), None
-        preferred = _MODERN if self.front is None else _HANDSHAKE
+        # `server/discover` first, or `initialize` alone.
+        preferred = ("auto", "legacy") if self.front is None else ("legacy", "auto")
         known = self.modes.get(self.name)
         for mode in sorted(preferred, key=lambda mode: known not in (None, mode)):
             started_at, http = time.monotonic(), HttpAnswer()
@@ -584,10 +582,13 @@ class Upstream:
         log.warning("invalid item left out" if fault.is_left_out else "invalid item repaired", extra=facts)
 
     async def _resume(self, client: "Client[Any]") -> None:
-        able = client.session.server_capabilities
+        able = client.session.server_capabilities or mcp_types.ServerCapabilities()
         if is_modern(client):
-            self._listen_to_lists(client)
-        elif able is not None and able.logging is not None:
+            parts = {"tools": able.tools, "prompts": able.prompts, "resources": able.resources}
+            changing = {f"{name}_list_changed" for name, part in parts.items() if part and part.list_changed}
+            if changing:
+                self._listen(client, dict.fromkeys(changing, True))
+        elif able.logging is not None:
             await _quietly(self._session(client).request("logging/setLevel", {"level": "debug"}))
         for uri in list(self.subscribed):
             await _quietly(self._subscribe(client, uri))
@@ -595,29 +596,19 @@ class Upstream:
             await self.changed("notifications/resources/updated", uri)
 
     async def _subscribe(self, client: "Client[Any]", uri: str) -> None:
-        if not is_modern(client):
+        if is_modern(client):
+            await self._listen(client, {"resource_subscriptions": [uri]})
+        else:
             await self._session(client).request("resources/subscribe", {"uri": uri})
-            return
+
+    def _listen(self, client: "Client[Any]", wanted: Mapping[str, Any]) -> "asyncio.Future[None]":
+        """Begin to receive changes from a stateless server; return when it has confirmed that."""
         started: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._keep(self._listen(client, {"resource_subscriptions": [uri]}, started))
-        await started
-
-    def _listen_to_lists(self, client: "Client[Any]") -> None:
-        able = client.session.server_capabilities
-        parts = (
-            {}
-            if able is None
-            else {"tools": able.tools, "prompts": able.prompts, "resources": able.resources}
-        )
-        wanted = {f"{name}_list_changed": True for name, part in parts.items() if part and part.list_changed}
-        if wanted:
-            self._keep(self._listen(client, wanted, asyncio.get_running_loop().create_future()))
-
-    def _keep(self, listening: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.create_task(listening)
+        task = asyncio.create_task(self._receive(client, wanted, started))
         self._stack.callback(task.cancel)
+        return started
 
-    async def _listen(
+    async def _receive(
         self, client: "Client[Any]", wanted: Mapping[str, Any], started: "asyncio.Future[None]"
     ) -> None:
         """Receive a stream of a stateless server, and open it again when it is lost."""
