@@ -1,1 +1,1 @@
-"""Calls that worker nodes on any machine execute, over pydocket and Redis: the third executor."""
+"""Calls that worker nodes on any machine execute, over streams of Redis: the third executor."""

@@ -8,65 +8,48 @@ Source: the schemes `redis` and `rediss`, registered with IANA; redis-py, `Redis
 """
 
 import ipaddress
-from dataclasses import dataclass, field
-from typing import Self
 from urllib.parse import SplitResult, parse_qs, urlsplit
 
 from runner.errors import UsageError
 
-__all__ = ["RedisAddress"]
+__all__ = ["checked_address", "shown_address"]
 
 _PORT = 6379
 _SCHEMES = ("redis", "rediss", "unix")
 
 
-@dataclass(frozen=True, slots=True)
-class RedisAddress:
-    """An address of Redis, checked.
+def checked_address(url: str, *, insecure: bool) -> str:
+    """Return an address of Redis that may be used.
 
-    Attributes:
-        url: The address, with its password; for the client alone.
+    Args:
+        url: The address.
+        insecure: Whether one beyond this machine may do without TLS and password.
+
+    Raises:
+        UsageError: It is not an address of Redis, or the way there is open to others.
     """
-
-    url: str = field(repr=False)
-
-    @classmethod
-    def checked(cls, url: str, *, insecure: bool) -> Self:
-        """Return an address that may be used.
-
-        Args:
-            url: The address.
-            insecure: Whether one beyond this machine may do without TLS and password.
-
-        Raises:
-            UsageError: It is not an address of Redis, or the way there is open to others.
-        """
-        try:
-            parts = urlsplit(url)
-            _ = parts.port
-        except ValueError as error:
-            raise UsageError(f"redis_url: {error}; write redis://HOST:PORT or rediss://…") from error
-        if parts.scheme not in _SCHEMES or not (parts.hostname or parts.path):
-            raise UsageError(
-                "redis_url is written as redis://HOST:PORT/0, rediss://:PASSWORD@HOST:PORT/0 or unix:///path"
-            )
-        lacking = _lacking(parts)
-        if lacking and not insecure:
-            raise UsageError(
-                f"redis_url: Redis at {shown(parts)} is on another machine and would be reached without "
-                f"{' and '.join(lacking)}; write rediss://:PASSWORD@HOST:PORT (?ssl_ca_certs=FILE for a CA "
-                "of your own), or, where nobody else is on that network, add --redis-insecure"
-            )
-        return cls(url)
-
-    @property
-    def shown(self) -> str:
-        """Return it without its password."""
-        return shown(urlsplit(self.url))
+    try:
+        parts = urlsplit(url)
+        _ = parts.port
+    except ValueError as error:
+        raise UsageError(f"redis_url: {error}; write redis://HOST:PORT or rediss://…") from error
+    if parts.scheme not in _SCHEMES or not (parts.hostname or parts.path):
+        raise UsageError(
+            "redis_url is written as redis://HOST:PORT/0, rediss://:PASSWORD@HOST:PORT/0 or unix:///path"
+        )
+    lacking = _lacking(parts)
+    if lacking and not insecure:
+        raise UsageError(
+            f"redis_url: Redis at {shown_address(url)} is on another machine and would be reached without "
+            f"{' and '.join(lacking)}; write rediss://:PASSWORD@HOST:PORT (?ssl_ca_certs=FILE for a CA "
+            "of your own), or, where nobody else is on that network, add --redis-insecure"
+        )
+    return url
 
 
-def shown(parts: SplitResult) -> str:
+def shown_address(url: str) -> str:
     """Return an address of Redis without its password."""
+    parts = urlsplit(url)
     if parts.scheme == "unix":
         return f"unix://{parts.path}"
     return f"{parts.scheme}://{parts.hostname}:{parts.port or _PORT}"
@@ -76,12 +59,11 @@ def _lacking(parts: SplitResult) -> list[str]:
     """Return the protection that the connection to Redis lacks, if it leads to another machine."""
     if parts.scheme == "unix" or _is_here(parts.hostname or "localhost"):
         return []
+    found = []
     if parts.scheme != "rediss":
-        found = ["TLS"]
-    else:
-        found = (
-            [] if _is_verified(parts) else ["a check of its certificate (ssl_cert_reqs, ssl_check_hostname)"]
-        )
+        found.append("TLS")
+    elif not _is_verified(parts):
+        found.append("a check of its certificate (ssl_cert_reqs, ssl_check_hostname)")
     return found if parts.password else [*found, "a password"]
 
 

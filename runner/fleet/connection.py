@@ -1,33 +1,38 @@
-"""The ways of one process to the Redis of its fleet: commands, and long reads."""
+"""Connection of one process to the Redis of its fleet: commands, and streams of sealed messages."""
 
 import asyncio
 import contextlib
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, TypeVar
 
+from pydantic import BaseModel, ValidationError
 from redis import Redis as BlockingRedis
-from redis.asyncio import Redis
+from redis.asyncio import BlockingConnectionPool, Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import RedisError, ResponseError
 from redis.retry import Retry as BlockingRetry
 
 from runner.errors import UsageError
-from runner.fleet.address import RedisAddress
-from runner.fleet.seal import FleetKey
-from runner.settings.parts import FleetSettings
+from runner.fleet.address import checked_address, shown_address
+from runner.fleet.seal import LONG_BYTES, FleetKey, Forged
+from runner.formats.json_size import least_chars
+from runner.settings.execution import ExecutionSettings
 
 __all__ = [
-    "FENCE_S", "HOST_TTL_S", "NODE_TTL_S", "REDIS_FAILURES", "FleetConnection", "RedisKeys",
-    "leave_if_cancelled", "problem_of",
+    "FENCE_S", "HOST_TTL_S", "HOUR_MS", "NODE_TTL_S", "REDIS_FAILURES", "FleetConnection",
+    "leave_if_cancelled", "problem_of", "redis_key",
 ]  # fmt: skip
 
 log = logging.getLogger(__name__)
 
-REDIS_FAILURES = (RedisError, OSError, TimeoutError)
+T = TypeVar("T")
+
+REDIS_FAILURES = (RedisError, OSError)
 """Exceptions of a Redis that does not answer, or answers with an error."""
 
 NODE_TTL_S = 7.0
@@ -39,13 +44,20 @@ HOST_TTL_S = 5.0
 FENCE_S = 5.0
 """Seconds without an answer of Redis after which a node ends its calls: before its status has expired."""
 
+HOUR_MS = 3_600_000
+"""Lifetime of what nobody would remove after the end of its process, in milliseconds."""
+
 _COMMAND_S = 2.0
+_CONNECTIONS = 32
+_THREADS = 2
 _READ_MS = 1000
 _READ_S = 5.0
 _AGAIN_S = 0.3
 _MOST_AT_ONCE = 200
-# Fleets that share a Redis have a database each.
-_FLEET = "toolcell"
+# An end has an answer three times: the tool's own result, the contract value, and its texts.
+_ANSWERS = 4
+# The status of a node has all of its calls.
+_LEAST_RECORD_BYTES = 1 << 20
 
 
 def problem_of(error: Exception) -> str:
@@ -65,25 +77,19 @@ def leave_if_cancelled() -> None:
 
 
 _Kind = Literal[
-    "node", "nodes", "host", "begin", "said", "told", "user", "state",
+    "node", "nodes", "host", "begin", "stream", "user", "state",
     "sessions", "session-uses", "session-end", "events",
 ]  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class RedisKeys:
-    """Names of keys in Redis. They begin with the name of the fleet, so fleets can share one Redis.
+def redis_key(kind: _Kind, *whose: str) -> str:
+    """Return the name of a key in Redis. Fleets that share a Redis have a database each.
 
     `node` is the status of a node, `nodes` the set of nodes of a release that accept calls. A host has `host`
-    while it is alive. A call may begin as long as its `begin` exists. `said` is the stream of messages to a
-    host, `told` the one to a node. `user` holds the node of a user, `state` the session state.
+    while it is alive. `stream` holds the messages to a host or node. A call may begin as long as its `begin`
+    exists. `user` holds the node of a user, `state` the session state.
     """
-
-    fleet: str
-
-    def __call__(self, kind: _Kind, *whose: str) -> str:
-        """Return a key."""
-        return ":".join((self.fleet, kind, *whose))
+    return ":".join(("toolcell", kind, *whose))
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -91,23 +97,23 @@ class FleetConnection:
     """A connection to the Redis of a fleet.
 
     Attributes:
-        address: Where it is.
-        keys: What is called how there.
-        key: Seals and opens what is said there.
+        url: Its address, with its password; for clients alone.
+        key: Seals and opens messages.
         redis: For commands, each of which is answered soon or fails.
         reading: For reads that wait.
     """
 
-    address: RedisAddress
-    keys: RedisKeys
+    url: str = field(repr=False)
     key: FleetKey
     redis: Redis
     reading: Redis
+    # Those of the loop may all wait for S3, and a status cannot wait for them.
+    _threads: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(_THREADS, "fleet"))
     _closing: AsyncExitStack = field(default_factory=AsyncExitStack)
 
     @classmethod
     @asynccontextmanager
-    async def open(cls, settings: FleetSettings) -> AsyncIterator[Self]:
+    async def open(cls, settings: ExecutionSettings) -> AsyncIterator[Self]:
         """Connect according to the settings.
 
         Raises:
@@ -115,39 +121,90 @@ class FleetConnection:
         """
         if settings.redis_url is None or settings.fleet_key_file is None:
             raise UsageError("a fleet needs redis_url and fleet_key_file")
-        address = RedisAddress.checked(
-            settings.redis_url.get_secret_value(), insecure=settings.redis_insecure
-        )
+        url = checked_address(settings.redis_url.get_secret_value(), insecure=settings.redis_insecure)
+        most = max(_LEAST_RECORD_BYTES, _ANSWERS * settings.max_payload_bytes)
         connection = cls(
-            address=address,
-            keys=RedisKeys(_FLEET),
-            key=FleetKey.read(settings.fleet_key_file),
-            redis=_client(address, _COMMAND_S),
-            reading=_client(address, _READ_S),
+            url=url,
+            key=FleetKey.read(settings.fleet_key_file, record_max_bytes=most),
+            redis=_client(url, _COMMAND_S),
+            reading=_client(url, _READ_S),
         )
         async with connection._closing:
+            connection._closing.callback(connection._threads.shutdown)
             connection._closing.push_async_callback(connection.reading.aclose)
             connection._closing.push_async_callback(connection.redis.aclose)
             await connection._check()
             yield connection
 
+    @property
+    def shown(self) -> str:
+        """Return the address without its password."""
+        return shown_address(self.url)
+
     def blocking(self) -> BlockingRedis:
         """Return a client for threads; it is closed with this connection."""
         client = BlockingRedis.from_url(
-            self.address.url, socket_timeout=_COMMAND_S, socket_connect_timeout=_COMMAND_S,
+            self.url, socket_timeout=_COMMAND_S, socket_connect_timeout=_COMMAND_S,
             retry=BlockingRetry(NoBackoff(), 0),
         )  # fmt: skip
         self._closing.callback(client.close)
         return client
 
-    async def consume(self, stream: str, receive: Callable[[bytes], Awaitable[None] | None]) -> None:
-        """Read a stream for ever, deleting each entry after it was received; resume after an outage.
+    async def sealed(self, message: BaseModel, *, to: str) -> bytes:
+        """Return a message as JSON, sealed for one receiver; a long one is sealed in a thread."""
+        if least_chars(vars(message), LONG_BYTES) <= LONG_BYTES:
+            return self.key.seal(message.model_dump(), to=to)
+        return await self._in_thread(lambda: self.key.seal(message.model_dump(), to=to))
+
+    async def opened(self, validate: Callable[[Any], T], sealed: bytes, *, to: str) -> T | None:
+        """Return a sealed message, or None for one to be dropped; a long one is opened in a thread.
 
         Args:
-            stream: The stream.
-            receive: Receives the text of an entry; does not raise.
+            validate: Returns the message of a JSON object, or raises `ValidationError`.
+            sealed: The message, sealed.
+            to: Its receiver.
         """
-        done: list[bytes] = []
+
+        def message() -> T:
+            return validate(self.key.opened(sealed, to=to))
+
+        try:
+            # A short one that is compressed may be long, too.
+            return await self._in_thread(message) if self.key.is_compressed(sealed) else message()
+        except (Forged, ValidationError) as error:
+            log.warning("fleet message dropped", extra={"reason": str(error)})
+            return None
+
+    async def _in_thread(self, act: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._threads, act)
+
+    async def send(self, to: str, message: BaseModel) -> None:
+        """Append a message to the stream of a host or node.
+
+        Raises:
+            REDIS_FAILURES: It was not appended, or Redis did not answer.
+        """
+        stream, sealed = redis_key("stream", to), await self.sealed(message, to=to)
+        async with self.redis.pipeline(transaction=False) as both:
+            both.xadd(stream, {"sealed": sealed})
+            # Of a receiver that is gone nothing stays.
+            both.pexpire(stream, HOUR_MS)
+            # redis-py would put the message into the error that it raises itself.
+            added, _ = await both.execute(raise_on_error=False)
+        if isinstance(added, Exception):
+            raise added
+
+    async def consume(
+        self, name: str, validate: Callable[[Any], T], receive: Callable[[T], Awaitable[None]]
+    ) -> None:
+        """Read the stream of this process for ever, deleting each entry after it was received.
+
+        Args:
+            name: Name of this process in the fleet.
+            validate: As of `opened`.
+            receive: Receives a message; does not raise.
+        """
+        stream, done = redis_key("stream", name), list[bytes]()
         while True:
             leave_if_cancelled()
             try:
@@ -158,16 +215,16 @@ class FleetConnection:
                     both.xread({stream: "0-0"}, count=_MOST_AT_ONCE, block=_READ_MS)
                     replies = await both.execute()
             except REDIS_FAILURES as error:
-                log.warning("redis not reachable", extra={"fault": str(error)})
+                log.warning("redis not reachable", extra={"fault": problem_of(error)})
                 await asyncio.sleep(_AGAIN_S)
                 continue
             done = []
             for entry, fields in _entries(replies[-1]):
                 done.append(entry)
-                taken = receive(fields.get(b"said", b""))
-                if taken is not None:
-                    await taken
-                # Opening a long message takes a while, and others wait for the loop.
+                message = await self.opened(validate, fields.get(b"sealed", b""), to=name)
+                if message is not None:
+                    await receive(message)
+                # Others wait for the loop.
                 await asyncio.sleep(0)
 
     async def _check(self) -> None:
@@ -175,26 +232,29 @@ class FleetConnection:
         try:
             await self.redis.ping()
         except REDIS_FAILURES as error:
-            raise UsageError(f"redis_url: Redis at {self.address.shown} does not answer: {error}") from error
+            raise UsageError(f"redis_url: Redis at {self.shown} does not answer: {error}") from error
         with contextlib.suppress(ResponseError):
             # Managed services refuse CONFIG GET.
             reply = await self.redis.config_get("maxmemory-policy")
             policy = reply.get("maxmemory-policy")
             if policy not in (None, "noeviction"):
                 raise UsageError(
-                    f"Redis at {self.address.shown} may forget calls when its memory is full "
+                    f"Redis at {self.shown} may forget calls when its memory is full "
                     f"(maxmemory-policy {policy}); set it to noeviction"
                 )
 
 
-def _client(address: RedisAddress, timeout_s: float) -> Redis:
-    # The caller knows whether to retry.
-    return Redis.from_url(
-        address.url,
+def _client(url: str, timeout_s: float) -> Redis:
+    # A command waits for a connection, and its caller knows whether to retry it.
+    pool = BlockingConnectionPool.from_url(
+        url,
+        max_connections=_CONNECTIONS,
+        timeout=timeout_s,
         socket_timeout=timeout_s,
         socket_connect_timeout=_COMMAND_S,
         retry=Retry(NoBackoff(), 0),
     )
+    return Redis.from_pool(pool)
 
 
 def _entries(reply: Any) -> list[tuple[bytes, dict[bytes, bytes]]]:

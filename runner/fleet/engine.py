@@ -25,27 +25,19 @@ from runner.errors import CallError, Code
 from runner.fleet.connection import (
     FENCE_S,
     HOST_TTL_S,
+    HOUR_MS,
     REDIS_FAILURES,
     FleetConnection,
     leave_if_cancelled,
     problem_of,
+    redis_key,
 )
-from runner.fleet.messages import (
-    NOTICE,
-    WIRE_VERSION,
-    HostMessage,
-    NodeMessage,
-    NodeStatus,
-    SentCall,
-    read,
-)
+from runner.fleet.messages import NOTICE, Answer, Cancel, NodeMessage, NodeStatus, SentCall, SessionEnd
 from runner.fleet.placing import node_of
 from runner.fleet.release import release_of
 from runner.fleet.results import Ended, completed_of, read_ended
-from runner.fleet.seal import Forged
 from runner.fleet.shared_events import SharedEvents
 from runner.fleet.shared_sessions import SharedSessions
-from runner.steps.client_message import MESSAGE_MAX_BYTES
 from runner.steps.listener import CLIENT_REQUESTS, CallListener
 from runner.steps.request import Completed, Request
 from runner.toolset.catalog import ToolSpec
@@ -63,7 +55,6 @@ _MOST_ABSENT = 3
 _MOST_UNLISTED = 5
 _TRIES = 4
 _PATIENCE_S = 10.0
-_HOUR_MS = 3_600_000
 _MOST_MESSAGES = 1000
 _RETRY_AFTER_S = 5
 
@@ -143,6 +134,7 @@ class FleetEngine:
         host: Name of this host in the fleet.
         lasting: Tasks that run as long as the host: they read messages, and watch nodes.
         sessions: The sessions that files end with; None where files persist.
+        calls: The requests at nodes, or on their way to one, by their ids in the fleet.
     """
 
     toolset: Toolset
@@ -151,7 +143,7 @@ class FleetEngine:
     host: str = field(default_factory=lambda: f"host-{secrets.token_hex(6)}")
     lasting: "Sequence[asyncio.Task[None]]" = ()
     sessions: SharedSessions | None = None
-    _calls: dict[str, RemoteCall] = field(default_factory=dict)
+    calls: dict[str, RemoteCall] = field(default_factory=dict)
     _ending: "set[asyncio.Task[None]]" = field(default_factory=set)
     # Nodes that accept calls, with how many; and in how many looks in a row a node was not there.
     _nodes: dict[str, int] = field(default_factory=dict)
@@ -170,13 +162,14 @@ class FleetEngine:
         async with FleetConnection.open(toolset.settings) as connection:
             engine = cls(toolset=toolset, connection=connection, release=release)
             log.info("fleet host started", extra={"host": engine.host, "release": release})
-            stream = connection.keys("said", engine.host)
             if not toolset.library.persist:
-                engine.sessions = SharedSessions(redis=connection.blocking(), keys=connection.keys)
+                engine.sessions = SharedSessions(redis=connection.blocking())
                 toolset.share(engine.sessions)
             shared = SharedEvents(connection=connection, events=toolset.events, source=engine.host)
             lasting = engine.lasting = [
-                asyncio.create_task(connection.consume(stream, engine._receive)),
+                asyncio.create_task(
+                    connection.consume(engine.host, NodeMessage.model_validate, engine._receive)
+                ),
                 asyncio.create_task(engine._watch()),
             ]
             try:
@@ -189,21 +182,13 @@ class FleetEngine:
                     task.cancel()
                 await asyncio.wait((*lasting, *engine._ending))
                 with contextlib.suppress(*REDIS_FAILURES):
-                    await connection.redis.delete(stream, connection.keys("host", engine.host))
+                    await connection.redis.delete(
+                        redis_key("stream", engine.host), redis_key("host", engine.host)
+                    )
 
     def waiting(self) -> int:
         """Return the number of requests of this host without a node, or waiting at their node."""
-        return sum(call.waits for call in self._calls.values())
-
-    @property
-    def placed(self) -> Mapping[str, str]:
-        """Return the nodes of the requests that have one, by the request."""
-        return {call.id: call.node for call in self._calls.values() if call.node is not None}
-
-    @property
-    def started(self) -> Sequence[str]:
-        """Return the requests whose code runs, as their nodes have reported."""
-        return [call.id for call in self._calls.values() if call.has_started]
+        return sum(call.waits for call in self.calls.values())
 
     async def faults(self) -> Mapping[str, str]:
         """Return the reason why calls cannot be taken now, if it is the fleet's fault."""
@@ -213,27 +198,20 @@ class FleetEngine:
         """End the background work of a session on every node."""
         with contextlib.suppress(*REDIS_FAILURES):
             for node in tuple(self._nodes):
-                await self._tell(node, HostMessage(kind="ended", call="", body={"session": session}))
+                await self.connection.send(node, SessionEnd(session=session))
 
     async def call(self, request: Request, spec: ToolSpec, listener: CallListener) -> Completed:
         """Execute a tool call. See `RemoteExecutor`."""
-        ended = await self._ended(request, listener, is_tool=True, is_idempotent=spec.is_idempotent)
+        ended = await self._ended(request, listener, is_idempotent=spec.is_idempotent)
         request.steps.done("run")
         files = self.toolset.files(request.user, trace=request.id)
-        completed = await completed_of(
-            ended,
-            request,
-            spec,
-            files,
-            message_max_bytes=MESSAGE_MAX_BYTES,
-            is_observed=bool(self.toolset.observers),
-        )
+        completed = await completed_of(ended, request, spec, files, is_observed=bool(self.toolset.observers))
         request.steps.done("collect")
         return completed
 
     async def relay(self, request: Request, listener: CallListener) -> Mapping[str, Any]:
         """Answer any other request. See `RemoteExecutor`."""
-        ended = await self._ended(request, listener, is_tool=False, is_idempotent=True)
+        ended = await self._ended(request, listener, is_idempotent=True)
         if ended.wire_error is not None:
             raise WireError(ended.wire_error)
         if ended.failure is not None:
@@ -242,9 +220,7 @@ class FleetEngine:
             raise invalid_result("the worker node", "it did not send an answer")
         return ended.answer
 
-    async def _ended(
-        self, request: Request, listener: CallListener, *, is_tool: bool, is_idempotent: bool
-    ) -> Ended:
+    async def _ended(self, request: Request, listener: CallListener, *, is_idempotent: bool) -> Ended:
         """Send a request to a node, and return its end; send it again where that does no harm.
 
         Raises:
@@ -253,28 +229,31 @@ class FleetEngine:
         avoided = None
         for _ in range(_TRIES):
             call = RemoteCall(request=request, is_idempotent=is_idempotent)
-            self._calls[call.id] = call
+            self.calls[call.id] = call
             is_over = False
             try:
                 call.node = await self._place(call, avoided)
                 request.steps.done("place")
-                await self._send(call, call.node, is_tool=is_tool)
+                await self._send(call, call.node)
                 ended = await self._end_of(call, call.node, listener)
+                is_over = True
             except Again as reason:
                 facts = {"call": call.id, "node": call.node, "reason": str(reason)}
                 log.warning("call placed again", extra=facts)
                 avoided = call.node
             except Gone as reason:
-                raise _may_have_run(str(reason)) from reason
+                error = crashed(None, cause=str(reason))
+                error.details["begun"] = True
+                raise error from reason
             else:
-                is_over = True
                 return ended
             finally:
-                del self._calls[call.id]
-                # The waiter for the answer does not wait for this.
-                ending = asyncio.create_task(self._let_go(call, is_over=is_over))
-                self._ending.add(ending)
-                ending.add_done_callback(self._ending.discard)
+                del self.calls[call.id]
+                if not is_over:
+                    # The waiter for the answer does not wait for this.
+                    ending = asyncio.create_task(self._abandon(call))
+                    self._ending.add(ending)
+                    ending.add_done_callback(self._ending.discard)
         raise _not_sent("no worker node took it")
 
     async def _place(self, call: RemoteCall, avoided: str | None) -> str:
@@ -283,19 +262,21 @@ class FleetEngine:
         Raises:
             CallError: `E_BUSY`: there is no node, or Redis does not answer.
         """
-        keys, redis = self.connection.keys, self.connection.redis
-        key = keys("user", self.release, call.request.user.segment)
+        redis, key = self.connection.redis, redis_key("user", self.release, call.request.user.segment)
         stay_ms = int(self.toolset.settings.session_idle_s * 1000)
         ends = time.monotonic() + _PATIENCE_S
         while True:
-            refusal = _no_node(self.release)
+            refusal = _busy(
+                f"No worker node serves this version ({self.release}) now",
+                "For the operator: start `runner worker` with the same tool files and version",
+            )
             # Where there is no other node, it may take the call after a while.
             nodes = {name: most for name, most in self._nodes.items() if name != avoided}
             best, avoided = node_of(call.request.user.segment, nodes), None
             try:
                 if best is not None:
                     async with redis.pipeline() as whole:
-                        whole.set(keys("begin", call.id), "", px=_HOUR_MS)
+                        whole.set(redis_key("begin", call.id), "", px=HOUR_MS)
                         whole.set(key, best, nx=True, px=stay_ms)
                         whole.pexpire(key, stay_ms)
                         whole.get(key)
@@ -313,25 +294,21 @@ class FleetEngine:
                 raise refusal
             await asyncio.sleep(_WATCH_S)
 
-    async def _send(self, call: RemoteCall, node: str, *, is_tool: bool) -> None:
+    async def _send(self, call: RemoteCall, node: str) -> None:
         request = call.request
-        record = SentCall(
-            version=WIRE_VERSION,
-            release=self.release,
+        sent = SentCall(
             call=call.id,
             host=self.host,
-            is_tool=is_tool,
             user=request.user.name,
             session=request.user.session,
             method=request.method,
             params=dict(request.params),
-            facts=request.facts.to_json(),
-            levels=sorted(request.levels),
+            facts=request.facts,
             is_awaited=request.is_awaited,
         )
         call.waits = False
         try:
-            await self._tell(node, HostMessage(kind="call", call=call.id, body=record.model_dump()))
+            await self.connection.send(node, sent)
         except ResponseError as error:
             raise _not_sent(problem_of(error)) from error
         except REDIS_FAILURES as error:
@@ -377,29 +354,12 @@ class FleetEngine:
             reply = await listener.request(body)
         else:
             reply = {"error": {"code": -32601, "message": "a node may ask clients only what tools may"}}
-        answer = {"number": body.get("number"), "said": dict(reply)}
+        answer = Answer(call=call.id, number=str(body.get("number")), reply=dict(reply))
         with contextlib.suppress(*REDIS_FAILURES):
-            await self._tell(node, HostMessage(kind="answer", call=call.id, body=answer))
+            await self.connection.send(node, answer)
 
-    async def _tell(self, node: str, message: HostMessage) -> None:
-        stream = self.connection.keys("told", node)
-        sealed = self.connection.key.seal(message.model_dump(), to=node)
-        async with self.connection.redis.pipeline(transaction=False) as both:
-            both.xadd(stream, {"said": sealed})
-            both.pexpire(stream, _HOUR_MS)
-            # redis-py would put arguments of the call into the error that it raises itself.
-            added, _ = await both.execute(raise_on_error=False)
-        if isinstance(added, Exception):
-            raise added
-
-    def _receive(self, text: bytes) -> None:
-        try:
-            message: NodeMessage = read(NodeMessage, text, self.connection.key, to=self.host)
-        except Forged as error:
-            log.warning("fleet message dropped", extra={"reason": str(error)})
-            return
-        call = self._calls.get(message.call)
-        if call is not None:
+    async def _receive(self, message: NodeMessage) -> None:
+        if (call := self.calls.get(message.call)) is not None:
             call.receive(message)
 
     async def _watch(self) -> None:
@@ -420,8 +380,8 @@ class FleetEngine:
 
     async def _look(self) -> None:
         """Read the status of each node, and take back calls that their node does not have."""
-        keys, redis = self.connection.keys, self.connection.redis
-        mine, nodes_key = keys("host", self.host), keys("nodes", self.release)
+        redis = self.connection.redis
+        mine, nodes_key = redis_key("host", self.host), redis_key("nodes", self.release)
         async with redis.pipeline(transaction=False) as together:
             # A Redis without memory still renews what it has.
             together.pexpire(mine, int(HOST_TTL_S * 1000))
@@ -431,14 +391,14 @@ class FleetEngine:
         if isinstance(members, Exception):
             raise members
         accepting = {name.decode(errors="replace") for name in members}
-        calls = [call for call in self._calls.values() if call.node is not None]
+        calls = [call for call in self.calls.values() if call.node is not None]
         names = sorted(accepting | {str(call.node) for call in calls})
-        written = await redis.mget([keys("node", name) for name in names]) if names else []
+        keys = [redis_key("node", name) for name in names]
         alive = dict[str, NodeStatus]()
-        for name, text in zip(names, written, strict=True):
-            with contextlib.suppress(Forged):
-                if isinstance(text, bytes):
-                    alive[name] = read(NodeStatus, text, self.connection.key, to=keys("node", name))
+        for name, key, sealed in zip(names, keys, await redis.mget(keys) if keys else [], strict=True):
+            if isinstance(sealed, bytes):
+                status = await self.connection.opened(NodeStatus.model_validate, sealed, to=key)
+                alive |= {} if status is None else {name: status}
         self._nodes = {name: alive[name].capacity for name in sorted(accepting & alive.keys())}
         self._absent = {name: self._absent.get(name, 0) + 1 for name in names if name not in alive}
         gone = {name for name, looks in self._absent.items() if looks > _MOST_ABSENT}
@@ -447,47 +407,31 @@ class FleetEngine:
         for call in calls:
             if call.node in gone:
                 await self._take_back(call, "the worker node that ran it is gone")
-            elif call.node in alive and (missed := call.missed_in(alive[call.node])) > _MOST_UNLISTED:
-                # The end of a short call may be on its way.
-                is_lost = missed > 2 * _MOST_UNLISTED
-                await self._take_back(call, "the worker node does not have it", is_lost=is_lost)
+            elif call.node in alive and call.missed_in(alive[call.node]) > _MOST_UNLISTED:
+                # A node lists a call until its end is in the stream of the host.
+                await self._take_back(call, "the worker node does not have it")
 
-    async def _take_back(self, call: RemoteCall, reason: str, *, is_lost: bool = True) -> None:
-        """Take a call away from its node; have it sent again where that does no harm.
-
-        Args:
-            call: The call.
-            reason: Why.
-            is_lost: Whether its outcome is lost, if it has started.
-        """
+    async def _take_back(self, call: RemoteCall, reason: str) -> None:
+        """Take a call away from its node; have it sent again where that does no harm."""
         try:
-            start_revoked = await self.connection.redis.delete(self.connection.keys("begin", call.id))
+            start_revoked = await self.connection.redis.delete(redis_key("begin", call.id))
         except REDIS_FAILURES:
             # The next look tries again.
             return
         may_run = call.is_idempotent or (start_revoked and not call.has_started)
-        if may_run or is_lost:
-            call.receive(Again(reason) if may_run else Gone(reason))
+        call.receive(Again(reason) if may_run else Gone(reason))
 
-    async def _let_go(self, call: RemoteCall, *, is_over: bool) -> None:
-        """Forget a call; where it is not over, end it at its node."""
+    async def _abandon(self, call: RemoteCall) -> None:
+        """Keep a call from beginning, or end it at its node."""
         ends = time.monotonic() + 2 * FENCE_S
         # A node that Redis does not answer either has ended all its calls by then.
         while time.monotonic() < ends:
             with contextlib.suppress(*REDIS_FAILURES):
-                await self.connection.redis.delete(self.connection.keys("begin", call.id))
-                if not is_over and call.node is not None:
-                    await self._tell(call.node, HostMessage(kind="cancel", call=call.id))
+                await self.connection.redis.delete(redis_key("begin", call.id))
+                if call.node is not None:
+                    await self.connection.send(call.node, Cancel(call=call.id))
                 return
             await asyncio.sleep(_WATCH_S)
-
-
-def _no_node(release: str) -> CallError:
-    """Return the error of a call for which there is no worker node that serves the same."""
-    return _busy(
-        f"No worker node serves this version ({release}) now",
-        "For the operator: start `runner worker` with the same tool files and version",
-    )
 
 
 def _not_sent(problem: str) -> CallError:
@@ -496,17 +440,6 @@ def _not_sent(problem: str) -> CallError:
         f"The call could not be handed to a worker node: {problem}",
         "Call again; nothing of it has been done. For the operator: see that Redis answers and has memory",
     )
-
-
-def _may_have_run(cause: str) -> CallError:
-    """Return the error of a call that had started on a node that is gone.
-
-    Args:
-        cause: What became of the node, as a clause.
-    """
-    error = crashed(None, cause=cause)
-    error.details["begun"] = True
-    return error
 
 
 def _busy(message: str, suggestion: str) -> CallError:

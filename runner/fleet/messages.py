@@ -1,27 +1,29 @@
 """Messages between hosts and worker nodes, as JSON. Everything received is validated here.
 
-A host sends a node a `HostMessage` with a `SentCall`. The node answers with any number of `NodeMessage`, the
-last of which ends the call. While a call runs, its host may send more of its messages.
+A host sends a node a `SentCall`. The node answers with any number of `NodeMessage`, the last of which ends
+the call. While a call runs, its host may send more messages.
 """
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
-from runner.fleet.seal import FleetKey, Forged
+from runner.worker.wire import RequestFacts
 
 __all__ = [
     "NOTICE",
+    "TO_NODE",
     "WIRE_VERSION",
-    "HostMessage",
+    "Answer",
+    "Cancel",
     "NodeMessage",
     "NodeStatus",
     "SentCall",
-    "read",
+    "SessionEnd",
 ]
 
-WIRE_VERSION = 7
-"""Version of these messages. A node refuses calls of another version."""
+WIRE_VERSION = 8
+"""Version of these messages. It is part of the release, and hosts use nodes of their release."""
 
 NOTICE = "toolcell/notice"
 """Notification by which a node gives the client of a call a notice."""
@@ -34,46 +36,75 @@ Object = dict[str, Any]
 
 
 class _Message(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
 
 class SentCall(_Message):
     """One request, on its way from a host to a node.
 
     Attributes:
-        version: `WIRE_VERSION` of the host.
-        release: What the host serves; a node that serves something else refuses.
         call: Id of the call.
         host: Who waits for it.
-        is_tool: Whether it is a `tools/call`; else its answer is the file's own.
         user: Name of the user.
         session: The session in which the user speaks.
         method: The MCP method.
         params: Its params.
-        facts: What the tool may learn of the request: `RequestFacts`.
-        levels: Levels of log messages that the client wants.
+        facts: What the tool may learn of the request.
         is_awaited: Whether its client waits for the answer.
     """
 
-    version: int
-    release: str
+    kind: Literal["call"] = "call"
     call: Id
     host: Id
-    is_tool: bool
     user: Name
     session: str | None = Field(max_length=_MOST_NAME_CHARS)
     method: Name
     params: Object
-    facts: Object
-    levels: list[str]
+    facts: RequestFacts
     is_awaited: bool
+
+
+class Cancel(_Message):
+    """Request of a host to end a call."""
+
+    kind: Literal["cancel"] = "cancel"
+    call: Id
+
+
+class Answer(_Message):
+    """Answer of a client to a request of a tool.
+
+    Attributes:
+        call: Id of the call.
+        number: Number of the request, as the node gave it.
+        reply: What the client answered.
+    """
+
+    kind: Literal["answer"] = "answer"
+    call: Id
+    number: str
+    reply: Object
+
+
+class SessionEnd(_Message):
+    """End of a session at a host."""
+
+    kind: Literal["session_end"] = "session_end"
+    session: Name
+
+
+TO_NODE: TypeAdapter[SentCall | Cancel | Answer | SessionEnd] = TypeAdapter(
+    Annotated[SentCall | Cancel | Answer | SessionEnd, Field(discriminator="kind")],
+    config=ConfigDict(hide_input_in_errors=True),
+)
+"""Reader of messages of a host to a node."""
 
 
 class NodeMessage(_Message):
     """Message of a node about a call.
 
     Attributes:
-        call: Which call.
+        call: Id of the call.
         kind: `note`: a notification for its client; `ask`: a request to its client; `end`: how it ended;
             `refused`: the node does not execute it, and has not.
         body: What, as its kind has it.
@@ -96,37 +127,3 @@ class NodeStatus(_Message):
     beat: int
     capacity: int = Field(ge=1)
     calls: dict[str, bool]
-
-
-class HostMessage(_Message):
-    """Message of a host to a node about a call or a session.
-
-    Attributes:
-        kind: a `call`, whose body is a `SentCall`; `cancel` it; an `answer` of its client; `ended`: a session
-            is over.
-        call: Which call; empty for a session.
-        body: What, as its kind has it.
-    """
-
-    kind: Literal["call", "cancel", "answer", "ended"]
-    call: str = Field(max_length=128)
-    body: Object = Field(default_factory=dict)
-
-
-def read(message: type[Any], sealed: bytes, key: FleetKey, *, to: str) -> Any:
-    """Return a message that was sealed.
-
-    Args:
-        message: `NodeMessage`, `NodeStatus` or `HostMessage`.
-        sealed: The message, sealed.
-        key: The key of the fleet.
-        to: Who reads it.
-
-    Raises:
-        Forged: It is not of the fleet, not for this reader, or no such message.
-    """
-    try:
-        return message.model_validate(key.opened(sealed, to=to))
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        raise Forged(f"{message.__name__}: {'.'.join(map(str, first['loc']))}: {first['msg']}") from error

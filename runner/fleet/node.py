@@ -13,12 +13,10 @@ import logging
 import secrets
 import socket
 import time
-from collections.abc import AsyncIterator, Awaitable, Mapping
+from collections.abc import AsyncIterator, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, Literal
-
-from pydantic import ValidationError
 
 from runner.artifacts.route import NEVER_INLINE
 from runner.call import execute_admitted, relay
@@ -32,26 +30,36 @@ from runner.fleet.connection import (
     REDIS_FAILURES,
     FleetConnection,
     leave_if_cancelled,
+    problem_of,
+    redis_key,
 )
-from runner.fleet.messages import NOTICE, WIRE_VERSION, HostMessage, NodeMessage, NodeStatus, SentCall, read
+from runner.fleet.messages import (
+    NOTICE,
+    TO_NODE,
+    Answer,
+    Cancel,
+    NodeMessage,
+    NodeStatus,
+    SentCall,
+    SessionEnd,
+)
 from runner.fleet.placing import share_of
-from runner.fleet.results import parts_of, report
-from runner.fleet.seal import Forged
+from runner.fleet.results import failure_of, parts_of, report
 from runner.fleet.shared_events import SharedEvents
 from runner.fleet.shared_state import SharedState
+from runner.formats.json_size import least_chars
 from runner.steps.listener import CLIENT_REQUESTS, LOG_LEVELS, CallListener, Nobody
 from runner.steps.request import Request
 from runner.toolset.toolset import Toolset
 from runner.users.identity import User
-from runner.worker.wire import RequestFacts, WireError
+from runner.worker.wire import WireError
 
 __all__ = ["Node"]
 
 log = logging.getLogger(__name__)
 
-_HOUR_MS = 3_600_000
 _BEAT_S = 1.0
-_SAY_AGAIN_S = 0.2
+_SEND_AGAIN_S = 0.2
 _MOST_WAITING = 2000
 _MOST_NOTE_BYTES = 1024 * 1024
 # Calls taken in this life, of which Redis may deliver some again after it has lost the last moments.
@@ -103,40 +111,49 @@ class NodeCall:
     Attributes:
         record: The record that its host sent.
         node: Its node.
-        task: The task that runs it.
+        task: The task that executes it.
         silent: In how many beats in a row its host was not there.
         has_started: Whether its code has started.
     """
 
     record: SentCall
     node: "Node"
-    task: "asyncio.Task[None] | None" = None
+    task: "asyncio.Task[dict[str, Any]]" = field(init=False)
     silent: int = 0
     has_started: bool = False
     _questions: "dict[str, asyncio.Future[Mapping[str, object]]]" = field(default_factory=dict)
 
-    def cancel(self) -> None:
-        """End it."""
-        if self.task is not None:
-            self.task.cancel()
+    def __post_init__(self) -> None:
+        self.task = asyncio.create_task(self._execute())
 
-    async def run(self) -> None:
-        """Run it, and report its end to its host."""
-        record = self.record
+    async def serve(self) -> None:
+        """Send the end of the call to its host, however it ended."""
+        await asyncio.wait({self.task})
+        end: dict[str, Any] | None
         try:
-            facts, headers = dict(record.facts), record.facts.get("headers")
-            if headers is not None:
-                facts["headers"] = [(str(name), str(value)) for name, value in headers]
-            user, known = User(record.user, record.session), RequestFacts(**facts)
-        except Exception as error:  # noqa: BLE001 - a malformed record of a host is refused
-            log.warning("fleet call refused", extra={"call": record.call, "reason": str(error)})
-            await self.say("refused")
-            return
+            end = self.task.result()
+        except Unwanted:
+            end = None
+        except asyncio.CancelledError:
+            # For a host that has cancelled it this is too late; another host gets it when this node stops.
+            end = failure_of(cancelled()) if self.has_started else None
+        except Exception as error:  # noqa: BLE001 - whatever it is, the host gets an error of the contract
+            end = failure_of(unexpected(error, call=self.record.call))
+        await (self.say("refused") if end is None else self.say("end", end))
+
+    async def _execute(self) -> dict[str, Any]:
+        """Execute the call and return the report of its end.
+
+        Raises:
+            Unwanted: It may not begin.
+        """
+        record, toolset = self.record, self.node.toolset
+        is_tool = record.method == "tools/call"
         request = Request(
-            user=user,
+            user=User(record.user, record.session),
             method=record.method,
             params=record.params,
-            facts=known,
+            facts=record.facts,
             client=Nobody(),
             inline_max_bytes=NEVER_INLINE,
             # All levels: the host filters them for its client.
@@ -145,56 +162,36 @@ class NodeCall:
             id=record.call.partition(".")[0],
             begins=self._begins,
         )
-        await self.node.state.fetch(user.segment)
-        try:
-            end = await self._end_of(request)
-        except Unwanted:
-            await self.say("refused")
-            return
-        except asyncio.CancelledError:
-            # For a host that has cancelled it this is too late; another host gets it when this node stops.
-            end = report(request, **parts_of(cancelled()))
-            await asyncio.shield(self.say("end", end) if self.has_started else self.say("refused"))
-            raise
-        await self.node.state.store(user.segment)
-        await self.say("end", end)
-
-    def answered(self, body: Mapping[str, Any]) -> None:
-        """Take what the client has answered."""
-        question = self._questions.pop(str(body.get("number")), None)
-        reply: object = body.get("said")
-        if question is not None and not question.done() and isinstance(reply, dict):
-            question.set_result(reply)
-
-    async def _end_of(self, request: Request) -> dict[str, Any]:
-        """Execute the call and return the report of its end.
-
-        Raises:
-            Unwanted: It may not begin.
-        """
-        tool = request.tool if self.record.is_tool else None
         listener = _RemoteListener(
             client=request.client,
             params=request.params,
             levels=request.levels,
-            deadlines=self.node.toolset.effective(tool).deadlines,
+            deadlines=toolset.effective(request.tool if is_tool else None).deadlines,
             user=request.user.segment,
-            state=self.node.toolset.state,
+            state=toolset.state,
             call=self,
         )
+        await self.node.state.fetch(request.user.segment)
         try:
-            if self.record.is_tool:
-                completed = await execute_admitted(self.node.toolset, request, listener)
-                return report(request, **parts_of(completed))
-            return report(request, answer=await relay(self.node.toolset, request, listener=listener))
-        except Unwanted:
-            raise
+            if is_tool:
+                parts = parts_of(await execute_admitted(toolset, request, listener))
+            else:
+                parts = {"answer": await relay(toolset, request, listener=listener)}
         except WireError as error:
-            return report(request, wire_error=error.error)
+            parts = {"wire_error": error.error}
         except CallError as error:
-            return report(request, **parts_of(error))
-        except Exception as error:  # noqa: BLE001 - whatever it is, the host gets an error of the contract
-            return report(request, **parts_of(unexpected(error, call=request.id)))
+            parts = parts_of(error)
+        if not self.has_started:
+            # It has failed before. Nobody else would delete the key.
+            await self.node.begins(record)
+        await self.node.state.store(request.user.segment)
+        return report(request, **parts)
+
+    def answered(self, answer: Answer) -> None:
+        """Pass on the answer of the client."""
+        question = self._questions.pop(answer.number, None)
+        if question is not None and not question.done():
+            question.set_result(answer.reply)
 
     async def _begins(self) -> None:
         """Request the right to begin; once if its zygote ended before.
@@ -220,10 +217,11 @@ class NodeCall:
     async def say(
         self, kind: Literal["note", "ask", "end", "refused"], body: Mapping[str, Any] | None = None
     ) -> None:
-        """Send the host a message."""
-        await self.node.say(
-            self.record.host, NodeMessage(call=self.record.call, kind=kind, body=dict(body or {}))
-        )
+        """Send the host a message; a note that is too long is dropped."""
+        if kind == "note" and least_chars(body, _MOST_NOTE_BYTES) > _MOST_NOTE_BYTES:
+            return
+        message = NodeMessage(call=self.record.call, kind=kind, body=dict(body or {}))
+        await self.node.send(self.record.host, message)
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -247,10 +245,7 @@ class Node:
     state: SharedState = field(init=False)
     _calls: dict[str, NodeCall] = field(default_factory=dict)
     _known: dict[str, None] = field(default_factory=dict)
-    _ending: "set[asyncio.Task[None]]" = field(default_factory=set)
-    _outbox: "asyncio.Queue[tuple[str, NodeMessage]]" = field(
-        default_factory=lambda: asyncio.Queue(_MOST_WAITING)
-    )
+    _tasks: "set[asyncio.Task[None]]" = field(default_factory=set)
     _is_draining: bool = False
     _reported_at: float = 0.0
     _beats: int = 0
@@ -258,7 +253,6 @@ class Node:
     def __post_init__(self) -> None:
         self.state = SharedState(
             redis=self.connection.redis,
-            keys=self.connection.keys,
             state=self.toolset.state,
             stay_s=self.toolset.settings.session_idle_s,
         )
@@ -274,12 +268,8 @@ class Node:
         node._reported_at = time.monotonic()
         await node._report()
         work = [
-            asyncio.create_task(one)
-            for one in (
-                connection.consume(connection.keys("told", name), node._receive),
-                node._beat(),
-                node._send(),
-            )
+            asyncio.create_task(connection.consume(name, TO_NODE.validate_python, node._receive)),
+            asyncio.create_task(node._beat()),
         ]
         log.info("worker node started", extra={"node": name, "release": release})
         shared = SharedEvents(connection=connection, events=toolset.events, source=name)
@@ -301,7 +291,7 @@ class Node:
         self.toolset.drain.begin(left_s)
         for call in self._calls.values():
             if not call.has_started:
-                call.cancel()
+                call.task.cancel()
         done, hurry = asyncio.create_task(self._idle()), asyncio.create_task(again.wait())
         await asyncio.wait({done, hurry}, timeout=left_s + _LAST_WORDS_S, return_when=asyncio.FIRST_COMPLETED)
         if not done.done():
@@ -312,104 +302,68 @@ class Node:
 
     async def _idle(self) -> None:
         """Wait until no call runs and every message is sent."""
-        while self._calls:
-            await asyncio.wait({call.task for call in self._calls.values() if call.task is not None})
-            await asyncio.sleep(0)
-        await self._outbox.join()
+        while self._tasks:
+            await asyncio.wait(set(self._tasks))
 
-    def _take(self, body: Mapping[str, Any]) -> Awaitable[None] | None:
-        """Begin a call, or return its refusal, which is to be sent."""
-        try:
-            sent = SentCall.model_validate(body)
-        except ValidationError as error:
-            log.warning("fleet call dropped", extra={"reason": str(error.errors(include_input=False)[0])})
-            return None
-        if sent.call in self._known:
-            return None
+    async def _receive(self, message: SentCall | Cancel | Answer | SessionEnd) -> None:
+        match message:
+            case SentCall() if message.call not in self._known:
+                await self._take(message)
+            case SessionEnd():
+                # Beside the calls of others, which do not wait for it.
+                self._start(self.toolset.end_session(message.session))
+            case Cancel() if message.call in self._calls:
+                self._calls[message.call].task.cancel()
+            case Answer() if message.call in self._calls:
+                self._calls[message.call].answered(message)
+
+    async def _take(self, sent: SentCall) -> None:
+        """Begin a call, or refuse it."""
         self._known[sent.call] = None
         if len(self._known) > _MOST_KNOWN:
             del self._known[next(iter(self._known))]
-        is_ours = sent.version == WIRE_VERSION and sent.release == self.release
         # They wait for their turn in the queue of the toolset, which bounds those of a user.
-        is_full = len(self._calls) >= _MOST_WAITING
-        if not is_ours or is_full or self._is_draining or self.fenced.is_set():
-            return self.say(sent.host, NodeMessage(call=sent.call, kind="refused"))
-        call = NodeCall(record=sent, node=self)
-        self._calls[sent.call] = call
-        call.task = asyncio.create_task(call.run())
-        call.task.add_done_callback(lambda task: self._over(sent.call, task))
-        return None
+        if len(self._calls) >= _MOST_WAITING or self._is_draining or self.fenced.is_set():
+            await self.send(sent.host, NodeMessage(call=sent.call, kind="refused"))
+            return
+        call = self._calls[sent.call] = NodeCall(record=sent, node=self)
+        self._start(self._serve(call))
 
-    def _over(self, call: str, task: "asyncio.Task[None]") -> None:
-        self._calls.pop(call, None)
+    async def _serve(self, call: NodeCall) -> None:
+        try:
+            await call.serve()
+        finally:
+            del self._calls[call.record.call]
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        """Start work that this node waits for when it ends."""
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._over)
+
+    def _over(self, task: "asyncio.Task[None]") -> None:
+        self._tasks.discard(task)
         if not task.cancelled() and (fault := task.exception()) is not None:
-            log.error("fleet call failed", exc_info=fault, extra={"call": call})
+            log.error("fleet call failed", exc_info=fault)
 
     async def begins(self, record: SentCall) -> bool:
         """Return whether a call may begin: its host has not taken it back, and cannot any more."""
         try:
-            return await self.connection.redis.delete(self.connection.keys("begin", record.call)) == 1
+            return await self.connection.redis.delete(redis_key("begin", record.call)) == 1
         except REDIS_FAILURES as error:
             log.warning("fleet call not started", extra={"call": record.call, "fault": str(error)})
             return False
 
-    async def say(self, host: str, message: NodeMessage) -> None:
-        """Send a host a message, once Redis accepts it; a note that is too long is dropped."""
-        if message.kind == "note" and len(str(message.body)) > _MOST_NOTE_BYTES:
-            return
-        await self._outbox.put((host, message))
-
-    async def _send(self) -> None:
-        """Send the queued messages in order, and retry each until Redis accepts it."""
-        while True:
-            leave_if_cancelled()
-            waiting = [await self._outbox.get()]
-            while not self._outbox.empty():
-                waiting.append(self._outbox.get_nowait())
-            sealed = [
-                (self.connection.keys("said", host), self.connection.key.seal(message.model_dump(), to=host))
-                for host, message in waiting
-            ]
-            # All or none, so that a retry sends no message twice.
-            whole = self.connection.redis.pipeline(transaction=len(sealed) > 1)
-            is_sent = False
-            while not is_sent:
-                leave_if_cancelled()
-                try:
-                    async with whole:
-                        for stream, text in sealed:
-                            whole.xadd(stream, {"said": text})
-                        # redis-py would put all messages into an error that it raises itself.
-                        replies = await whole.execute(raise_on_error=False)
-                    if failed := next((each for each in replies if isinstance(each, Exception)), None):
-                        raise failed
-                    is_sent = True
-                except REDIS_FAILURES as error:
-                    log.warning("fleet message not sent", extra={"fault": str(error)})
-                    await asyncio.sleep(_SAY_AGAIN_S)
-            for _ in waiting:
-                self._outbox.task_done()
-
-    def _receive(self, text: bytes) -> Awaitable[None] | None:
-        try:
-            message: HostMessage = read(HostMessage, text, self.connection.key, to=self.name)
-        except Forged as error:
-            log.warning("fleet message dropped", extra={"reason": str(error)})
-            return None
-        call = self._calls.get(message.call)
-        match message.kind:
-            case "call":
-                return self._take(message.body)
-            case "cancel" if call is not None:
-                call.cancel()
-            case "answer" if call is not None:
-                call.answered(message.body)
-            case "ended" if isinstance(session := message.body.get("session"), str):
-                # Beside the calls of others, which do not wait for it.
-                ending = asyncio.create_task(self.toolset.end_session(session))
-                self._ending.add(ending)
-                ending.add_done_callback(self._ending.discard)
-        return None
+    async def send(self, host: str, message: NodeMessage) -> None:
+        """Send a host a message; try again until Redis accepts it, or this node has lost Redis."""
+        while not self.fenced.is_set():
+            try:
+                await self.connection.send(host, message)
+            except REDIS_FAILURES as error:
+                log.warning("fleet message not sent", extra={"fault": problem_of(error)})
+                await asyncio.sleep(_SEND_AGAIN_S)
+            else:
+                return
 
     async def _beat(self) -> None:
         """Report the status every second; end all calls before hosts take this node for dead."""
@@ -428,7 +382,7 @@ class Node:
                 log.error("fleet node fenced", extra={"calls": len(self._calls)})
                 self.fenced.set()
                 for call in self._calls.values():
-                    call.cancel()
+                    call.task.cancel()
                 return
             await asyncio.sleep(_BEAT_S)
 
@@ -438,7 +392,7 @@ class Node:
         Raises:
             REDIS_FAILURES: Redis does not answer.
         """
-        keys, calls = self.connection.keys, list(self._calls.values())
+        calls = list(self._calls.values())
         hosts = sorted({call.record.host for call in calls})
         self._beats += 1
         status = NodeStatus(
@@ -446,8 +400,8 @@ class Node:
             capacity=self.toolset.settings.max_calls,
             calls={call.record.call: call.has_started for call in calls},
         )
-        mine, nodes = keys("node", self.name), keys("nodes", self.release)
-        sealed = self.connection.key.seal(status.model_dump(), to=mine)
+        mine, nodes = redis_key("node", self.name), redis_key("nodes", self.release)
+        sealed = await self.connection.sealed(status, to=mine)
         async with self.connection.redis.pipeline(transaction=False) as together:
             # A Redis without memory still renews what it has.
             together.pexpire(mine, int(NODE_TTL_S * 1000))
@@ -455,9 +409,7 @@ class Node:
             (together.srem if self._is_draining else together.sadd)(nodes, self.name)
             together.smembers(nodes)
             for host in hosts:
-                # Of a host that is gone nothing stays.
-                together.pexpire(keys("said", host), _HOUR_MS)
-                together.exists(keys("host", host))
+                together.exists(redis_key("host", host))
             _, _, _, members, *replies = await together.execute(raise_on_error=False)
         if isinstance(members, Exception):
             raise members
@@ -466,31 +418,27 @@ class Node:
             name: share_of(limit, rank=names.index(self.name), nodes=len(names))
             for name, limit in self.toolset.settings.call_limits.items()
         }
-        is_there = dict(zip(hosts, replies[1::2], strict=True))
+        is_there = dict(zip(hosts, replies, strict=True))
         for call in calls:
             call.silent = 0 if is_there[call.record.host] == 1 else call.silent + 1
             if call.silent > _SILENT_BEATS:
                 log.info("fleet call abandoned", extra={"call": call.record.call})
-                call.cancel()
+                call.task.cancel()
 
     async def _end(self, work: list["asyncio.Task[Any]"]) -> None:
         """End what is under way, and leave the fleet."""
-        running = [call.task for call in self._calls.values() if call.task is not None]
         for call in self._calls.values():
-            call.cancel()
-        if running:
-            await asyncio.wait(running, timeout=_LAST_WORDS_S)
-        if not self.fenced.is_set():
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(_LAST_WORDS_S):
-                    await self._outbox.join()
+            call.task.cancel()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_LAST_WORDS_S):
+                await self._idle()
+        work += self._tasks
         for task in work:
             task.cancel()
         await asyncio.wait(work, timeout=_LEAVE_S)
         if self.fenced.is_set():
             # What it has in Redis ends by itself.
             return
-        keys = self.connection.keys
         with contextlib.suppress(*REDIS_FAILURES):
-            await self.connection.redis.srem(keys("nodes", self.release), self.name)
-            await self.connection.redis.delete(keys("node", self.name), keys("told", self.name))
+            await self.connection.redis.srem(redis_key("nodes", self.release), self.name)
+            await self.connection.redis.delete(redis_key("node", self.name), redis_key("stream", self.name))

@@ -23,6 +23,7 @@ from runner.contract.models import FILE_LISTS
 from runner.contract.normalise import normalise
 from runner.errors import CallError, Code
 from runner.files.my_files import MyFiles
+from runner.steps.client_message import MESSAGE_MAX_BYTES
 from runner.steps.file_references import FileReferences
 from runner.steps.request import Completed, Request, question_of
 from runner.store.protocol import Record
@@ -30,7 +31,7 @@ from runner.toolset.catalog import ToolSpec
 from runner.worker.wire import WireError
 from sandbox.outcome import Denial, Ending, Outcome
 
-__all__ = ["Ended", "completed_of", "parts_of", "read_ended", "report"]
+__all__ = ["Ended", "completed_of", "failure_of", "parts_of", "read_ended", "report"]
 
 # Fields of a file that the host fills in from the store.
 _OURS = ("name", "mime", "size", "b64", "path", "s3_ref", "uri", "sha256", "pending")
@@ -170,6 +171,11 @@ def report(request: Request, **parts: Any) -> dict[str, Any]:
     return Ended(fared=fared, **parts).model_dump(exclude_defaults=True)
 
 
+def failure_of(error: CallError) -> dict[str, Any]:
+    """Return the message of a node on the end of a call that no worker ended."""
+    return Ended(failure=_Failure.of(error)).model_dump(exclude_defaults=True)
+
+
 def parts_of(ended: Completed | CallError) -> dict[str, Any]:
     """Return the parts of a report on a tool call that has ended, by its contract or with an error."""
     if isinstance(ended, CallError):
@@ -214,13 +220,7 @@ def read_ended(body: Mapping[str, Any]) -> Ended:
 
 
 async def completed_of(
-    ended: Ended,
-    request: Request,
-    spec: ToolSpec,
-    files: MyFiles,
-    *,
-    message_max_bytes: int,
-    is_observed: bool,
+    ended: Ended, request: Request, spec: ToolSpec, files: MyFiles, *, is_observed: bool
 ) -> Completed:
     """Return a completed tool call from a node's message, every part of it checked.
 
@@ -229,7 +229,6 @@ async def completed_of(
         request: The call.
         spec: Its tool.
         files: My Files of its user.
-        message_max_bytes: Longest message for a client.
         is_observed: Whether an observer needs the input files.
 
     Raises:
@@ -251,7 +250,7 @@ async def completed_of(
     value = {key: item for key, item in normalised.value.items() if key not in FILE_LISTS}
     travel = _Travel(files, left=request.inline_max_bytes)
     artifacts = await travel.all_of(ended.files, entries["artifacts"])
-    wire = await travel.restored(ended.wire, [file for _, file in artifacts], message_max_bytes)
+    wire = await travel.restored(ended.wire, [file for _, file in artifacts])
     deferred = await travel.all_of(ended.deferred, entries["deferred_artifacts"], may_be_inline=False)
     for name, pairs in zip(FILE_LISTS, (artifacts, deferred), strict=True):
         if pairs:
@@ -333,15 +332,12 @@ class _Travel:
             block=sent.block,
         )
 
-    async def restored(
-        self, wire: Mapping[str, Any], files: Sequence[ArtifactFile], message_max_bytes: int
-    ) -> dict[str, Any]:
+    async def restored(self, wire: Mapping[str, Any], files: Sequence[ArtifactFile]) -> dict[str, Any]:
         """Return a tool's own result as the tool gave it, as far as a message takes it.
 
         Args:
             wire: The result as the node sent it.
             files: The artifacts.
-            message_max_bytes: Longest message for a client.
 
         Raises:
             CallError: `E_INVALID_RESULT`: a node may not send that.
@@ -356,9 +352,9 @@ class _Travel:
             found["structuredContent"] = references.value(wire["structuredContent"], contents=True)
         if "content" not in wire:
             return found
-        blocks, left = [*list_of(wire["content"])], message_max_bytes
+        blocks, left = [*list_of(wire["content"])], MESSAGE_MAX_BYTES
         # Longer than any message; all blocks share it.
-        filler = "A" * (message_max_bytes + 4)
+        filler = "A" * (MESSAGE_MAX_BYTES + 4)
         of_blocks = {
             file.block: file for file in files if file.block is not None and 0 <= file.block < len(blocks)
         }

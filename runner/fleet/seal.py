@@ -20,15 +20,16 @@ from runner.errors import UsageError
 from runner.system.private_files import read_private
 from sandbox import strict_json
 
-__all__ = ["FleetKey", "Forged"]
+__all__ = ["LONG_BYTES", "FleetKey", "Forged"]
+
+LONG_BYTES = 1 << 14
+"""Longer records are compressed: a result repeats its value, as structured content and as a text."""
 
 _LEAST_BYTES = 32
 _MOST_BYTES = 4096
 _MAC_CHARS = 64
-# A result repeats its value, as structured content and as a text; Redis gets it compressed.
-_LONG_BYTES = 1 << 14
-# As long as Redis lets a value be.
-_MOST_RECORD_BYTES = 1 << 29
+# A string of JSON may hold half of a surrogate pair.
+_ERRORS = "surrogatepass"
 
 
 class Forged(ValueError):
@@ -37,12 +38,17 @@ class Forged(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class FleetKey:
-    """Seals and opens records."""
+    """Seals and opens records.
+
+    Attributes:
+        record_max_bytes: Longest record that is opened.
+    """
 
     _secret: bytes = field(repr=False)
+    record_max_bytes: int
 
     @classmethod
-    def read(cls, path: Path) -> Self:
+    def read(cls, path: Path, *, record_max_bytes: int) -> Self:
         """Return the key that a file holds.
 
         Raises:
@@ -54,7 +60,7 @@ class FleetKey:
                 f"fleet_key_file {path} holds {len(secret)} bytes, and a key has {_LEAST_BYTES} at least; "
                 f"make one, the same for all machines: openssl rand -base64 33 > {path}"
             )
-        return cls(secret)
+        return cls(secret, record_max_bytes)
 
     def seal(self, record: Mapping[str, Any], *, to: str) -> bytes:
         """Return a record as JSON, sealed for one receiver.
@@ -63,8 +69,9 @@ class FleetKey:
             record: A JSON object.
             to: The receiver.
         """
-        body = json.dumps(record, separators=(",", ":")).encode()
-        if len(body) > _LONG_BYTES:
+        # Not in ASCII, which would be up to three times as long.
+        body = json.dumps(record, separators=(",", ":"), ensure_ascii=False).encode(errors=_ERRORS)
+        if len(body) > LONG_BYTES:
             body = zlib.compress(body, zlib.Z_BEST_SPEED)
         return self._mac(body, to) + body
 
@@ -78,15 +85,20 @@ class FleetKey:
         if not hmac.compare_digest(mac, self._mac(body, to)):
             raise Forged("a record without the seal of the fleet, or for another receiver")
         try:
-            if not body.startswith(b"{"):
+            if self.is_compressed(sealed):
                 # What is longer is cut, and no JSON.
-                body = zlib.decompressobj().decompress(body, _MOST_RECORD_BYTES)
-            record = strict_json.loads(body.decode())
+                body = zlib.decompressobj().decompress(body, self.record_max_bytes)
+            record = strict_json.loads(body.decode(errors=_ERRORS))
         except (ValueError, RecursionError, zlib.error) as error:
             raise Forged(f"a record that is not JSON: {error}") from error
         if not isinstance(record, dict):
             raise Forged("a record that is not a JSON object")
         return record
+
+    @staticmethod
+    def is_compressed(sealed: bytes) -> bool:
+        """Return whether the record is compressed, as long ones are."""
+        return sealed[_MAC_CHARS : _MAC_CHARS + 1] != b"{"
 
     def _mac(self, body: bytes, to: str) -> bytes:
         mac = hmac.new(self._secret, f"{to}\0".encode(), hashlib.sha256)

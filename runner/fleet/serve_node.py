@@ -93,7 +93,7 @@ async def _live(
         Toolset.open(settings, targets, of_fleet=True) as toolset,
         Node.open(toolset, connection, release) as node,
     ):
-        print(f"worker node {node.name} of {connection.address.shown}", file=sys.stderr, flush=True)  # noqa: T201
+        print(f"worker node {node.name} of {connection.shown}", file=sys.stderr, flush=True)  # noqa: T201
         lives.append((toolset, Readiness.of_services(toolset)))
         ends = [asyncio.create_task(event.wait()) for event in (signals.stopped, node.fenced)]
         await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)

@@ -20,11 +20,16 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
 from runner.files.file_events import REMOVED, STORED
-from runner.fleet.connection import REDIS_FAILURES, FleetConnection, leave_if_cancelled, problem_of
-from runner.fleet.seal import Forged
+from runner.fleet.connection import (
+    REDIS_FAILURES,
+    FleetConnection,
+    leave_if_cancelled,
+    problem_of,
+    redis_key,
+)
 from runner.users.events import LIST_CHANGED, MISSED, UPDATED, Events
 
 __all__ = ["SharedEvents"]
@@ -41,7 +46,7 @@ _SHARED = frozenset({STORED, REMOVED, LIST_CHANGED, UPDATED, "files_update"})
 
 
 class _News(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
     source: str = Field(max_length=128)
     user: str = Field(max_length=256)
@@ -140,8 +145,8 @@ class SharedEvents:
         ]
         async with self.connection.redis.pipeline(transaction=False) as all_of_them:
             for news in (*missed, *due.values()):
-                text = self.connection.key.seal(news.model_dump(), to=_EVERYBODY)
-                all_of_them.publish(self.connection.keys("events"), text)
+                sealed = await self.connection.sealed(news, to=_EVERYBODY)
+                all_of_them.publish(redis_key("events"), sealed)
             await all_of_them.execute()
         for key, news in due.items():
             if self._waiting.get(key) is news:
@@ -155,24 +160,20 @@ class SharedEvents:
             leave_if_cancelled()
             with contextlib.suppress(*REDIS_FAILURES):
                 async with self.connection.reading.pubsub() as channel:
-                    await channel.subscribe(self.connection.keys("events"))
+                    await channel.subscribe(redis_key("events"))
                     if was_cut_off:
                         self.events.note_missed()
                     while True:
                         leave_if_cancelled()
                         message = await channel.get_message(ignore_subscribe_messages=True, timeout=1.0)
                         if message:
-                            self._receive(message.get("data"))
+                            await self._receive(message["data"])
             was_cut_off = True
             await asyncio.sleep(_AGAIN_S)
 
-    def _receive(self, text: Any) -> None:
-        try:
-            news = _News.model_validate(self.connection.key.opened(text, to=_EVERYBODY))
-        except (Forged, ValidationError) as error:
-            log.warning("fleet message dropped", extra={"reason": str(error)})
-            return
-        if news.source != self.source:
+    async def _receive(self, sealed: bytes) -> None:
+        news = await self.connection.opened(_News.model_validate, sealed, to=_EVERYBODY)
+        if news is not None and news.source != self.source:
             self.events.deliver(news.event, user=news.user, session=news.session)
 
 

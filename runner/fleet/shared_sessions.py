@@ -15,7 +15,7 @@ import logging
 import secrets
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -25,7 +25,7 @@ from redis.client import Pipeline
 
 from runner.errors import CallError, Code
 from runner.files.sessions import Session
-from runner.fleet.connection import REDIS_FAILURES, RedisKeys, problem_of
+from runner.fleet.connection import REDIS_FAILURES, problem_of, redis_key
 
 __all__ = ["LEASE_S", "SharedSessions"]
 
@@ -37,6 +37,7 @@ LEASE_S = 10.0
 _END_S = 30.0
 _AGAIN_S = 0.1
 _WAIT_S = 40.0
+_KNOWN = redis_key("sessions")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +45,6 @@ class _Names:
     """Redis keys of one session."""
 
     note: str
-    known: str
     uses: str
     end: str
 
@@ -72,14 +72,12 @@ class _Right:
                 return False
             pipe.multi()
             if self._is_over:
-                pipe.zrem(names.known, names.note)
+                pipe.zrem(_KNOWN, names.note)
             pipe.delete(names.end)
             return True
 
-        # Its types leave out the value.
-        transaction: Any = self.sessions.redis.transaction
         try:
-            if not transaction(give_back, names.end, value_from_callable=True):
+            if not self.sessions._transaction(give_back, names.end):
                 log.warning("session end exceeded lease", extra={"session": names.note})
         except REDIS_FAILURES as error:
             # It runs out by itself. The session is ended once more then, and has no files by that time.
@@ -92,11 +90,9 @@ class SharedSessions:
 
     Attributes:
         redis: Where they are noted. It blocks.
-        keys: What is called how there.
     """
 
     redis: Redis
-    keys: RedisKeys
     _uses: dict[str, _Names] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -127,7 +123,7 @@ class SharedSessions:
             with self._lock:
                 del self._uses[use]
             try:
-                self.redis.zadd(names.known, {names.note: _now_ms(self.redis)})
+                self.redis.zadd(_KNOWN, {names.note: _now_ms(self.redis)})
                 self.redis.zrem(names.uses, use)
             except REDIS_FAILURES as error:
                 # Its lease ends, and its idle time is counted from its beginning.
@@ -143,21 +139,26 @@ class SharedSessions:
         Raises:
             CallError: `E_STORE`: Redis does not answer.
         """
-        names, redis = self._names(session), self.redis
-        right = _Right(self, names, secrets.token_hex(8))
-        try:
-            # First the right and then the uses: who begins one does it the other way round.
-            if not redis.set(names.end, right.whose, nx=True, px=int(_END_S * 1000)):
-                return None
-            now_ms, used = _now_ms(redis), redis.zscore(names.known, names.note)
+        names, whose = self._names(session), secrets.token_hex(8)
+        right = _Right(self, names, whose)
+
+        def take(pipe: Pipeline) -> bool:
+            now_ms, used = _now_ms(pipe), pipe.zscore(_KNOWN, names.note)
             is_idle = used is not None and now_ms - float(str(used)) >= idle_s * 1000
             # Uses of a host that has died end with their leases.
-            if is_idle and not redis.zcount(names.uses, now_ms, "+inf"):
-                return right
+            is_free = is_idle and not pipe.exists(names.end) and not pipe.zcount(names.uses, now_ms, "+inf")
+            pipe.multi()
+            if is_free:
+                pipe.set(names.end, whose, px=int(_END_S * 1000))
+            return is_free
+
+        try:
+            # Who begins a use changes `uses`.
+            return right if self._transaction(take, names.end, names.uses) else None
         except REDIS_FAILURES as error:
+            # The right may have been taken, and only the reply is lost.
+            right.release()
             raise _unusable(error) from error
-        right.release()
-        return None
 
     def known(self, *, idle_s: float = 0) -> Iterator[Session]:
         """Yield the sessions that have been unused for so long and have not ended, the longest unused first.
@@ -167,7 +168,7 @@ class SharedSessions:
         """
         try:
             until = _now_ms(self.redis) + 1000 - idle_s * 1000 if idle_s else "+inf"
-            notes: Any = self.redis.zrangebyscore(self.keys("sessions"), "-inf", until)
+            notes: Any = self.redis.zrangebyscore(_KNOWN, "-inf", until)
         except REDIS_FAILURES as error:
             raise _unusable(error) from error
         for note in notes:
@@ -186,6 +187,11 @@ class SharedSessions:
             if is_over:
                 self.redis.zrem(names.uses, use)
 
+    def _transaction(self, step: Callable[[Pipeline], bool], *watched: str) -> bool:
+        # Its types leave out the value.
+        transaction: Any = self.redis.transaction
+        return bool(transaction(step, *watched, value_from_callable=True))
+
     def _begin(self, names: _Names, use: str) -> None:
         ends = time.monotonic() + _WAIT_S
         while self._note(names, use):
@@ -198,7 +204,7 @@ class SharedSessions:
         """Note a use; return whether a host is ending the session."""
         now_ms = _now_ms(self.redis)
         with self.redis.pipeline() as whole:
-            whole.zadd(names.known, {names.note: now_ms})
+            whole.zadd(_KNOWN, {names.note: now_ms})
             whole.zadd(names.uses, {use: now_ms + LEASE_S * 1000})
             whole.pexpire(names.uses, int(LEASE_S * 1000))
             whole.exists(names.end)
@@ -208,8 +214,7 @@ class SharedSessions:
     def _names(self, session: Session) -> _Names:
         note = json.dumps([session.user, session.name])
         digest = hashlib.sha256(note.encode()).hexdigest()[:32]
-        keys = self.keys
-        return _Names(note, keys("sessions"), keys("session-uses", digest), keys("session-end", digest))
+        return _Names(note, redis_key("session-uses", digest), redis_key("session-end", digest))
 
 
 def _now_ms(redis: Redis) -> int:

@@ -14,7 +14,7 @@ from typing import Any
 
 from redis.asyncio import Redis
 
-from runner.fleet.connection import REDIS_FAILURES, RedisKeys
+from runner.fleet.connection import REDIS_FAILURES, problem_of, redis_key
 from runner.toolset.session_state import SessionState, StateItem
 from sandbox import strict_json
 
@@ -29,20 +29,18 @@ class SharedState:
 
     Attributes:
         redis: Where.
-        keys: What is called how there.
         state: What the node has in memory.
         stay_s: How long it is kept after the last call, in seconds.
     """
 
     redis: Redis
-    keys: RedisKeys
     state: SessionState
     stay_s: float
     _versions: dict[str, bytes] = field(default_factory=dict)
 
     async def fetch(self, user: str) -> None:
         """Load the state of a user as the last call left it, on any node."""
-        key = self.keys("state", user)
+        key = redis_key("state", user)
         try:
             version: Any = await self.redis.hget(key, "")
             if (version or b"") == self._versions.setdefault(user, b""):
@@ -50,7 +48,7 @@ class SharedState:
             entries: Any = await self.redis.hgetall(key)
             seconds, micros = await self.redis.time()
         except REDIS_FAILURES as error:
-            log.warning("session state taken from node", extra={"user": user, "fault": str(error)})
+            log.warning("session state taken from node", extra={"user": user, "fault": problem_of(error)})
             return
         version = entries.pop(b"", b"")
         self.state.take_over(user, _read(entries, now=seconds + micros / 1e6))
@@ -61,7 +59,7 @@ class SharedState:
         changes = self.state.take_changes(user)
         if not changes:
             return
-        key = self.keys("state", user)
+        key = redis_key("state", user)
         try:
             seconds, micros = await self.redis.time()
             now = seconds + micros / 1e6
@@ -76,7 +74,7 @@ class SharedState:
                 whole.pexpire(key, int(self.stay_s * 1000))
                 replies = await whole.execute()
         except REDIS_FAILURES as error:
-            log.warning("session state not shared", extra={"user": user, "fault": str(error)})
+            log.warning("session state not shared", extra={"user": user, "fault": problem_of(error)})
             return
         self._versions[user] = str(replies[-2]).encode()
 

@@ -220,8 +220,6 @@ async def test_denials_hold_with_guard_removed(tmp_path: Path, shared: Toolset, 
 
 _EVALUATES = {"pickle", "marshal", "shelve", "dill", "cloudpickle", "jsonpickle"}
 _CALLS = {"eval", "exec", "compile", "__import__"}
-# What a fleet keeps in Redis, which no worker reaches; nothing that names code is loaded from it.
-_OF_REDIS = {"plain_pickles.py": {"pickle"}}
 # A module of the operator, from the very bytes whose trust was checked.
 _OF_OPERATORS = {"operator_code.py": {"compile()", "exec()"}}
 # They run in a zygote or worker, confined, and are where author code is loaded.
@@ -238,10 +236,7 @@ async def test_host_parses_only_capped_json_from_worker(tmp_path: Path, shared: 
 
     sources = [path for top in ("runner", "sandbox") for path in sorted((ROOT / top).rglob("*.py"))]
     host = [path for path in sources if not str(path.relative_to(ROOT)).startswith(_CONFINED)]
-    assert {path.name: found for path in host if (found := _evaluating(path))} == {
-        **_OF_REDIS,
-        **_OF_OPERATORS,
-    }
+    assert {path.name: found for path in host if (found := _evaluating(path))} == _OF_OPERATORS
     assert len(host) > 50
     assert [error_code(ended) for ended in (unpickled, too_long)] == ["E_INVALID_RESULT"] * 2
     assert details(too_long)["limit"] == "frame_bytes"

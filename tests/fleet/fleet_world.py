@@ -281,6 +281,16 @@ class HostSide:
     toolset: Toolset
     engine: FleetEngine
 
+    @property
+    def placed(self) -> Mapping[str, str]:
+        """Nodes of the requests that have one, by the request."""
+        return {call.id: call.node for call in self.engine.calls.values() if call.node is not None}
+
+    @property
+    def started(self) -> Sequence[str]:
+        """Requests whose code runs, as their nodes have reported."""
+        return [call.id for call in self.engine.calls.values() if call.has_started]
+
     async def call(
         self,
         tool: str,

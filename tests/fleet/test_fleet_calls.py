@@ -119,7 +119,7 @@ async def test_a_cancelled_call_ends_on_its_node_and_leaves_no_process(world: Wo
         (worker,) = {int(pid) for pid in (world.folder / "runs" / "c").read_text().split()}
         before = node.children()
         calling.cancel()
-        await until(lambda: not host.engine.placed)
+        await until(lambda: not host.placed)
         await until(lambda: len(alive(before)) < len(before))
         after = await host.result("add", {"a": 1, "b": 1})
 

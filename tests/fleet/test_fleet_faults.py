@@ -169,7 +169,7 @@ async def test_a_redis_that_has_lost_everything_loses_no_call_silently(world: Wo
 
     async with world.host() as host:
         calling = await _running_call(host, world, "once", "l", 12.0)
-        await until(lambda: host.engine.started)
+        await until(lambda: host.started)
         world.redis.client().flushall()
         ended = await calling
         after = await host.result("add", {"a": 1, "b": 2})
@@ -216,5 +216,5 @@ async def test_calls_of_a_host_that_dies_end_on_their_node(world: World) -> None
 
 def _node_of(world: World, host: HostSide) -> Any:
     """Return the node on which the only call of a host runs."""
-    (call,) = host.engine.placed.values()
+    (call,) = host.placed.values()
     return next(node for node in world.nodes if node.name == call)

@@ -72,11 +72,11 @@ async def test_running_call_counts_for_limits_after_redis_data_loss(world: World
 
     async with world.host("host1") as busy, world.host("host2") as host:
         long = asyncio.create_task(busy.call("once", _waiting(world, "l", 300.0)))
-        await until(lambda: busy.engine.started)
+        await until(lambda: busy.started)
         world.redis.client().flushall()
         calling = asyncio.create_task(host.call("once", _waiting(world, "n", 0.1)))
         # Its node reports that it waits there.
-        await until(lambda: host.engine.placed and host.engine.waiting())
+        await until(lambda: host.placed and host.engine.waiting())
         beside = (world.runs("n"), long.done())
         long.cancel()
         ended = await calling
@@ -164,12 +164,14 @@ async def test_a_record_without_the_seal_does_nothing(world: World) -> None:
     async with world.host() as host:
         calling = asyncio.create_task(host.call("once", _waiting(world, "s", 3.0)))
         await until(lambda: world.runs("s"))
-        ((call, name),) = host.engine.placed.items()
+        ((call, name),) = host.placed.items()
         forged = NodeMessage(call=call, kind="end", body={"value": {"results": "forged"}})
         stranger = "0" * 64 + json.dumps(forged.model_dump())
         redis = world.redis.client()
-        redis.xadd(f"toolcell:said:{host.engine.host}", {"said": stranger})
-        redis.xadd(f"toolcell:told:{name}", {"said": "0" * 64 + '{"kind":"cancel","call":"' + call + '"}'})
+        redis.xadd(f"toolcell:stream:{host.engine.host}", {"sealed": stranger})
+        redis.xadd(
+            f"toolcell:stream:{name}", {"sealed": "0" * 64 + '{"kind":"cancel","call":"' + call + '"}'}
+        )
         ended = await calling
 
     assert ended.processed.value["results"] == "done"
@@ -201,12 +203,12 @@ async def test_node_is_trusted_no_more_than_a_worker(
     async with world.host() as host:
         calling = asyncio.create_task(host.call("once", _waiting(world, "b", 60.0)))
         await until(lambda: world.runs("b"))
-        ((call, _),) = host.engine.placed.items()
+        ((call, _),) = host.placed.items()
         # As a compromised node would send it: with the seal of the fleet.
         sealed = host.engine.connection.key.seal(
             NodeMessage(call=call, kind="end", body=body).model_dump(), to=host.engine.host
         )
-        world.redis.client().xadd(f"toolcell:said:{host.engine.host}", {"said": sealed})
+        world.redis.client().xadd(f"toolcell:stream:{host.engine.host}", {"sealed": sealed})
         ended = await calling
 
     assert code_of(ended) == code
@@ -223,12 +225,12 @@ async def test_a_node_cannot_hand_over_a_file_of_another_user(world: World) -> N
         (file,) = theirs.processed.files
         calling = asyncio.create_task(host.call("once", _waiting(world, "o", 60.0), client=Listening()))
         await until(lambda: world.runs("o"))
-        ((call, _),) = host.engine.placed.items()
+        ((call, _),) = host.placed.items()
         body = {"value": {"results": 1, "artifacts": [{}]}, "files": [{"id": file.id}]}
         sealed = host.engine.connection.key.seal(
             NodeMessage(call=call, kind="end", body=body).model_dump(), to=host.engine.host
         )
-        world.redis.client().xadd(f"toolcell:said:{host.engine.host}", {"said": sealed})
+        world.redis.client().xadd(f"toolcell:stream:{host.engine.host}", {"sealed": sealed})
         ended = await calling
 
     assert code_of(ended) == "E_STORE"

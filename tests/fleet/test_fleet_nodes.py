@@ -89,7 +89,7 @@ async def test_call_runs_once_though_redis_loses_its_last_moments(world: World) 
 
     async with world.host() as host:
         await host.result("add", {"a": 1, "b": 1})
-        stream = f"toolcell:told:{node.name}"
+        stream = f"toolcell:stream:{node.name}"
         await until(lambda: not redis.xlen(stream))
         node.signal(signal.SIGSTOP)
         calling = asyncio.create_task(host.call("once", _once(world, "r", 0.01)))
@@ -118,11 +118,11 @@ async def test_call_whose_end_redis_lost_gets_an_error(world: World) -> None:
 
     async with world.host() as host:
         calling = asyncio.create_task(host.call("once", _once(world, "e", 3.0)))
-        await until(lambda: host.engine.started)
+        await until(lambda: host.started)
         # The host reads nothing, until the message is lost.
         host.engine.lasting[0].cancel()
-        await until(lambda: redis.xlen(f"toolcell:said:{host.engine.host}"))
-        redis.delete(f"toolcell:said:{host.engine.host}")
+        await until(lambda: redis.xlen(f"toolcell:stream:{host.engine.host}"))
+        redis.delete(f"toolcell:stream:{host.engine.host}")
         ended = await calling
 
     assert code_of(ended) == "E_CRASHED"

@@ -1,0 +1,205 @@
+"""Connection of a host or node to a real Redis: messages, claims and the end of a node, without a bucket."""
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, ClassVar
+
+import pytest
+import redis
+from fleet_world import RedisServer, until
+
+from runner.errors import CallError, Code
+from runner.files.sessions import Session
+from runner.fleet.connection import FleetConnection
+from runner.fleet.messages import NodeMessage, SentCall, SessionEnd
+from runner.fleet.node import Node
+from runner.fleet.seal import FleetKey
+from runner.fleet.shared_sessions import SharedSessions
+from runner.fleet.shared_state import SharedState
+from runner.settings.settings import Settings
+from runner.toolset.session_state import SessionState
+from runner.users.events import Events
+from runner.worker.wire import RequestFacts
+
+pytestmark = pytest.mark.anyio
+
+ANN = Session(user="ann", name="s")
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[RedisServer]:
+    made = RedisServer(tmp_path)
+    made.start()
+    yield made
+    made.kill()
+
+
+@pytest.fixture
+async def connection(server: RedisServer, tmp_path: Path) -> AsyncIterator[FleetConnection]:
+    key = tmp_path / "fleet.key"
+    key.write_text("x" * 40)
+    key.chmod(0o600)
+    settings = Settings(redis_url=server.url, fleet_key_file=key)
+    async with FleetConnection.open(settings) as made:
+        yield made
+
+
+def _into(received: list[NodeMessage]) -> Callable[[NodeMessage], Awaitable[None]]:
+    async def receive(message: NodeMessage) -> None:
+        received.append(message)
+
+    return receive
+
+
+class _NotingKey(FleetKey):
+    """A key that notes the threads in which it is used."""
+
+    threads: ClassVar[set[int]] = set()
+
+    def seal(self, record: Mapping[str, Any], *, to: str) -> bytes:
+        self.threads.add(threading.get_ident())
+        return super().seal(record, to=to)
+
+    def opened(self, sealed: bytes, *, to: str) -> dict[str, Any]:
+        self.threads.add(threading.get_ident())
+        return super().opened(sealed, to=to)
+
+
+@pytest.mark.parametrize(("length", "is_here"), [(100, True), (1_000_000, False)])
+async def test_long_messages_are_sealed_off_the_event_loop(
+    connection: FleetConnection, length: int, *, is_here: bool
+) -> None:
+    key = _NotingKey(b"x" * 40, 10_000_000)
+    connection = replace(connection, key=key)
+    sent, received = NodeMessage(call="c", kind="note", body={"text": "t" * length}), list[NodeMessage]()
+    key.threads.clear()
+
+    reading = asyncio.create_task(connection.consume("me", NodeMessage.model_validate, _into(received)))
+    await connection.send("me", sent)
+    await until(lambda: received)
+    reading.cancel()
+    await asyncio.wait({reading})
+
+    assert received == [sent]
+    assert (threading.get_ident() in key.threads) is is_here
+
+
+async def test_more_commands_than_connections_are_all_answered(connection: FleetConnection) -> None:
+    sent = NodeMessage(call="c", kind="note")
+
+    await asyncio.gather(*(connection.send("me", sent) for _ in range(500)))
+
+    assert await connection.redis.xlen("toolcell:stream:me") == 500
+
+
+class _LosingRedis(redis.Redis):
+    """A client that loses the reply to its first transaction."""
+
+    lost = 0
+
+    def transaction(self, *arguments: Any, **options: Any) -> Any:
+        reply = super().transaction(*arguments, **options)
+        self.lost += 1
+        if self.lost == 1:
+            raise redis.exceptions.TimeoutError("lost")
+        return reply
+
+
+def test_claim_whose_reply_is_lost_does_not_block_session(server: RedisServer) -> None:
+    with _LosingRedis.from_url(server.url) as client, server.client() as other:
+        with SharedSessions(redis=other).using(ANN):
+            pass
+        with pytest.raises(CallError) as failed:
+            SharedSessions(redis=client).claim(ANN)
+        again = SharedSessions(redis=other).claim(ANN)
+
+    assert failed.value.code is Code.E_STORE
+    assert again is not None
+
+
+def test_session_in_use_or_claimed_is_not_claimed(server: RedisServer) -> None:
+    with server.client() as client:
+        sessions = SharedSessions(redis=client)
+        with sessions.using(ANN):
+            in_use = sessions.claim(ANN)
+        not_idle = sessions.claim(ANN, idle_s=60)
+        right = sessions.claim(ANN)
+        assert right is not None
+        claimed = sessions.claim(ANN)
+        right.forget()
+        right.release()
+        ended = sessions.claim(ANN)
+
+    assert (in_use, not_idle, claimed, ended) == (None, None, None, None)
+
+
+class _Toolset(SimpleNamespace):
+    """What a node needs of a toolset: sessions end slowly, and nothing is executed."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            settings=SimpleNamespace(max_calls=1, call_limits={}, session_idle_s=60.0),
+            state=SessionState(),
+            events=Events(),
+            rates=SimpleNamespace(limits={}),
+            ending=asyncio.Event(),
+            ended=list[str](),
+        )
+
+    def share(self, sessions: object) -> None:
+        del sessions
+
+    def effective(self, tool: str | None) -> Any:
+        del tool
+        return SimpleNamespace(deadlines=None)
+
+    async def end_session(self, session: str) -> None:
+        self.ending.set()
+        await asyncio.sleep(0.1)
+        self.ended.append(session)
+
+
+async def test_stopping_node_awaits_end_of_sessions(connection: FleetConnection) -> None:
+    toolset: Any = _Toolset()
+
+    async with Node.open(toolset, connection, "r") as node:
+        await connection.send(node.name, SessionEnd(session="s"))
+        await toolset.ending.wait()
+
+    assert toolset.ended == ["s"]
+
+
+async def test_call_whose_state_cannot_be_read_gets_an_end(
+    connection: FleetConnection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fetch(state: SharedState, user: str) -> None:
+        raise redis.exceptions.ResponseError(f"WRONGTYPE {state} {user}")
+
+    monkeypatch.setattr(SharedState, "fetch", fetch)
+    toolset: Any = _Toolset()
+    facts = RequestFacts(request_id=1, protocol="2025-11-25", session_id="", transport="stdio")
+    sent = SentCall(
+        call="c",
+        host="h",
+        user="ann",
+        session=None,
+        method="tools/call",
+        params={},
+        facts=facts,
+        is_awaited=True,
+    )
+    received = list[NodeMessage]()
+
+    async with Node.open(toolset, connection, "r") as node:
+        await connection.send(node.name, sent)
+        reading = asyncio.create_task(connection.consume("h", NodeMessage.model_validate, _into(received)))
+        await until(lambda: received)
+        reading.cancel()
+        await asyncio.wait({reading})
+
+    (end,) = received
+    assert (end.kind, end.body["failure"]["code"]) == ("end", "E_INTERNAL")
