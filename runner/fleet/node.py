@@ -367,24 +367,21 @@ class Node:
 
     async def _beat(self) -> None:
         """Report the status every second; end all calls before hosts take this node for dead."""
-        while True:
+        while (began := time.monotonic()) < (ends := self._reported_at + FENCE_S):
             leave_if_cancelled()
-            began = time.monotonic()
             try:
                 # A machine that was frozen may have been taken for dead meanwhile.
-                if began - self._reported_at < FENCE_S:
-                    async with asyncio.timeout(FENCE_S / 2):
-                        await self._report()
-                    self._reported_at = began
+                async with asyncio.timeout(ends - began):
+                    await self._report()
+                self._reported_at = began
             except REDIS_FAILURES as error:
-                log.warning("redis not reachable", extra={"fault": str(error), "node": self.name})
-            if time.monotonic() - self._reported_at > FENCE_S - _BEAT_S:
-                log.error("fleet node fenced", extra={"calls": len(self._calls)})
-                self.fenced.set()
-                for call in self._calls.values():
-                    call.task.cancel()
-                return
-            await asyncio.sleep(_BEAT_S)
+                facts = {"fault": problem_of(error), "node": self.name}
+                log.warning("redis not reachable", extra=facts)
+            await asyncio.sleep(min(_BEAT_S, self._reported_at + FENCE_S - time.monotonic()))
+        log.error("fleet node fenced", extra={"calls": len(self._calls)})
+        self.fenced.set()
+        for call in self._calls.values():
+            call.task.cancel()
 
     async def _report(self) -> None:
         """Write the status, take this node's share of limits, and end calls whose host is gone.

@@ -1,7 +1,9 @@
 """Connection of a host or node to a real Redis: messages, claims and the end of a node, without a bucket."""
 
 import asyncio
+import signal
 import threading
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +16,7 @@ from fleet_world import RedisServer, until
 
 from runner.errors import CallError, Code
 from runner.files.sessions import Session
-from runner.fleet.connection import FleetConnection
+from runner.fleet.connection import FENCE_S, NODE_TTL_S, FleetConnection
 from runner.fleet.messages import NodeMessage, SentCall, SessionEnd
 from runner.fleet.node import Node
 from runner.fleet.seal import FleetKey
@@ -171,6 +173,28 @@ async def test_stopping_node_awaits_end_of_sessions(connection: FleetConnection)
         await toolset.ending.wait()
 
     assert toolset.ended == ["s"]
+
+
+async def test_node_is_fenced_once_redis_is_silent_for_long(
+    connection: FleetConnection, server: RedisServer
+) -> None:
+    toolset: Any = _Toolset()
+
+    async with Node.open(toolset, connection, "r") as node:
+        # Not for as long as a node may be without Redis.
+        server.signal(signal.SIGSTOP)
+        await asyncio.sleep(FENCE_S - 2)
+        server.signal(signal.SIGCONT)
+        await asyncio.sleep(1.5)
+        is_fenced = node.fenced.is_set()
+        server.signal(signal.SIGSTOP)
+        stopped = time.monotonic()
+        await node.fenced.wait()
+        fenced_s = time.monotonic() - stopped
+        server.signal(signal.SIGCONT)
+
+    assert not is_fenced
+    assert FENCE_S - 2 < fenced_s < NODE_TTL_S - 1
 
 
 async def test_call_whose_state_cannot_be_read_gets_an_end(
