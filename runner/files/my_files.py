@@ -31,7 +31,6 @@ from runner.formats.mime import guess
 from runner.formats.nearest import nearest
 from runner.settings.execution import LibrarySettings
 from runner.store.local.store import utc_now
-from runner.store.observations import budgets_of
 from runner.store.opening import open_store
 from runner.store.protocol import (
     ArtifactStore,
@@ -44,8 +43,7 @@ from runner.store.protocol import (
     Retention,
     Scope,
 )
-from runner.store.removals import log_removals
-from runner.store.retention import Budgets, Quota, RetentionRules
+from runner.store.retention import Budgets, Quota, RetentionRules, budgets_of, log_removals
 from runner.store.sources import opened
 from runner.system.threads import in_thread, run_in_thread
 
@@ -136,7 +134,7 @@ def open_library(settings: LibrarySettings, store: ArtifactStore | None = None) 
         store=open_store(settings, rules) if store is None else store,
         sessions=Sessions(settings.state_dir / "sessions"),
         persist=settings.persist_files_across_sessions,
-        temporary_s=rules.observations.ttl_s,
+        temporary_s=rules.observations.ttl_seconds,
         quota=rules.files,
     )
 
@@ -158,7 +156,7 @@ class Library:
     store: ArtifactStore
     sessions: KnownSessions
     persist: bool = True
-    temporary_s: float = Budgets().ttl_s
+    temporary_s: float = Budgets().ttl_seconds
     quota: Quota = field(default_factory=Quota)
     clock: Callable[[], datetime] = utc_now
     changed: Callable[[FileChange], None] = _unheard

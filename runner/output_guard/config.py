@@ -28,7 +28,7 @@ from runner.output_guard.artifact_field import ArtifactField
 from runner.output_guard.operator_code import function_name
 from runner.output_guard.preset import preset
 from runner.settings.values import PER_TOOL, overrides_of
-from runner.store.observations import Observations
+from runner.store.retention import Budgets
 
 __all__ = [
     "MAX_ELEMENTS",
@@ -144,8 +144,8 @@ class GuardConfig(_Limits):
     default_summary_template: str = Field(
         "Binary content stored as artifact ({size} bytes)", description="Where no field says otherwise."
     )
-    retention: Observations = Field(
-        default_factory=Observations, description="How much is kept of what was taken out, and how long."
+    retention: Budgets = Field(
+        default_factory=Budgets, description="How much is kept of what was taken out, and how long."
     )
     tools: dict[str, Budget] = Field(
         default_factory=dict, description="Tool, server.tool, or server.* → its limits."

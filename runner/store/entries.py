@@ -8,16 +8,20 @@ Names are safe ones, sessions and namespaces digests, so no key leaves the prefi
 Source: document 004, section 5.4; rules ST1, SC1 and DF1 of the conformance cases.
 """
 
+import enum
 import hashlib
 import json
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
 from datetime import datetime
 from typing import Any
+
+from pydantic import TypeAdapter
 
 from runner.formats.filenames import safe_name
 from runner.formats.mime import DEFAULT_MIME, guess
 from runner.store.areas import OwnerPlace
-from runner.store.protocol import Origin, Put, Record, Retention, Scope
+from runner.store.protocol import Count, Put, Record, Retention
 
 __all__ = [
     "DamagedEntry",
@@ -50,7 +54,7 @@ class Entry:
 
     record: Record
     blob: str
-    put: int
+    put: Count
     is_gone: bool = False
     key: str = ""
     etag: str = ""
@@ -62,42 +66,11 @@ class Entry:
 
     def written(self) -> bytes:
         """Return it as JSON."""
-        record, metadata, scope = self.record, self.record.metadata, self.record.scope
-        fields: dict[str, Any] = {
-            "record": {
-                "id": record.id,
-                "name": record.name,
-                "mime": record.mime,
-                "size": record.size,
-                "sha256": record.sha256,
-                "scope": {
-                    "tenant_id": scope.tenant_id,
-                    "user_id": scope.user_id,
-                    "session_id": scope.session_id,
-                    "trace_id": scope.trace_id,
-                },
-                "said": {
-                    "name": metadata.name,
-                    "mime": metadata.mime,
-                    "origin": metadata.origin.value,
-                    "retention": metadata.retention.value,
-                    "namespace": metadata.namespace,
-                    "source": dict(metadata.source),
-                    "facts": dict(metadata.facts),
-                    "reason": metadata.reason,
-                    "expires_at": _text(metadata.expires_at),
-                },
-                "created": _text(record.created),
-                "expires_at": _text(record.expires_at),
-                "pending": record.pending,
-                "key": record.key,
-            },
-            "blob": self.blob,
-            "put": self.put,
-        }
+        record = {"said" if name == "metadata" else name: v for name, v in _fields(self.record).items()}
+        content = {"record": record, "blob": self.blob, "put": self.put}
         if self.is_gone:
-            fields["gone"] = True
-        return json.dumps(fields, separators=(",", ":")).encode()
+            content["gone"] = True
+        return json.dumps(content, separators=(",", ":"), default=_plain).encode()
 
     @classmethod
     def read(cls, content: bytes, *, key: str = "", etag: str = "") -> "Entry":
@@ -107,45 +80,20 @@ class Entry:
             DamagedEntry: It is not one.
         """
         try:
-            fields = json.loads(content)
-            record, metadata = fields["record"], fields["record"]["said"]
-            made = cls(
-                record=Record(
-                    id=_checked(str, record["id"]),
-                    name=_checked(str | None, record["name"]),
-                    mime=_checked(str, record["mime"]),
-                    size=_checked(int, record["size"]),
-                    sha256=_checked(str, record["sha256"]),
-                    scope=Scope(
-                        **{name: _checked(str | None, value) for name, value in record["scope"].items()}
-                    ),
-                    metadata=Put(
-                        name=_checked(str | None, metadata["name"]),
-                        mime=_checked(str | None, metadata["mime"]),
-                        origin=Origin(metadata["origin"]),
-                        retention=Retention(metadata["retention"]),
-                        namespace=_checked(str, metadata["namespace"]),
-                        source=_checked(dict, metadata["source"]),
-                        facts=_checked(dict, metadata["facts"]),
-                        reason=_checked(str | None, metadata["reason"]),
-                        expires_at=_moment(metadata["expires_at"]),
-                    ),
-                    created=datetime.fromisoformat(record["created"]),
-                    expires_at=_moment(record["expires_at"]),
-                    pending=_checked(bool, record["pending"]),
-                    key=_checked(str | None, record["key"]),
-                ),
-                blob=_checked(str, fields.get("blob", record["key"])),
-                put=_checked(int, fields["put"]),
-                is_gone=fields.get("gone") is True,
-                key=key,
-                etag=etag,
+            given = json.loads(content)
+            record = given["record"]
+            own = {"key": key, "etag": etag, "is_gone": given.get("gone") is True}
+            made = _ENTRY.validate_python(
+                {"blob": record["key"], **given, "record": {**record, "metadata": record["said"]}, **own}
             )
         except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
             raise DamagedEntry("it is not a record") from error
         if made.record.name is None and made.record.metadata.retention is Retention.FILES:
             raise DamagedEntry("it is a file without a name")
         return made
+
+
+_ENTRY = TypeAdapter(Entry)
 
 
 def records_of(area: str, place: OwnerPlace) -> str:
@@ -200,15 +148,13 @@ def renewed(about: Put, before: Put) -> Put:
     return renewal if before.expires_at else replace(renewal, reason=before.reason, expires_at=None)
 
 
-def _text(moment: datetime | None) -> str | None:
-    return None if moment is None else moment.isoformat()
+def _fields(value: Any) -> dict[str, Any]:
+    return {field.name: getattr(value, field.name) for field in fields(value)}
 
 
-def _moment(text: str | None) -> datetime | None:
-    return None if text is None else datetime.fromisoformat(text)
-
-
-def _checked(kind: Any, value: Any) -> Any:
-    if not isinstance(value, kind) or (kind is int and value < 0):
-        raise TypeError(f"{kind} is needed")
-    return value
+def _plain(value: Any) -> Any:
+    if isinstance(value, datetime):
+        return value.isoformat()
+    if isinstance(value, enum.Enum):
+        return value.value
+    return dict(value) if isinstance(value, Mapping) else _fields(value)

@@ -19,7 +19,7 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Annotated, Any, Protocol
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -27,6 +27,7 @@ __all__ = [
     "ArtifactRef",
     "ArtifactStore",
     "Content",
+    "Count",
     "Origin",
     "Put",
     "Reason",
@@ -35,6 +36,10 @@ __all__ = [
     "Retention",
     "Scope",
 ]
+
+
+Count = Annotated[int, Field(strict=True, ge=0)]
+"""A number that is read as it was written."""
 
 
 class ArtifactRef(BaseModel):
@@ -194,7 +199,7 @@ class Record:
     id: str
     name: str | None
     mime: str
-    size: int
+    size: Count
     sha256: str
     scope: Scope
     metadata: Put

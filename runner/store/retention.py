@@ -9,12 +9,16 @@ architecture, decision "Retention".
 """
 
 import enum
-from collections.abc import Sequence
+import logging
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from typing import Any
 
-from runner.errors import CallError, Code
-from runner.store.protocol import Put, Reason, Retention
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from runner.errors import CallError, Code, UsageError
+from runner.store.protocol import Put, Reason, Removal, Retention
 
 __all__ = [
     "Budgets",
@@ -22,15 +26,19 @@ __all__ = [
     "KeptObservation",
     "Quota",
     "RetentionRules",
+    "budgets_of",
     "check_quota",
     "end_of_touched",
     "ends_at",
     "has_ended",
+    "log_removals",
     "make_room",
 ]
 
 _MIB = 1024 * 1024
 _GIB = 1024 * _MIB
+
+_log = logging.getLogger(__name__)
 
 
 class Cleanup(enum.Enum):
@@ -41,27 +49,36 @@ class Cleanup(enum.Enum):
     NONE = "none"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Budgets:
-    """Lifetime and budgets of observations.
+class Budgets(BaseModel):
+    """Lifetime and budgets of observations, as `output_guard.retention` of runner.toml gives them."""
 
-    Attributes:
-        ttl_s: Lifetime of each, in seconds, from when it was last put; 0: for ever.
-        max_artifact_bytes: Largest one.
-        max_session_bytes: All of one session.
-        max_trace_bytes: All of one call.
-        max_artifacts_per_trace: Number of one call.
-        max_artifacts_per_session: Number of one session.
-        cleanup: Which go where a budget is full.
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    ttl_seconds: float = Field(
+        3600.0, ge=0, allow_inf_nan=False, description="Lifetime of each; 0: for ever."
+    )
+    max_artifact_bytes: int = Field(50 * _MIB, gt=0, description="Largest one.")
+    max_session_bytes: int = Field(500 * _MIB, gt=0, description="All of one session.")
+    max_trace_bytes: int = Field(100 * _MIB, gt=0, description="All of one call.")
+    max_artifacts_per_trace: int = Field(100, gt=0, description="Number of one call.")
+    max_artifacts_per_session: int = Field(1000, gt=0, description="Number of one session.")
+    cleanup_strategy: Cleanup = Field(
+        Cleanup.LRU, description="Which go where a budget is full: the longest unused, the oldest, or none."
+    )
+
+
+def budgets_of(section: Mapping[str, Any]) -> Budgets:
+    """Return the store's budgets that a section `output_guard` asks for.
+
+    Raises:
+        UsageError: Something in it is wrong.
     """
-
-    ttl_s: float = 3600.0
-    max_artifact_bytes: int = 50 * _MIB
-    max_session_bytes: int = 500 * _MIB
-    max_trace_bytes: int = 100 * _MIB
-    max_artifacts_per_trace: int = 100
-    max_artifacts_per_session: int = 1000
-    cleanup: Cleanup = Cleanup.LRU
+    try:
+        return Budgets.model_validate(section.get("retention", {}))
+    except ValidationError as error:
+        fault = error.errors()[0]
+        name = ".".join(map(str, ("output_guard.retention", *fault["loc"])))
+        raise UsageError(f"{name}: {fault['msg']} (got {fault['input']!r})") from None
 
 
 @dataclass(slots=True, kw_only=True)
@@ -111,7 +128,7 @@ class KeptObservation:
 def ends_at(about: Put, *, now: datetime, rules: RetentionRules) -> datetime | None:
     """Return the last moment at which something put now is found; None: it never ends by itself."""
     is_file = about.retention is Retention.FILES
-    ttl_s = rules.files.max_age_s if is_file else rules.observations.ttl_s
+    ttl_s = rules.files.max_age_s if is_file else rules.observations.ttl_seconds
     if ttl_s is None or ttl_s <= 0:
         return about.expires_at
     lifetime = now + timedelta(seconds=ttl_s)
@@ -156,11 +173,11 @@ def make_room(
     if trace is not None:
         own = [item for item in held if item.trace == trace]
         limits = budgets.max_trace_bytes, budgets.max_artifacts_per_trace
-        for item in _surplus(size, own, *limits, budgets.cleanup, "trace"):
+        for item in _surplus(size, own, *limits, budgets.cleanup_strategy, "trace"):
             going[item.key] = (item, Reason.TRACE_BUDGET)
     left = [item for item in held if item.key not in going]
     limits = budgets.max_session_bytes, budgets.max_artifacts_per_session
-    for item in _surplus(size, left, *limits, budgets.cleanup, "session"):
+    for item in _surplus(size, left, *limits, budgets.cleanup_strategy, "session"):
         going[item.key] = (item, Reason.SESSION_BUDGET)
     return tuple(going.values())
 
@@ -221,3 +238,11 @@ def _surplus(
         bytes_left -= oldest.size
         count_left -= 1
     return going
+
+
+def log_removals(removals: Iterable[Removal]) -> None:
+    """Log what a store removed by itself, each with its reason."""
+    for removal in removals:
+        # Its name is the user's own business, as its content is.
+        facts = {"artifact": removal.what, "size": removal.size, "reason": removal.reason.value}
+        _log.info("artifact removed", extra=facts)

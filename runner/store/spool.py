@@ -51,7 +51,7 @@ _BYTES_PER_S = 1024 * 1024
 _LONG_S, _SILENCE_S = 5.0, 10.0
 # What waits has no lifetime of its class yet: that begins when the store takes it.
 _UNBOUNDED = Budgets(
-    ttl_s=0,
+    ttl_seconds=0,
     max_artifact_bytes=sys.maxsize,
     max_session_bytes=sys.maxsize,
     max_trace_bytes=sys.maxsize,

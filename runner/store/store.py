@@ -45,7 +45,6 @@ from runner.store.entries import (
     with_safe_name,
 )
 from runner.store.protocol import Content, Put, Reason, Record, Removal, Retention, Scope
-from runner.store.removals import log_removals
 from runner.store.retention import (
     KeptObservation,
     RetentionRules,
@@ -53,6 +52,7 @@ from runner.store.retention import (
     end_of_touched,
     ends_at,
     has_ended,
+    log_removals,
     make_room,
 )
 from runner.store.sources import opened

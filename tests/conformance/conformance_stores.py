@@ -16,19 +16,11 @@ from runner.store.discovery import discover
 from runner.store.memory import MemoryStore
 from runner.store.opening import open_store
 from runner.store.protocol import ArtifactStore, Put, Record, Retention, Scope
-from runner.store.retention import Budgets, Cleanup, RetentionRules
+from runner.store.retention import Budgets, RetentionRules
 
 __all__ = ["OPERATIONS"]
 
 Observation = dict[str, Any]
-
-_BUDGETS = (
-    "max_artifact_bytes",
-    "max_session_bytes",
-    "max_trace_bytes",
-    "max_artifacts_per_trace",
-    "max_artifacts_per_session",
-)
 
 
 def _scope(value: Mapping[str, Any] | None) -> Scope | None:
@@ -41,12 +33,7 @@ def _scope_check(case: Mapping[str, Any]) -> Observation:
 
 
 def _budgets(config: Mapping[str, Any]) -> Budgets:
-    budgets = {name: config[name] for name in _BUDGETS if name in config}
-    if "ttl_seconds" in config:
-        budgets["ttl_s"] = config["ttl_seconds"]
-    if "cleanup_strategy" in config:
-        budgets["cleanup"] = Cleanup(config["cleanup_strategy"])
-    return Budgets(**budgets)
+    return Budgets(**{name: config[name] for name in Budgets.model_fields if name in config})
 
 
 @dataclass

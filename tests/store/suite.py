@@ -355,7 +355,7 @@ class StoreSuite:
         self, make_store: MakeStore, clock: Clock, cleanup: Cleanup, gone: str
     ) -> None:
         store = make_store(
-            RetentionRules(observations=Budgets(max_artifacts_per_session=2, cleanup=cleanup)), clock
+            RetentionRules(observations=Budgets(max_artifacts_per_session=2, cleanup_strategy=cleanup)), clock
         )
         scope = replace(ALICE, session_id="s")
         notes = {text: await store.put_text(text, NOTE, scope=scope) for text in ("1", "2")}
@@ -370,7 +370,7 @@ class StoreSuite:
         self, make_store: MakeStore, clock: Clock
     ) -> None:
         store = make_store(
-            RetentionRules(observations=Budgets(max_session_bytes=5, cleanup=Cleanup.NONE)), clock
+            RetentionRules(observations=Budgets(max_session_bytes=5, cleanup_strategy=Cleanup.NONE)), clock
         )
         scope = replace(ALICE, session_id="s")
         await store.put_text("12345", NOTE, scope=scope)

@@ -24,7 +24,7 @@ budgets = st.builds(
     max_trace_bytes=st.integers(5, 30),
     max_artifacts_per_trace=st.integers(1, 4),
     max_artifacts_per_session=st.integers(1, 6),
-    cleanup=st.sampled_from(Cleanup),
+    cleanup_strategy=st.sampled_from(Cleanup),
 )
 
 
@@ -37,7 +37,7 @@ def test_eviction_meets_every_budget_and_removes_nothing_in_vain(
         with pytest.raises(CallError, match="limit"):
             make_room(size, trace, held, limits)
         return
-    with suppress(CallError) if limits.cleanup is Cleanup.NONE else nullcontext():
+    with suppress(CallError) if limits.cleanup_strategy is Cleanup.NONE else nullcontext():
         going = make_room(size, trace, held, limits)
         assert_within(size, trace, held, going, limits)
 
@@ -56,7 +56,7 @@ def assert_within(
     assert len(stays) + 1 <= limits.max_artifacts_per_session
     assert trace is None or sum(item.size for item in own) + size <= limits.max_trace_bytes
     assert trace is None or len(own) + 1 <= limits.max_artifacts_per_trace
-    assert limits.cleanup is not Cleanup.NONE or not gone
+    assert limits.cleanup_strategy is not Cleanup.NONE or not gone
     assert all(item.trace == trace for item, reason in going if reason is Reason.TRACE_BUDGET)
     assert len(gone) == len(going)
 
@@ -66,7 +66,7 @@ def test_who_goes_is_older_than_who_stays_by_the_strategys_clock(
     size: int, held: list[KeptObservation]
 ) -> None:
     for cleanup in (Cleanup.LRU, Cleanup.FIFO):
-        limits = Budgets(max_artifact_bytes=12, max_session_bytes=12, cleanup=cleanup)
+        limits = Budgets(max_artifact_bytes=12, max_session_bytes=12, cleanup_strategy=cleanup)
 
         gone = [item for item, _ in make_room(size, None, held, limits)]
 

@@ -31,7 +31,7 @@ def clock() -> Clock:
 @pytest.fixture(params=["local", "memory"])
 def make(request: pytest.FixtureRequest, tmp_path: Path, clock: Clock) -> Make:
     def make_one(files: Quota | None = None, **budgets: Any) -> ArtifactStore:
-        rules = RetentionRules(files=files or Quota(), observations=replace(Budgets(), **budgets))
+        rules = RetentionRules(files=files or Quota(), observations=Budgets(**budgets))
         if request.param == "memory":
             return MemoryStore(rules, clock=clock)
         return LocalStore(tmp_path / "store", rules, clock)
@@ -293,7 +293,7 @@ async def test_an_observation_ends_with_its_lifetime(
 
 
 async def test_a_lifetime_of_zero_is_for_ever(make: Make, clock: Clock) -> None:
-    store = make(ttl_s=0)
+    store = make(ttl_seconds=0)
     record = await observe(store, b"x")
     clock.advance(1e9)
 
@@ -324,7 +324,7 @@ async def test_touch_renews_an_observation_and_not_a_file(store: ArtifactStore, 
 async def test_where_a_session_is_full_the_strategy_says_who_goes(
     make: Make, cleanup: Cleanup, left: list[bytes]
 ) -> None:
-    store = make(max_artifacts_per_session=3, cleanup=cleanup)
+    store = make(max_artifacts_per_session=3, cleanup_strategy=cleanup)
     records = [await observe(store, content) for content in (b"1", b"2", b"3")]
     await content_of(store, records[0])
 
@@ -337,7 +337,7 @@ async def test_where_a_session_is_full_the_strategy_says_who_goes(
 async def test_cleanup_none_refuses_new_and_renews_old_observations(
     make: Make,
 ) -> None:
-    store = make(max_artifacts_per_session=1, cleanup=Cleanup.NONE)
+    store = make(max_artifacts_per_session=1, cleanup_strategy=Cleanup.NONE)
     await observe(store, b"1")
 
     with pytest.raises(CallError, match="limit") as raised:

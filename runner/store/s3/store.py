@@ -21,8 +21,7 @@ from runner.store.checking import Check
 from runner.store.content import StreamContent, span
 from runner.store.entries import Entry
 from runner.store.protocol import Content, Put, Reason, Record, Removal, Retention, Scope
-from runner.store.removals import log_removals
-from runner.store.retention import RetentionRules, has_ended
+from runner.store.retention import RetentionRules, has_ended, log_removals
 from runner.store.s3.blobs import S3Blobs, stopping
 from runner.store.s3.bucket import BucketAddress
 from runner.store.s3.conversion import convert
