@@ -298,7 +298,9 @@ async def test_parts_of_an_upload_that_nobody_finished_are_swept(s3: BucketAddre
     store = S3Store(s3, stale_after=timedelta(seconds=-1))
     bucket = Bucket(s3)
     key = f"{s3.prefix}alice/artifacts/20240827/t/a.bin"
-    bucket.put_part(key, bucket.begin(key, mime="text/plain", metadata={}), 1, b"x")
+    client = raw_client(s3)
+    upload = client.create_multipart_upload(Bucket=s3.bucket, Key=key)["UploadId"]
+    client.upload_part(Bucket=s3.bucket, Key=key, UploadId=upload, PartNumber=1, Body=b"x")
     # JuiceFS lists uploads only by their whole key.
     assert list(bucket.uploads(key))
 

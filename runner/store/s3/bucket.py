@@ -10,17 +10,16 @@ Source: Amazon S3 API Reference; botocore, `Config`; requirement S1-11.
 import contextlib
 import email.utils
 import functools
-import io
 import logging
-import os
 import re
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import boto3
+from boto3.s3.transfer import TransferConfig
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 from pydantic import SecretStr
@@ -31,7 +30,7 @@ from runner.store.blobs import Blob
 from runner.store.s3.faults import failed
 from runner.store.s3.waiting import check_wanted
 
-__all__ = ["Bucket", "BucketAddress", "NoSuchObject", "Reading", "Stream", "failed"]
+__all__ = ["Bucket", "BucketAddress", "NoSuchObject", "Stream", "failed"]
 
 _ABSENT = frozenset({"404", "NoSuchKey", "NotFound", "NoSuchUpload"})
 _TAKEN = frozenset({"412", "PreconditionFailed", "409", "ConditionalRequestConflict"})
@@ -84,41 +83,11 @@ class Stream:
     etag: str
 
 
-class Reading(io.RawIOBase):
-    """Bytes as a file, without a copy of them."""
-
-    def __init__(self, content: bytes | bytearray) -> None:
-        self._content = memoryview(content)
-        self._at = 0
-
-    def readable(self) -> bool:
-        """Return that it can be read."""
-        return True
-
-    def seekable(self) -> bool:
-        """Return that it can be read again."""
-        return True
-
-    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        """Go to a place; return it."""
-        begin = {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: len(self._content)}[whence]
-        self._at = begin + offset
-        return self._at
-
-    def readinto(self, into: Any) -> int:
-        """Read as much as fits; return how much."""
-        piece = self._content[self._at : self._at + len(into)]
-        into[: len(piece)] = piece
-        self._at += len(piece)
-        return len(piece)
-
-
 class Bucket:
     """A bucket. All methods block and may be called from any thread; they raise `CallError` `E_STORE`."""
 
     def __init__(self, at: BucketAddress) -> None:
         self._name = at.bucket
-        self._is_aws = at.endpoint is None
         # What carries contents, and what people wait for.
         self._client = _client(at, read_s=_CONTENT_S, attempts=4)
         self._quick = _client(at, read_s=_ANSWER_S, attempts=2)
@@ -255,62 +224,26 @@ class Bucket:
 
     def list(self, prefix: str) -> Iterator[Blob]:
         """Yield the objects whose keys begin with `prefix`, by key, page by page."""
-        more: dict[str, str] = {}
-        while True:
-            with _translated_errors("list"):
-                page = self._quick.list_objects_v2(Bucket=self._name, Prefix=prefix, **more)
+        for page in self._pages("list_objects_v2", Prefix=prefix):
             for item in page.get("Contents", ()):
-                yield Blob(
-                    key=item["Key"],
-                    size=item["Size"],
-                    etag=_plain(item["ETag"]),
-                    modified=item["LastModified"],
-                )
-            if not page.get("IsTruncated"):
-                return
-            more = {"ContinuationToken": page["NextContinuationToken"]}
+                etag = _plain(item["ETag"])
+                yield Blob(key=item["Key"], size=item["Size"], etag=etag, modified=item["LastModified"])
 
     def folders(self, prefix: str) -> Iterator[str]:
         """Yield the common prefixes of keys below a prefix, up to their next slash."""
-        more: dict[str, str] = {}
-        while True:
-            with _translated_errors("list"):
-                page = self._quick.list_objects_v2(Bucket=self._name, Prefix=prefix, Delimiter="/", **more)
+        for page in self._pages("list_objects_v2", Prefix=prefix, Delimiter="/"):
             yield from (item["Prefix"] for item in page.get("CommonPrefixes", ()))
-            if not page.get("IsTruncated"):
-                return
-            more = {"ContinuationToken": page["NextContinuationToken"]}
 
-    def begin(self, key: str, *, mime: str, metadata: Mapping[str, str]) -> str:
-        """Begin an upload in parts; return its id."""
-        with _translated_errors("create upload"):
-            answer = self._client.create_multipart_upload(
-                Bucket=self._name, Key=key, ContentType=mime, Metadata=dict(metadata)
-            )
-        return str(answer["UploadId"])
-
-    def put_part(self, key: str, upload: str, number: int, body: bytes | bytearray) -> dict[str, object]:
-        """Put one part, counted from 1; return what `complete` wants to know of it."""
-        # A body is sent in one piece, but where a checksum is to follow it the library would copy it.
-        sent = Reading(body) if self._is_aws else body
-        with _translated_errors("put part"):
-            answer = self._client.upload_part(
-                Bucket=self._name, Key=key, UploadId=upload, PartNumber=number, Body=sent
-            )
-        checksums = {name: value for name, value in answer.items() if name.startswith("Checksum")}
-        checksums.pop("ChecksumType", None)
-        return {"PartNumber": number, "ETag": answer["ETag"], **checksums}
-
-    def complete(self, key: str, upload: str, parts: Sequence[Mapping[str, object]]) -> None:
-        """Make an object of the parts.
-
-        Raises:
-            NoSuchObject: There is no such upload any more.
-        """
-        with _translated_errors("complete upload"):
-            self._client.complete_multipart_upload(
-                Bucket=self._name, Key=key, UploadId=upload, MultipartUpload={"Parts": list(parts)}
-            )
+    def upload(
+        self, key: str, source: Any, parts: TransferConfig, *, mime: str, metadata: Mapping[str, str]
+    ) -> None:
+        """Put an object in parts of what `source.read` returns; throw them away if that fails."""
+        extra = {"ContentType": mime, "Metadata": dict(metadata)}
+        try:
+            with _translated_errors("put part"):
+                self._client.upload_fileobj(source, self._name, key, ExtraArgs=extra, Config=parts)
+        except NoSuchObject:
+            raise failed("put part", "NoSuchUpload") from None
 
     def abort(self, key: str, upload: str) -> None:
         """Throw the parts of an upload away."""
@@ -319,15 +252,13 @@ class Bucket:
 
     def uploads(self, prefix: str) -> Iterator[tuple[str, str, datetime]]:
         """Yield key, id and beginning of each upload that was neither completed nor aborted."""
-        more: dict[str, str] = {}
-        while True:
-            with _translated_errors("list uploads"):
-                page = self._client.list_multipart_uploads(Bucket=self._name, Prefix=prefix, **more)
+        for page in self._pages("list_multipart_uploads", Prefix=prefix):
             for item in page.get("Uploads", ()):
                 yield item["Key"], item["UploadId"], item["Initiated"]
-            if not page.get("IsTruncated"):
-                return
-            more = {"KeyMarker": page["NextKeyMarker"], "UploadIdMarker": page["NextUploadIdMarker"]}
+
+    def _pages(self, operation: str, **which: str) -> Iterator[Any]:
+        with _translated_errors("list"):
+            yield from self._quick.get_paginator(operation).paginate(Bucket=self._name, **which)
 
     def close(self) -> None:
         """Close all connections."""
