@@ -19,18 +19,17 @@ import shutil
 import sqlite3
 import zlib
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
-from dataclasses import dataclass
-from datetime import UTC, datetime
+from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from runner.errors import CallError, Code
 from runner.formats.filenames import safe_name
 from runner.store.areas import OwnerPlace
-from runner.store.entries import Entry, key_of
+from runner.store.entries import DamagedEntry, Entry, key_of
 from runner.store.local.blobs import LocalBlobs
-from runner.store.protocol import Origin, Put, Record, Retention, Scope
+from runner.store.protocol import Retention
 from runner.system.state_files import holding, sync_folder
 from runner.users.usernames import user_of
 
@@ -41,11 +40,7 @@ _log = logging.getLogger(__name__)
 _INDEX = "index.sqlite"
 _CONVERTED = 4
 _VERSION_AT = 60
-_COLUMNS = (
-    *("area", "session", "trace", "retention", "id", "name", "wanted", "size", "sha256", "mime", "said"),
-    *("created", "expires", "put"),
-)
-_ROWS = f"SELECT {', '.join(_COLUMNS)} FROM artifacts"  # noqa: S608 - names of ours
+_ROWS = "SELECT * FROM artifacts"
 # Version 1 had files of users only.
 _ROWS_1 = """
 SELECT 'users/' || segment AS area, '' AS session, NULL AS trace, 'files' AS retention, id, name, wanted,
@@ -54,17 +49,9 @@ SELECT 'users/' || segment AS area, '' AS session, NULL AS trace, 'files' AS ret
     ROW_NUMBER() OVER (ORDER BY created, segment, name) AS put
 FROM files
 """
+_UNREADABLE = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
 
-# Columns of a row that may not be anything else, wherever it was read.
-_KINDS: dict[str, Any] = {
-    **dict.fromkeys(("session", "retention", "id", "sha256", "mime", "said"), str),
-    **dict.fromkeys(("trace", "name", "wanted"), str | None),
-    **dict.fromkeys(("size", "put"), int),
-    "created": int | float,
-    "expires": int | float | None,
-}
-
-_Row = dict[str, Any]
+# Session, retention, and the name of a file or id of an observation.
 _Key = tuple[str, str, str]
 
 
@@ -88,112 +75,125 @@ def convert(root: Path) -> None:
         OSError: The folder cannot be read or written; nothing was removed.
     """
     # Earlier programs hold this lock while they use the index.
-    with holding(root), _as_call_errors():
+    with holding(root):
         if not is_old(root):
             return
-        index, blobs = _Indexed.read(root / _INDEX), LocalBlobs(root)
-        written = 0
-        for area in sorted({*index.rows, *(area.rstrip("/") for area in blobs.areas())}):
-            rows = _merged(root / area / "journal", area, index)
-            for row in rows.values():
-                _write(blobs, area, row)
-            written += len(rows)
-        # One wait for all of them; each by itself would take minutes in a large store.
-        os.sync()
-        _finish(root)
-        _log.warning("store converted", extra={"records": written, "damaged_index": index.is_damaged})
-
-
-@contextmanager
-def _as_call_errors() -> Iterator[None]:
-    try:
-        yield
-    except sqlite3.Error as error:
-        raise CallError(Code.E_STORE, f"the index of My Files cannot be converted: {error}") from error
-
-
-@dataclass(frozen=True, slots=True)
-class _Indexed:
-    """The rows of an index, by area."""
-
-    rows: dict[str, dict[_Key, _Row]]
-    is_damaged: bool = False
-
-    @classmethod
-    def read(cls, path: Path) -> "_Indexed":
-        rows: dict[str, dict[_Key, _Row]] = {}
-        if not path.exists():
-            return cls({})
         try:
-            with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=rw", uri=True)) as connection:
-                connection.row_factory = sqlite3.Row
-                (version,) = connection.execute("PRAGMA user_version").fetchone()
-                if version > _CONVERTED - 1:
-                    raise CallError(
-                        Code.E_STORE, f"the index of My Files has version {version}, later than this program"
-                    )
-                (state,) = connection.execute("PRAGMA integrity_check(1)").fetchone()
-                is_damaged = state != "ok"
-                for row in connection.execute(_ROWS_1 if version == 1 else _ROWS) if version else ():
-                    if isinstance(row["area"], str) and _is_row(dict(row)):
-                        rows.setdefault(row["area"], {})[_key(row)] = dict(row)
-        except sqlite3.DatabaseError as error:
-            if getattr(error, "sqlite_errorcode", 0) & 0xFF not in (
-                sqlite3.SQLITE_CORRUPT,
-                sqlite3.SQLITE_NOTADB,
-            ):
-                raise
-            _log.warning("index cannot be read", extra={"reason": str(error)})
-            return cls(rows, is_damaged=True)
-        return cls(rows, is_damaged)
+            indexed, is_damaged = _indexed(root / _INDEX)
+            blobs, written = LocalBlobs(root), 0
+            for area in sorted({*indexed, *(area.rstrip("/") for area in blobs.areas())}):
+                entries = _merged(root / area / "journal", area, indexed.get(area, {}), is_damaged=is_damaged)
+                for entry in entries.values():
+                    apart = f"{area}/quarantine/{entry.record.sha256}"
+                    if blobs.stat(entry.blob) != entry.record.size == blobs.stat(apart):
+                        entry = replace(entry, blob=apart)
+                    blobs.put(entry.key, entry.written(), durable=False)
+                written += len(entries)
+            # One wait for all of them; each by itself would take minutes in a large store.
+            os.sync()
+            _finish(root)
+        except sqlite3.Error as error:
+            raise CallError(Code.E_STORE, f"the index of My Files cannot be converted: {error}") from error
+        _log.warning("store converted", extra={"records": written, "damaged_index": is_damaged})
 
 
-def _key(row: Any) -> _Key:
-    named = row["retention"] == Retention.FILES.value
-    return row["session"], row["retention"], str(row["name"] if named else row["id"])
-
-
-def _is_row(row: _Row) -> bool:
-    if not all(isinstance(row.get(name), kind) for name, kind in _KINDS.items()):
-        return False
+def _indexed(path: Path) -> tuple[dict[str, dict[_Key, Entry]], bool]:
+    """Return the records of an index, by area, and whether it is damaged."""
+    found: dict[str, dict[_Key, Entry]] = {}
+    if not path.exists():
+        return found, False
     try:
-        is_file = _metadata(row).retention is Retention.FILES
-    except (TypeError, ValueError, LookupError, OverflowError, RecursionError, AttributeError):
-        return False
-    return row["name"] is not None or not is_file
+        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=rw", uri=True)) as connection:
+            connection.row_factory = sqlite3.Row
+            (version,) = connection.execute("PRAGMA user_version").fetchone()
+            if version >= _CONVERTED:
+                message = f"the index of My Files has version {version}, later than this program"
+                raise CallError(Code.E_STORE, message)
+            (state,) = connection.execute("PRAGMA integrity_check(1)").fetchone()
+            for row in connection.execute(_ROWS_1 if version == 1 else _ROWS) if version else ():
+                with contextlib.suppress(DamagedEntry):
+                    key, entry = _entry(row["area"], row)
+                    found.setdefault(row["area"], {})[key] = entry
+            return found, state != "ok"
+    except sqlite3.DatabaseError as error:
+        if getattr(error, "sqlite_errorcode", 0) & 0xFF not in _UNREADABLE:
+            raise
+        _log.warning("index cannot be read", extra={"reason": str(error)})
+        return found, True
 
 
-def _merged(path: Path, area: str, index: _Indexed) -> dict[_Key, _Row]:
-    """Return the rows of an area by its journal and the index."""
-    indexed = index.rows.get(area, {})
+def _entry(area: str, row: Any) -> tuple[_Key, Entry]:
+    """Return the record of a row.
+
+    Raises:
+        DamagedEntry: It is not a row.
+    """
+    try:
+        metadata, name, digest = json.loads(row["said"]), row["name"], row["sha256"]
+        record = {
+            "id": row["id"],
+            "name": name if name is None else safe_name(name),
+            "mime": row["mime"],
+            "size": row["size"],
+            "sha256": digest,
+            # Of other areas the key tells whose they are.
+            "scope": {
+                "user_id": user_of(area.removeprefix("users/")) if area.startswith("users/") else None,
+                "session_id": row["session"][1:] if row["session"] else None,
+                "trace_id": row["trace"],
+            },
+            "said": {
+                **metadata,
+                "name": row["wanted"],
+                "retention": row["retention"],
+                "expires_at": metadata["expires"],
+            },
+            # Times were seconds since 1970.
+            "created": row["created"],
+            "expires_at": row["expires"],
+            "key": None,
+        }
+        blob = f"{area}/objects/{digest[:2]}/{digest}"
+        entry = Entry.read(json.dumps({"record": record, "blob": blob, "put": row["put"]}).encode())
+        shown = name if entry.record.metadata.retention is Retention.FILES else entry.record.id
+        place = OwnerPlace(area, row["session"])
+        return (row["session"], row["retention"], shown), replace(
+            entry, key=key_of(f"{area}/", place, entry.record)
+        )
+    except (ValueError, TypeError, LookupError, AttributeError, OverflowError, RecursionError) as error:
+        raise DamagedEntry("it is not a row") from error
+
+
+def _merged(path: Path, area: str, indexed: dict[_Key, Entry], *, is_damaged: bool) -> dict[_Key, Entry]:
+    """Return the records of an area by its journal and the index."""
     if not path.exists():
         return indexed
-    if index.is_damaged:
-        indexed = {}
-    latest: dict[_Key, _Row | None] = {}
+    latest: dict[_Key, Entry | None] = {}
     last: dict[_Key, int] = {}
     unread = 0
     for line in _lines(path):
-        match line:
-            case {"row": dict(row)} if _is_row(row):
-                key = _key(row)
-                latest[key], last[key] = {"area": area, **row}, row["put"]
-            case {"gone": [str(session), str(retention), str(shown)]}:
-                latest[session, retention, shown] = None
-            case {"coming": _} | {"journal": 1}:
-                pass
-            case {"journal": version}:
-                raise CallError(
-                    Code.E_STORE, f"a journal of My Files has version {version}, later than this program"
-                )
-            case _:
-                unread += 1
+        try:
+            match line:
+                case {"row": dict(row)}:
+                    key, entry = _entry(area, row)
+                    latest[key], last[key] = entry, entry.put
+                case {"gone": [str(session), str(retention), str(shown)]}:
+                    latest[session, retention, shown] = None
+                case {"coming": _} | {"journal": 1}:
+                    pass
+                case {"journal": version}:
+                    message = f"a journal of My Files has version {version}, later than this program"
+                    raise CallError(Code.E_STORE, message)
+                case _:
+                    unread += 1
+        except DamagedEntry:
+            unread += 1
     if unread:
         _log.warning("journal lines cannot be read", extra={"area": area, "lines": unread})
         shutil.copyfile(path, path.with_name("journal.damaged"))
-    merged = {key: row for key, row in latest.items() if row is not None}
-    later = {key: row for key, row in indexed.items() if key not in last or row["put"] > last[key]}
-    return merged | later
+    merged = {key: entry for key, entry in latest.items() if entry is not None}
+    later = {k: entry for k, entry in indexed.items() if k not in last or entry.put > last[k]}
+    return merged if is_damaged else merged | later
 
 
 def _lines(path: Path) -> Iterator[dict[str, Any] | None]:
@@ -205,47 +205,6 @@ def _lines(path: Path) -> Iterator[dict[str, Any] | None]:
                 with contextlib.suppress(ValueError, RecursionError):
                     entry = json.loads(text)
             yield entry if isinstance(entry, dict) else None
-
-
-def _write(blobs: LocalBlobs, area: str, row: _Row) -> None:
-    """Write the record of a row."""
-    digest = row["sha256"]
-    places = (f"{area}/objects/{digest[:2]}/{digest}", f"{area}/quarantine/{digest}")
-    record = Record(
-        id=row["id"],
-        name=row["name"] if row["name"] is None else safe_name(row["name"]),
-        mime=row["mime"],
-        size=row["size"],
-        sha256=digest,
-        # Of other areas the key tells whose they are.
-        scope=Scope(
-            user_id=user_of(area.removeprefix("users/")) if area.startswith("users/") else None,
-            session_id=row["session"][1:] if row["session"] else None,
-            trace_id=row["trace"],
-        ),
-        metadata=_metadata(row),
-        created=datetime.fromtimestamp(row["created"], UTC),
-        expires_at=_moment(row["expires"]),
-    )
-    found = next((key for key in places if blobs.stat(key) == row["size"]), places[0])
-    entry = Entry(record=record, blob=found, put=row["put"])
-    key = key_of(f"{area}/", OwnerPlace(area, row["session"]), record)
-    blobs.put(key, entry.written(), durable=False)
-
-
-def _metadata(row: _Row) -> Put:
-    fields = json.loads(row["said"])
-    return Put(
-        name=row["wanted"],
-        mime=fields["mime"],
-        origin=Origin(fields["origin"]),
-        retention=Retention(row["retention"]),
-        namespace=fields["namespace"],
-        source=fields["source"],
-        facts=fields["facts"],
-        reason=fields["reason"],
-        expires_at=_moment(fields["expires"]),
-    )
 
 
 def _finish(root: Path) -> None:
@@ -262,7 +221,3 @@ def _finish(root: Path) -> None:
     for journal in root.glob("*/*/journal"):
         journal.unlink()
     shutil.rmtree(root / "reserve", ignore_errors=True)
-
-
-def _moment(seconds: float | None) -> datetime | None:
-    return None if seconds is None else datetime.fromtimestamp(seconds, UTC)
