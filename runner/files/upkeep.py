@@ -5,18 +5,20 @@ Source: requirements S1-12 and S1-13; architecture, decisions "Session" and "Ret
 
 import asyncio
 import contextlib
+import itertools
 import logging
-from collections.abc import AsyncIterator, Iterator
+import random
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 
 from runner.errors import CallError
 from runner.files.my_files import Library
+from runner.store.protocol import ArtifactStore
 from runner.store.spool import SpoolingStore
-from runner.store.sweeper import sweep_now_and_then
 from runner.users.identity import User
 
-__all__ = ["LAST_SEND_S", "Upkeep"]
+__all__ = ["LAST_SEND_S", "Upkeep", "pauses"]
 
 log = logging.getLogger(__name__)
 
@@ -24,6 +26,9 @@ _NOTHING = contextlib.nullcontext()
 
 LAST_SEND_S = 10.0
 """Seconds for which a server sends waiting files during shutdown."""
+
+_LOCAL_S = 300.0
+_SHARED_S = 3600.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +61,7 @@ class Upkeep:
         if isinstance(store, SpoolingStore):
             tasks.append(asyncio.create_task(store.run()))
         if sweeps:
-            tasks.append(asyncio.create_task(sweep_now_and_then(store)))
+            tasks.append(asyncio.create_task(_sweep_now_and_then(store)))
         try:
             yield
         finally:
@@ -119,3 +124,30 @@ def _logging_what_stays() -> Iterator[None]:
         yield
     except CallError as error:
         log.warning("session files not removed", extra={"reason": error.message})
+
+
+def pauses(*, shared: bool, chance: Callable[[], float] = random.random) -> Iterator[float]:
+    """Yield the seconds to wait before each sweep of a store.
+
+    A sweep of a store in S3 lists all that is in it, for every host that shares it, so it is rare there.
+    Nothing hangs on it: what has ended is not found any more, swept or not.
+
+    Args:
+        shared: Whether other hosts sweep the same store.
+        chance: From 0 to 1, so that hosts which started together do not sweep together.
+    """
+    if not shared:
+        yield 0.0
+        yield from itertools.repeat(_LOCAL_S)
+    yield _LOCAL_S * chance()
+    while True:
+        yield _SHARED_S * (0.5 + chance())
+
+
+async def _sweep_now_and_then(store: ArtifactStore) -> None:
+    for pause_s in pauses(shared=isinstance(store, SpoolingStore)):
+        await asyncio.sleep(pause_s)
+        try:
+            await store.sweep()
+        except CallError as error:
+            log.warning("store not swept", extra={"reason": error.message})

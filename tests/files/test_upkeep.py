@@ -3,7 +3,7 @@
 import itertools
 import random
 
-from runner.store.sweeper import pauses
+from runner.files.upkeep import pauses
 
 
 def test_local_store_is_swept_at_once_and_every_five_minutes() -> None:
