@@ -25,7 +25,7 @@ from runner.http.logins import Logins
 from runner.observation.audit_log import AuditLog
 from runner.settings.settings import Settings
 from runner.store.local.store import LocalStore
-from runner.store.protocol import Record, Retention
+from runner.store.protocol import Record
 from runner.system.uids import Uids
 from runner.users.capability_tokens import Tokens, named_in
 from runner.users.tokens_file import users_by_token
@@ -139,7 +139,7 @@ class Administration:
         segment = home_segment(user)
         library = open_library(self.settings)
         records = await self._records(library, user)
-        files = [record for record in records if record.metadata.retention is Retention.FILES]
+        files = [record for record in records if record.metadata.is_file]
         home = await asyncio.to_thread(Homes.of(self.settings).usage, user, most_entries=_MOST_ENTRIES)
         return Account(
             user=user,

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from runner.formats.human_numbers import human_count, human_size
-from runner.store.protocol import Origin, Record, Retention
+from runner.store.protocol import Origin, Record
 
 __all__ = [
     "MOST_FILES",
@@ -77,7 +77,7 @@ def files_block(files: Sequence[AvailableFile], *, most: int = MOST_FILES) -> st
 
 def available_files(records: Iterable[Record]) -> list[AvailableFile]:
     """Return the files for a block, newest first, without observations."""
-    files = [record for record in records if record.metadata.retention is Retention.FILES and record.name]
+    files = [record for record in records if record.metadata.is_file and record.name]
     return [_available(record) for record in sorted(files, key=lambda file: file.created, reverse=True)]
 
 

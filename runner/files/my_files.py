@@ -335,7 +335,7 @@ class MyFiles:
     async def all(self) -> Sequence[Record]:
         """Return all files, by name. Observations are not files."""
         found = await self.library.store.list(scope=self.scope)
-        return [record for record in found if record.metadata.retention is Retention.FILES]
+        return [record for record in found if record.metadata.is_file]
 
     async def sizes(self) -> Sequence[int]:
         """Return the length of each content that counts against the quota of the user."""

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Protocol, TypeVar
 
-from runner.store.content import BytesContent, StoredContent, chunks
+from runner.store.content import CHUNK_BYTES, StreamContent, chunks
 from runner.store.entries import Entry
 from runner.store.protocol import Put, Scope
 
@@ -83,23 +83,28 @@ class OrphanNote:
 
 
 class Blobs(Protocol):
-    """A back end of a store."""
+    """A back end of a store.
 
-    @property
-    def shares(self) -> bool:
-        """Return whether `exclusive` holds off every other writer, on all hosts."""
+    Attributes:
+        shares: Whether `exclusive` holds off every other writer, on all hosts.
+    """
+
+    shares: bool
 
     def now(self) -> datetime:
-        """Return the present time, the same for all hosts."""
+        """Return the present time, the same for all hosts; here it is that of the clock."""
+        return utc_now()
 
     def prefix(self, area: str) -> str:
         """Return the beginning of all keys of an area of `runner.store.areas`; it ends in a slash."""
+        return f"{area}/"
 
     def areas(self) -> Iterable[str]:
         """Return the prefixes of all areas."""
 
     def named(self, prefix: str) -> str:
         """Return the area of a prefix, as people know it."""
+        return prefix.rstrip("/")
 
     def exclusive(self, area: str) -> AbstractContextManager[object]:
         """Hold off other writers of an area."""
@@ -120,7 +125,7 @@ class Blobs(Protocol):
     def get(self, key: str) -> tuple[bytes, str] | None:
         """Return a small blob and its etag."""
 
-    def content(self, entry: Entry, start: int, end: int) -> AbstractContextManager[StoredContent]:
+    def content(self, entry: Entry, start: int, end: int) -> AbstractContextManager[StreamContent]:
         """Open the bytes of a record, or a range of them.
 
         Raises:
@@ -145,15 +150,17 @@ class Blobs(Protocol):
 
     def leftovers(self, area: str) -> Iterable[OrphanNote]:
         """Return leftovers of interrupted operations in an area. Call it within `exclusive`."""
+        return ()
 
     def check(self) -> None:
         """Write a little and list a little, to see whether that works."""
 
     def map(self, act: Callable[[T], R], items: Iterable[T]) -> list[R]:
         """Do something with each item, several at a time where that helps."""
+        return [act(item) for item in items]
 
 
-class MemoryBlobs:
+class MemoryBlobs(Blobs):
     """Blobs in a dictionary."""
 
     shares = True
@@ -163,21 +170,9 @@ class MemoryBlobs:
         self._lock = threading.RLock()
         self._count = 0
 
-    def now(self) -> datetime:
-        """Return the clock's time."""
-        return utc_now()
-
-    def prefix(self, area: str) -> str:
-        """Return the beginning of all keys of an area."""
-        return f"{area}/"
-
     def areas(self) -> list[str]:
         """Return the prefixes of all areas."""
         return sorted({"/".join(key.split("/")[:2]) + "/" for key in [*self._held]})
-
-    def named(self, prefix: str) -> str:
-        """Return the area of a prefix."""
-        return prefix.rstrip("/")
 
     def exclusive(self, area: str) -> AbstractContextManager[object]:
         """Hold off other writers, of all areas."""
@@ -222,12 +217,17 @@ class MemoryBlobs:
         return None if content is None else (content, _etag(content))
 
     @contextlib.contextmanager
-    def content(self, entry: Entry, start: int, end: int) -> Iterator[StoredContent]:
+    def content(self, entry: Entry, start: int, end: int) -> Iterator[StreamContent]:
         """Open bytes."""
         content = self.read(entry.blob)
         if content is None:
             raise FileNotFoundError(entry.blob)
-        yield BytesContent(content[start:end])
+
+        def pieces() -> Iterator[bytes]:
+            for at in range(start, end, CHUNK_BYTES):
+                yield content[at : min(at + CHUNK_BYTES, end)]
+
+        yield StreamContent(pieces, start=start, end=end, record=entry.record)
 
     def stat(self, key: str) -> int | None:
         """Return the length of a blob."""
@@ -248,16 +248,8 @@ class MemoryBlobs:
         self.delete(entry.key)
         return entry.key
 
-    def leftovers(self, area: str) -> Iterable[OrphanNote]:
-        """Return nothing: what is interrupted ends with the process."""
-        return ()
-
     def check(self) -> None:
         """Check nothing: a failure here is the end of the process."""
-
-    def map(self, act: Callable[[T], R], items: Iterable[T]) -> list[R]:
-        """Do something with each item."""
-        return [act(item) for item in items]
 
     def _blob(self, key: str, content: bytes) -> Blob:
         return Blob(key=key, size=len(content), etag=_etag(content), modified=utc_now())

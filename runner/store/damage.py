@@ -8,7 +8,6 @@ written to since, is taken for good. `runner doctor --verify` reads everything.
 Source: FIPS 180-4; stat(2), on when the change time changes.
 """
 
-import hashlib
 import logging
 import os
 import threading
@@ -18,7 +17,7 @@ from collections import OrderedDict
 from runner.errors import CallError, Code
 from runner.store.protocol import Record
 
-__all__ = ["NOT_WHAT_WAS_PUT", "Digest", "Verified", "damaged"]
+__all__ = ["NOT_WHAT_WAS_PUT", "Verified", "damaged"]
 
 NOT_WHAT_WAS_PUT = "its bytes are not the ones that were put"
 
@@ -40,27 +39,6 @@ def damaged(record: Record, why: str) -> CallError:
     message = f"the file {record.shown!r} is listed but {why}; remove it and put it again"
     details = {"name": record.name, "id": record.id, "reason": why}
     return CallError(Code.E_STORE, message, details=details, retryable=False)
-
-
-class Digest:
-    """The digest of an artifact's bytes as they pass by, all of them and in order."""
-
-    def __init__(self, record: Record) -> None:
-        self._record = record
-        self._digest = hashlib.sha256()
-
-    def update(self, chunk: bytes) -> None:
-        """Add bytes that were read, in their order."""
-        self._digest.update(chunk)
-
-    def check(self) -> None:
-        """Compare with the recorded digest, after the last bytes.
-
-        Raises:
-            CallError: `E_STORE`: they are not the ones that were put.
-        """
-        if self._digest.hexdigest() != self._record.sha256:
-            raise damaged(self._record, NOT_WHAT_WAS_PUT)
 
 
 class Verified:

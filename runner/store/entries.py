@@ -21,7 +21,7 @@ from pydantic import TypeAdapter
 from runner.formats.filenames import safe_name
 from runner.formats.mime import DEFAULT_MIME, guess
 from runner.store.areas import OwnerPlace
-from runner.store.protocol import Count, Put, Record, Retention
+from runner.store.protocol import Count, Put, Record
 
 __all__ = [
     "DamagedEntry",
@@ -88,7 +88,7 @@ class Entry:
             )
         except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
             raise DamagedEntry("it is not a record") from error
-        if made.record.name is None and made.record.metadata.retention is Retention.FILES:
+        if made.record.name is None and made.record.metadata.is_file:
             raise DamagedEntry("it is a file without a name")
         return made
 
@@ -107,7 +107,7 @@ def records_of(area: str, place: OwnerPlace) -> str:
 def key_of(area: str, place: OwnerPlace, record: Record) -> str:
     """Return the key of a record: a file's by its name, an observation's by namespace and content."""
     prefix = records_of(area, place)
-    if record.metadata.retention is Retention.FILES:
+    if record.metadata.is_file:
         return f"{prefix}files/{record.name}"
     content = f"{record.metadata.id_prefix}{record.sha256}".encode(errors="surrogatepass")
     return f"{prefix}observations/{hashlib.sha256(content).hexdigest()}"
@@ -115,7 +115,7 @@ def key_of(area: str, place: OwnerPlace, record: Record) -> str:
 
 def with_safe_name(about: Put) -> Put:
     """Return the metadata of a put with its name made safe; a file always has one."""
-    named = about.retention is Retention.FILES or about.name is not None
+    named = about.is_file or about.name is not None
     return replace(about, name=safe_name(about.name or "") if named else None)
 
 
@@ -132,13 +132,13 @@ def is_again(record: Record, about: Put, sha256: str) -> bool:
     metadata = record.metadata
     if (record.sha256, metadata.retention) != (sha256, about.retention):
         return False
-    named = about.retention is Retention.OBSERVATIONS or about.name in (metadata.name, record.name)
+    named = not about.is_file or about.name in (metadata.name, record.name)
     return named and metadata.id_prefix == about.id_prefix
 
 
 def renewed(about: Put, before: Put) -> Put:
     """Return the metadata of an artifact that is put again."""
-    if about.retention is Retention.OBSERVATIONS:
+    if not about.is_file:
         return about
     about = replace(about, name=before.name)
     if before.expires_at and not about.expires_at:

@@ -9,7 +9,6 @@ from datetime import datetime
 from runner.store.blobs import MemoryBlobs, utc_now
 from runner.store.retention import RetentionRules
 from runner.store.store import BlobStore
-from runner.system.threads import run_in_thread
 
 __all__ = ["MemoryStore"]
 
@@ -31,12 +30,3 @@ class MemoryStore(BlobStore):
         blobs: MemoryBlobs | None = None,
     ) -> None:
         super().__init__(blobs or MemoryBlobs(), rules, clock=clock)
-
-    async def count(self) -> int:
-        """Return the number of artifacts, of all scopes together."""
-
-        def count() -> int:
-            known = [self._known(area) for area in self.blobs.areas()]
-            return sum(self._is_alive(entry) for each in known for entry in each.entries.values())
-
-        return await run_in_thread(count)

@@ -28,7 +28,10 @@ def open_store(settings: LibrarySettings, rules: RetentionRules) -> ArtifactStor
     """
     match settings.store_scheme:
         case "s3":
-            store, spool = _s3_store(settings, rules), Spool(settings.spool_path)
+            # Only here: boto3 takes a while to import.
+            from runner.store.s3.store import S3Store  # noqa: PLC0415
+
+            store, spool = S3Store(s3_address(settings), rules=rules), Spool(settings.spool_path)
             # What waits on this machine, the others of a fleet do not find: the call says so, and goes on.
             return SpoolingStore(store, spool, "fail" if settings.is_fleet else "spool", quota=rules.files)
         case "memory":
@@ -41,7 +44,7 @@ def open_store(settings: LibrarySettings, rules: RetentionRules) -> ArtifactStor
 
 def s3_address(settings: LibrarySettings) -> "BucketAddress":
     """Return the address of a store in S3."""
-    # Only here: boto3 takes a while to import.
+    # Only here: see above.
     from runner.store.s3.bucket import BucketAddress  # noqa: PLC0415
 
     parts = urlsplit(settings.store)
@@ -51,10 +54,3 @@ def s3_address(settings: LibrarySettings) -> "BucketAddress":
         prefix=f"{prefix}/" if prefix else "",
         endpoint=settings.s3_endpoint,
     )
-
-
-def _s3_store(settings: LibrarySettings, rules: RetentionRules) -> ArtifactStore:
-    address = s3_address(settings)
-    from runner.store.s3.store import S3Store  # noqa: PLC0415 - as above
-
-    return S3Store(address, rules=rules)

@@ -170,6 +170,11 @@ class Put:
         """Return the beginning of its artifact's id."""
         return self.namespace.replace(".", "_") + "_"
 
+    @property
+    def is_file(self) -> bool:
+        """Return whether it is a file, not an observation."""
+        return self.retention is Retention.FILES
+
     def as_text(self) -> "Put":
         """Return the metadata for text: these, with type `text/plain` unless one is given."""
         return replace(self, mime=self.mime or "text/plain")

@@ -18,7 +18,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from runner.errors import CallError, Code, UsageError
-from runner.store.protocol import Put, Reason, Removal, Retention
+from runner.store.protocol import Put, Reason, Removal
 
 __all__ = [
     "Budgets",
@@ -127,7 +127,7 @@ class KeptObservation:
 
 def ends_at(about: Put, *, now: datetime, rules: RetentionRules) -> datetime | None:
     """Return the last moment at which something put now is found; None: it never ends by itself."""
-    is_file = about.retention is Retention.FILES
+    is_file = about.is_file
     ttl_s = rules.files.max_age_s if is_file else rules.observations.ttl_seconds
     if ttl_s is None or ttl_s <= 0:
         return about.expires_at
@@ -146,7 +146,7 @@ def end_of_touched(
         now: The present time.
         rules: What may be kept.
     """
-    return expires_at if about.retention is Retention.FILES else ends_at(about, now=now, rules=rules)
+    return expires_at if about.is_file else ends_at(about, now=now, rules=rules)
 
 
 def has_ended(expires_at: datetime | None, *, now: datetime) -> bool:

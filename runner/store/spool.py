@@ -18,7 +18,7 @@ import random
 import secrets
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -30,10 +30,10 @@ from runner.store.areas import place_of, places_for
 from runner.store.blobs import utc_now
 from runner.store.content import FileContent, problem_in
 from runner.store.damage import damaged
-from runner.store.entries import DamagedEntry, Entry
+from runner.store.entries import DamagedEntry, Entry, is_again
 from runner.store.local.blobs import LocalBlobs
 from runner.store.measuring import Meter, StoreFacts, measured
-from runner.store.protocol import ArtifactStore, Content, Put, Record, Removal, Retention, Scope
+from runner.store.protocol import ArtifactStore, Content, Put, Record, Removal, Scope
 from runner.store.retention import Budgets, Quota, RetentionRules
 from runner.store.sources import opened
 from runner.store.store import BlobStore
@@ -189,13 +189,7 @@ class SpoolingStore:
 
     async def put_bytes(self, content: bytes, about: Put, *, scope: Scope) -> Record:
         """Keep bytes."""
-        try:
-            async with self._patience(len(content)):
-                record = await self.store.put_bytes(content, about, scope=scope)
-        except CallError as error:
-            return await self._keep(content, about, scope, error)
-        await self._wanted_again(record)
-        return record
+        return await self._put(content, len(content), about, scope)
 
     async def put_text(self, text: str, about: Put, *, scope: Scope) -> Record:
         """Keep text as UTF-8; `text/plain` unless `about` says otherwise."""
@@ -204,13 +198,7 @@ class SpoolingStore:
     async def put_file(self, source: int | Path, about: Put, *, scope: Scope) -> Record:
         """Keep a regular file, given by its path or by a descriptor, which is read from its start."""
         with opened(source) as fd:
-            try:
-                async with self._patience(os.fstat(fd).st_size):
-                    record = await self.store.put_file(fd, about, scope=scope)
-            except CallError as error:
-                return await self._keep(fd, about, scope, error)
-        await self._wanted_again(record)
-        return record
+            return await self._put(fd, os.fstat(fd).st_size, about, scope)
 
     def open(
         self, record: Record, *, scope: Scope, offset: int = 0, length: int | None = None
@@ -277,7 +265,8 @@ class SpoolingStore:
             # The store may have given the same file another name.
             going += [k for k in waiting if k not in going and any(_is_same(r, k) for r in gone)]
             gone += [r for r in stored if r not in gone and any(_is_same(r, k) for k in going)]
-            await self._delete_here(going)
+            for each in going:
+                await self.spool.delete(each.id, scope=each.scope, name=each.name)
             for record in gone:
                 await self.store.delete(record.id, scope=record.scope, name=record.name)
         except CallError as error:
@@ -286,7 +275,7 @@ class SpoolingStore:
             # Hidden first: between the two it is found, not lost.
             for each in going:
                 await asyncio.to_thread(self.spool.hide, each, self.now())
-            await self._delete_here(going)
+                await self.spool.delete(each.id, scope=each.scope, name=each.name)
         return bool(going or gone)
 
     async def touch(self, id_: str, *, scope: Scope, expires_at: datetime | None = None) -> bool:
@@ -365,13 +354,24 @@ class SpoolingStore:
                 _log.warning("spool cannot be used", extra={"reason": error.strerror})
             await asyncio.sleep(_LOOK_S)
 
+    async def _put(self, source: int | bytes, size: int, about: Put, scope: Scope) -> Record:
+        try:
+            async with self._patience(size):
+                record = await _put_into(self.store, source, about, scope)
+        except CallError as error:
+            return await self._keep(source, about, scope, error)
+        with contextlib.suppress(OSError):
+            for gone in await asyncio.to_thread(self.spool.hidden, record.scope):
+                if _is_same(record, gone.record):
+                    await asyncio.to_thread(self.spool.blobs.delete, gone.key)
+        return record
+
     async def _keep(self, source: int | bytes, about: Put, scope: Scope, error: CallError) -> Record:
         # What the store refuses for good, or what is wrong with the file, waiting would not change.
         if error.code is not Code.E_STORE or not error.retryable:
             raise error
-        put = self.spool.put_bytes if isinstance(source, bytes) else self.spool.put_file
         try:
-            record = await put(source, about, scope=scope)  # type: ignore[arg-type]
+            record = await _put_into(self.spool, source, about, scope)
         except CallError as failed:
             if failed.code is not Code.E_STORE:
                 raise
@@ -432,10 +432,6 @@ class SpoolingStore:
         await self.store.delete(stored.id, scope=stored.scope, name=stored.name)
         return False
 
-    async def _delete_here(self, records: Iterable[Record]) -> None:
-        for record in records:
-            await self.spool.delete(record.id, scope=record.scope, name=record.name)
-
     async def _delete_there(self, gone: Entry) -> None:
         scope = gone.record.scope
         try:
@@ -451,12 +447,6 @@ class SpoolingStore:
     async def _left(self, stored: Sequence[Record], scope: Scope) -> builtins.list[Record]:
         hidden = await asyncio.to_thread(self.spool.hidden, scope)
         return [record for record in stored if not any(_is_gone(record, gone) for gone in hidden)]
-
-    async def _wanted_again(self, record: Record) -> None:
-        with contextlib.suppress(OSError):
-            for gone in await asyncio.to_thread(self.spool.hidden, record.scope):
-                if _is_same(record, gone.record):
-                    await asyncio.to_thread(self.spool.blobs.delete, gone.key)
 
     @asynccontextmanager
     async def _patience(self, size: int) -> AsyncIterator[None]:
@@ -502,21 +492,19 @@ class SpoolingStore:
             yield content
 
 
+async def _put_into(store: ArtifactStore, source: int | bytes, about: Put, scope: Scope) -> Record:
+    put = store.put_bytes if isinstance(source, bytes) else store.put_file
+    return await put(source, about, scope=scope)  # type: ignore[arg-type]
+
+
 def _pending(record: Record) -> Record:
     return replace(record, pending=True)
 
 
 def _is_same(stored: Record, pending: Record) -> bool:
     """Return whether a store has what waits here: sent again, it would not become a second artifact."""
-    if (stored.sha256, stored.scope.owner) != (pending.sha256, pending.scope.owner):
-        return False
-    metadata = pending.metadata
-    if (stored.metadata.retention, stored.metadata.namespace) != (metadata.retention, metadata.namespace):
-        return False
-    return metadata.retention is Retention.OBSERVATIONS or metadata.name in (
-        stored.metadata.name,
-        stored.name,
-    )
+    is_owners = stored.scope.owner == pending.scope.owner
+    return is_owners and is_again(stored, pending.metadata, pending.sha256)
 
 
 def _is_gone(stored: Record, gone: Entry) -> bool:

@@ -32,7 +32,7 @@ from runner.formats.filenames import safe_name, unique_name
 from runner.store.areas import place_of, places_for
 from runner.store.blobs import Blob, Blobs, Incoming, OrphanNote
 from runner.store.checking import Check
-from runner.store.content import problem_in, span
+from runner.store.content import StreamContent, problem_in, span
 from runner.store.damage import damaged
 from runner.store.entries import (
     DamagedEntry,
@@ -44,7 +44,7 @@ from runner.store.entries import (
     renewed,
     with_safe_name,
 )
-from runner.store.protocol import Content, Put, Reason, Record, Removal, Retention, Scope
+from runner.store.protocol import Content, Put, Reason, Record, Removal, Scope
 from runner.store.retention import (
     KeptObservation,
     RetentionRules,
@@ -163,7 +163,7 @@ class BlobStore:
 
         def stat() -> Record | None:
             found = [entry for entry in self._visible(scope) if entry.record.id == id_]
-            return max(found, key=lambda e: (_is_file(e), e.put)).record if found else None
+            return max(found, key=lambda e: (e.record.metadata.is_file, e.put)).record if found else None
 
         return await self._run("find", scope, stat)
 
@@ -190,7 +190,9 @@ class BlobStore:
         """Return the newest observation of exactly that name."""
 
         def find() -> Record | None:
-            named = [e for e in self._visible(scope) if e.record.name == name and not _is_file(e)]
+            named = [
+                e for e in self._visible(scope) if e.record.name == name and not e.record.metadata.is_file
+            ]
             return max(named, key=lambda entry: entry.put).record if named else None
 
         return await self._run("find", scope, find)
@@ -291,7 +293,7 @@ class BlobStore:
 
     def _put(self, source: int | bytes, size: int, about: Put, scope: Scope) -> Record:
         place, about = place_of(scope), with_safe_name(about)
-        if _is_file_put(about):
+        if about.is_file:
             # Before it is copied: what is far too large is not to fill the disk first.
             check_quota(size, 0, self.rules.files)
         with _as_call_errors():
@@ -326,7 +328,7 @@ class BlobStore:
         self, area: str, about: Put, scope: Scope, incoming: Incoming, *, fresh_s: float
     ) -> tuple[Entry | None, builtins.list[Removal]]:
         """Write the record of received bytes. None: another host was faster with it; try again."""
-        now, is_file = self.clock(), _is_file_put(about)
+        now, is_file = self.clock(), about.is_file
         known = self._known(area, fresh_s)
         removals = self._remove_ended(known)
         alive = [e for e in self._known(area, max(fresh_s, 1.0)).entries.values() if not e.is_gone]
@@ -394,7 +396,7 @@ class BlobStore:
     def _write_new(self, area: str, entry: Entry) -> Entry | None:
         """Write a record unless there is one, a file's under the next name that is free."""
         record = entry.record
-        if not _is_file(entry):
+        if not entry.record.metadata.is_file:
             return self._write(
                 replace(entry, key=key_of(area, place_of(record.scope), record)), if_absent=True
             )
@@ -447,7 +449,7 @@ class BlobStore:
     # Reading.
 
     @contextmanager
-    def _opened(self, record: Record, scope: Scope, start: int, end: int) -> Iterator[Content]:
+    def _opened(self, record: Record, scope: Scope, start: int, end: int) -> Iterator[StreamContent]:
         with contextlib.ExitStack() as held:
             with _as_call_errors():
                 entry = self._entry_of(record, scope)
@@ -460,7 +462,7 @@ class BlobStore:
                     content = held.enter_context(self.blobs.content(entry, start, end))
                 except FileNotFoundError as error:
                     raise damaged(record, "its bytes are missing from the store") from error
-                if not _is_file(entry):
+                if not entry.record.metadata.is_file:
                     self._note_use(entry.key)
             yield content
 
@@ -703,14 +705,6 @@ def _owned(entry: Entry, owner: Scope) -> Entry:
     return entry if scope == entry.record.scope else replace(entry, record=replace(entry.record, scope=scope))
 
 
-def _is_file(entry: Entry) -> bool:
-    return entry.record.metadata.retention is Retention.FILES
-
-
-def _is_file_put(about: Put) -> bool:
-    return about.retention is Retention.FILES
-
-
 def _removal(entry: Entry, reason: Reason) -> Removal:
     record = entry.record
     return Removal(what=record.id, name=record.name, size=record.size, reason=reason)
@@ -723,7 +717,7 @@ def _by_name(entries: Iterable[Entry]) -> list[Record]:
 
 def lengths_of(entries: Iterable[Entry]) -> dict[str, int]:
     """Return the length of each content of files, by digest."""
-    return {e.record.sha256: e.record.size for e in entries if _is_file(e) and not e.is_gone}
+    return {e.record.sha256: e.record.size for e in entries if e.record.metadata.is_file and not e.is_gone}
 
 
 def _free_id(prefix: str, sha256: str, alive: Iterable[Entry]) -> str:

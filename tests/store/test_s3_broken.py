@@ -19,7 +19,7 @@ from runner.errors import CallError, Code
 from runner.store.protocol import Put
 from runner.store.s3.bucket import Bucket, BucketAddress
 from runner.store.s3.store import S3Store
-from runner.store.s3.upload import PART_BYTES, ObjectUpload, Stopped
+from runner.store.s3.upload import PART_BYTES, Stopped, upload
 
 pytestmark = [pytest.mark.anyio, pytest.mark.needs_s3]
 
@@ -81,10 +81,10 @@ def test_an_upload_that_fails_leaves_no_part_behind(rgw: BucketAddress) -> None:
 
     with watching("provide-client-params.s3.UploadPart", refuse_the_third):
         bucket = Bucket(rgw)
-    upload = ObjectUpload(bucket=bucket, key=key, mime="text/plain", metadata={}, stop=stop)
+    content = b"x" * (4 * PART_BYTES)
 
     with pytest.raises((CallError, Stopped)):
-        upload.send(b"x" * (4 * PART_BYTES), 4 * PART_BYTES)
+        upload(bucket, key, content, len(content), mime="text/plain", metadata={}, stop=stop)
 
     assert 3 in sent
     assert not list(bucket.uploads(key))
@@ -97,13 +97,11 @@ def test_an_upload_whose_last_answer_was_lost_is_complete(rgw: BucketAddress) ->
 
     with watching("provide-client-params.s3.CompleteMultipartUpload", complete_before):
         bucket = Bucket(rgw)
-    upload = ObjectUpload(
-        bucket=bucket, key=f"{rgw.prefix}big", mime="text/plain", metadata={}, stop=threading.Event()
-    )
+    key, content = f"{rgw.prefix}big", b"x" * (PART_BYTES + 1)
 
-    upload.send(b"x" * (PART_BYTES + 1), PART_BYTES + 1)
+    upload(bucket, key, content, len(content), mime="text/plain", metadata={}, stop=threading.Event())
 
-    assert bucket.size(upload.key) == PART_BYTES + 1
+    assert bucket.size(key) == PART_BYTES + 1
 
 
 async def test_a_caller_who_gives_up_ends_the_upload(rgw: BucketAddress, tmp_path: Path) -> None:

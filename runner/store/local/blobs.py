@@ -18,14 +18,13 @@ import hashlib
 import os
 import secrets
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TypeVar
 
-from runner.store.blobs import Blob, Incoming, OrphanNote, utc_now
-from runner.store.content import FileContent, StoredContent, chunks
+from runner.store.blobs import Blob, Blobs, Incoming, OrphanNote
+from runner.store.content import FileContent, chunks
 from runner.store.damage import damaged
 from runner.store.disk import try_to_write
 from runner.store.entries import DamagedEntry, Entry
@@ -37,9 +36,6 @@ from runner.system.state_files import sync_folder
 
 __all__ = ["LocalBlobs"]
 
-T = TypeVar("T")
-R = TypeVar("R")
-
 _ATTEMPTS = 8
 _BUSY_S = 30.0
 _LOOK_S = 0.01
@@ -50,21 +46,13 @@ _NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
-class LocalBlobs:
+class LocalBlobs(Blobs):
     """Blobs below `root`, which is made on first use, for its owner only."""
 
     shares = True
 
     def __init__(self, root: Path) -> None:
         self.root = root
-
-    def now(self) -> datetime:
-        """Return the clock's time."""
-        return utc_now()
-
-    def prefix(self, area: str) -> str:
-        """Return the beginning of all keys of an area."""
-        return f"{area}/"
 
     def areas(self) -> list[str]:
         """Return the prefixes of all areas."""
@@ -73,10 +61,6 @@ class LocalBlobs:
         tops = [self.root / top for top in ("users", "scopes")]
         folders = [folder for top in tops if top.is_dir() for folder in sorted(top.iterdir())]
         return [f"{f.parent.name}/{f.name}/" for f in folders if f.is_dir() and not f.is_symlink()]
-
-    def named(self, prefix: str) -> str:
-        """Return the area of a prefix."""
-        return prefix.rstrip("/")
 
     @contextmanager
     def exclusive(self, area: str) -> Iterator[None]:
@@ -187,7 +171,7 @@ class LocalBlobs:
             return file.readall(), _blob(key, os.fstat(fd)).etag
 
     @contextmanager
-    def content(self, entry: Entry, start: int, end: int) -> Iterator[StoredContent]:
+    def content(self, entry: Entry, start: int, end: int) -> Iterator[FileContent]:
         """Open the bytes of a record, or a range of them."""
         record = entry.record
         try:
@@ -274,10 +258,6 @@ class LocalBlobs:
         """Write a little and list a little."""
         try_to_write(self.root)
         self.areas()
-
-    def map(self, act: Callable[[T], R], items: Iterable[T]) -> list[R]:
-        """Do something with each item."""
-        return [act(item) for item in items]
 
     def _path(self, key: str) -> Path:
         # Keys are made of quoted parts; this is what a mistake there would meet.

@@ -29,7 +29,6 @@ from runner.formats.filenames import safe_name
 from runner.store.areas import OwnerPlace
 from runner.store.entries import DamagedEntry, Entry, key_of
 from runner.store.local.blobs import LocalBlobs
-from runner.store.protocol import Retention
 from runner.system.state_files import holding, sync_folder
 from runner.users.usernames import user_of
 
@@ -155,7 +154,7 @@ def _entry(area: str, row: Any) -> tuple[_Key, Entry]:
         }
         blob = f"{area}/objects/{digest[:2]}/{digest}"
         entry = Entry.read(json.dumps({"record": record, "blob": blob, "put": row["put"]}).encode())
-        shown = name if entry.record.metadata.retention is Retention.FILES else entry.record.id
+        shown = name if entry.record.metadata.is_file else entry.record.id
         place = OwnerPlace(area, row["session"])
         return (row["session"], row["retention"], shown), replace(
             entry, key=key_of(f"{area}/", place, entry.record)

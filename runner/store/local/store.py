@@ -5,7 +5,6 @@ Source: requirements S1-9, S1-20, S1-27, S1-74; `docs/operating.md`.
 
 import asyncio
 import builtins
-import threading
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from pathlib import Path
@@ -40,7 +39,6 @@ class LocalStore(BlobStore):
         super().__init__(LocalBlobs(root), rules, clock=clock)
         self.root = root
         self._meter = Meter()
-        self._converting = threading.Lock()
         self._is_converted = False
 
     async def measure(self) -> StoreFacts:
@@ -72,10 +70,9 @@ class LocalStore(BlobStore):
 
     def _convert(self, prefix: str) -> None:
         if not self._is_converted:
-            with self._converting:
-                if is_old(self.root):
-                    convert(self.root)
-                self._is_converted = True
+            if is_old(self.root):
+                convert(self.root)
+            self._is_converted = True
 
     def _stored_bytes(self) -> int:
         return sum(blob.size for area in self.blobs.areas() for blob in self.blobs.scan(f"{area}objects/"))

@@ -29,14 +29,14 @@ from botocore.exceptions import BotoCoreError
 from urllib3.exceptions import HTTPError
 
 from runner.errors import CallError, Code
-from runner.store.blobs import Blob, Incoming, OrphanNote
-from runner.store.content import StoredContent, StreamContent
+from runner.store.blobs import Blob, Blobs, Incoming
+from runner.store.content import CHUNK_BYTES, StreamContent
 from runner.store.damage import damaged
 from runner.store.entries import Entry, mime_of
-from runner.store.protocol import Put, Retention, Scope
+from runner.store.protocol import Put, Scope
 from runner.store.s3.bucket import Bucket, BucketAddress, NoSuchObject, Stream, failed
 from runner.store.s3.faults import fault_in
-from runner.store.s3.upload import ObjectUpload, Stopped
+from runner.store.s3.upload import Stopped, upload
 from runner.store.sources import digest_of, same_file
 
 __all__ = ["PROBE", "S3Blobs", "stopping"]
@@ -44,7 +44,6 @@ __all__ = ["PROBE", "S3Blobs", "stopping"]
 PROBE = "=probe"
 """Key, below the prefix, of a small object that is written only to see whether that works."""
 
-_CHUNK_BYTES = 1024 * 1024
 _AT_ONCE = 8
 _THREADS = 32
 _ATTEMPTS = 5
@@ -57,7 +56,7 @@ stopping: ContextVar[threading.Event | None] = ContextVar("stopping", default=No
 """Set when the caller of a put has gone: its artifact may be in a spool by now, or deleted from there."""
 
 
-class S3Blobs:
+class S3Blobs(Blobs):
     """Blobs below a prefix of a bucket."""
 
     shares = False
@@ -111,35 +110,28 @@ class S3Blobs:
         size = len(source) if isinstance(source, bytes) else os.fstat(source).st_size
         token, day = secrets.token_hex(12), day or f"{self.now():%Y%m%d}"
         key = f"{area}observations/{day}/{token}"
-        if about.retention is Retention.FILES:
+        if about.is_file:
             key = f"{area}artifacts/{day}/{token}/{about.name}"
         sha256, size = ("", size) if eager else digest_of(source)
-        incoming = Incoming(key=key, sha256=sha256, size=size, place=lambda: None)
 
-        def send() -> None:
+        def place() -> None:
+            if incoming.is_placed:
+                return
             noted = {"origin": about.origin.value}
             noted |= {"sha256": incoming.sha256} if incoming.sha256 else {}
             noted |= {"name": quote(about.name)} if about.name is not None else {}
             stop = stopping.get() or threading.Event()
             incoming.is_placed = True
-            sent = ObjectUpload(
-                bucket=self.bucket, key=key, mime=mime_of(about), metadata=noted, stop=stop
-            ).send(source, size)
-            changed = (
-                isinstance(source, int) and before is not None and not same_file(before, os.fstat(source))
-            )
+            sent = upload(self.bucket, key, source, size, mime=mime_of(about), metadata=noted, stop=stop)
+            changed = before and isinstance(source, int) and not same_file(before, os.fstat(source))
             if changed or incoming.sha256 not in ("", sent):
                 raise CallError(Code.E_STORE, "the file changed while it was being stored", retryable=False)
             incoming.sha256 = sent
 
-        def place() -> None:
-            if not incoming.is_placed:
-                send()
-
-        incoming.place = place
+        incoming = Incoming(key=key, sha256=sha256, size=size, place=place)
         if eager:
             try:
-                send()
+                place()
             except BaseException:
                 with contextlib.suppress(CallError):
                     self.bucket.delete(key)
@@ -168,7 +160,7 @@ class S3Blobs:
         return self.bucket.get(key)
 
     @contextlib.contextmanager
-    def content(self, entry: Entry, start: int, end: int) -> Iterator[StoredContent]:
+    def content(self, entry: Entry, start: int, end: int) -> Iterator[StreamContent]:
         """Open the bytes of a record, or a range of them; a broken connection is taken up where it broke."""
         stream: Stream | None = None
         try:
@@ -193,7 +185,7 @@ class S3Blobs:
                     if not streams:
                         streams.append(self.bucket.stream(entry.blob, offset=at, length=end - at, etag=etag))
                     with contextlib.suppress(BotoCoreError, HTTPError, OSError):
-                        chunk = bytes(streams[0].body.read(min(_CHUNK_BYTES, end - at)))
+                        chunk = bytes(streams[0].body.read(min(CHUNK_BYTES, end - at)))
                 except NoSuchObject:
                     raise damaged(entry.record, "its bytes went missing while they were read") from None
                 except CallError:
@@ -230,10 +222,6 @@ class S3Blobs:
         """Overwrite a record by a note that it is gone."""
         gone = replace(entry, is_gone=True, put=int(self.now().timestamp() * 1e9))
         return entry.key if self.put(entry.key, gone.written(), if_match=entry.etag) else None
-
-    def leftovers(self, area: str) -> Iterable[OrphanNote]:
-        """Return nothing beside the notes among the records."""
-        return ()
 
     def check(self) -> None:
         """Write a little and list a little."""

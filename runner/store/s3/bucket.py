@@ -74,12 +74,10 @@ class Stream:
 
     Attributes:
         body: What to read from.
-        size: How many bytes will come.
         etag: The server's mark of the whole object's content.
     """
 
     body: Any
-    size: int
     etag: str
 
 
@@ -207,7 +205,7 @@ class Bucket:
                 answer = self._quick.get_object(Bucket=self._name, Key=key, **condition)
         except _Taken:
             raise NoSuchObject from None
-        return Stream(body=answer["Body"], size=answer["ContentLength"], etag=_plain(answer["ETag"]))
+        return Stream(body=answer["Body"], etag=_plain(answer["ETag"]))
 
     def size(self, key: str) -> int | None:
         """Return the length of an object in bytes, or None where there is none."""

@@ -11,14 +11,15 @@ one that another host does at the same time comes to the same records.
 Kept for one minor version.
 """
 
+import contextlib
 import logging
+import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from runner.formats.filenames import unique_name
 from runner.store.areas import place_of
 from runner.store.entries import DamagedEntry, Entry, key_of
-from runner.store.protocol import Retention
 
 if TYPE_CHECKING:
     from runner.store.s3.blobs import S3Blobs
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
 __all__ = ["convert"]
 
 _log = logging.getLogger(__name__)
+
+# The token in a key: `…/artifacts/{day}/{token}/{name}`, `…/observations/{day}/{token}`.
+_TOKEN = re.compile(r"/(?:artifacts|observations)/[^/]*/([^/]*)")
 
 
 def convert(blobs: "S3Blobs", area: str) -> None:
@@ -50,16 +54,21 @@ def convert(blobs: "S3Blobs", area: str) -> None:
         is_copy = key.startswith(f"{area}ids/")
         try:
             entry = Entry.read(found[0])
-            token = _token(entry.blob)
-        except DamagedEntry:
+            token = _TOKEN.findall(entry.blob)[0]
+        except (DamagedEntry, IndexError):
             unread += not is_copy
             continue
         life = lives.get(token)
         if token in tokens or (is_copy and life is not None and not life.size):
             continue
         tokens.add(token)
-        if life is not None and life.size:
-            entry = _later(entry, bucket.get(life.key))
+        later = bucket.get(life.key) if life is not None and life.size else None
+        if later is not None:
+            try:
+                entry = Entry.read(later[0])
+            except DamagedEntry:
+                # Without an end rather than at a wrong one.
+                entry = replace(entry, record=replace(entry.record, expires_at=None))
         written += _write(blobs, area, entry)
     if unread:
         _log.error("unreadable records left unconverted", extra={"records": unread})
@@ -74,25 +83,6 @@ def convert(blobs: "S3Blobs", area: str) -> None:
     _log.warning("records converted", extra={"records": written})
 
 
-def _token(key: str) -> str:
-    """Return the token in a key: `…/artifacts/{day}/{token}/{name}`, `…/observations/{day}/{token}`."""
-    for kind in ("/artifacts/", "/observations/"):
-        parts = key.partition(kind)[2].split("/")
-        if len(parts) > 1:
-            return parts[1]
-    raise DamagedEntry("it does not name its bytes")
-
-
-def _later(entry: Entry, found: tuple[bytes, str] | None) -> Entry:
-    """Return a record in its later state; without an end where that cannot be read."""
-    if found is None:
-        return entry
-    try:
-        return Entry.read(found[0])
-    except DamagedEntry:
-        return replace(entry, record=replace(entry.record, expires_at=None))
-
-
 def _write(blobs: "S3Blobs", area: str, entry: Entry) -> bool:
     if blobs.stat(entry.blob) is None and entry.record.size:
         # Nobody has what it speaks of any more.
@@ -101,19 +91,16 @@ def _write(blobs: "S3Blobs", area: str, entry: Entry) -> bool:
     taken: set[str] = set()
     while True:
         record = entry.record
-        if record.metadata.retention is Retention.FILES:
+        if record.metadata.is_file:
             record = replace(record, name=unique_name(str(record.name), taken))
         new = replace(entry, record=record)
         key = key_of(area, place_of(record.scope), record)
         if blobs.put(key, new.written(), if_absent=True):
             return True
         there = blobs.get(key)
-        if there is not None:
-            try:
-                if Entry.read(there[0]).blob == entry.blob:
-                    return False
-            except DamagedEntry:
-                pass
-        if record.metadata.retention is Retention.OBSERVATIONS:
+        with contextlib.suppress(DamagedEntry):
+            if there is not None and Entry.read(there[0]).blob == entry.blob:
+                return False
+        if not record.metadata.is_file:
             return False
         taken.add(str(record.name))

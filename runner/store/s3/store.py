@@ -20,7 +20,7 @@ from runner.store.blobs import Incoming
 from runner.store.checking import Check
 from runner.store.content import StreamContent, span
 from runner.store.entries import Entry
-from runner.store.protocol import Content, Put, Reason, Record, Removal, Retention, Scope
+from runner.store.protocol import Content, Put, Reason, Record, Removal, Scope
 from runner.store.retention import RetentionRules, has_ended, log_removals
 from runner.store.s3.blobs import S3Blobs, stopping
 from runner.store.s3.bucket import BucketAddress
@@ -86,9 +86,8 @@ class S3Store(BlobStore):
         with contextlib.ExitStack() as held:
             opened = self._opened(record, scope, start, end)
             content = await self._run("get", scope, lambda: held.enter_context(opened))
-            if isinstance(content, StreamContent):
-                user = place_of(scope).area
-                content.in_thread = partial(self._waiting.ask, "get", user, limit_s=_READ_S)
+            user = place_of(scope).area
+            content.in_thread = partial(self._waiting.ask, "get", user, limit_s=_READ_S)
             yield content
 
     def close(self) -> None:
@@ -126,7 +125,7 @@ class S3Store(BlobStore):
     def _receive(
         self, area: str, source: int | bytes, size: int, about: Put, scope: Scope
     ) -> AbstractContextManager[Incoming]:
-        eager = about.retention is Retention.FILES and size > PART_BYTES
+        eager = about.is_file and size > PART_BYTES
         if eager:
             lengths = lengths_of(self._known(area, self._fresh_s).entries.values()).values()
             # By its length it is a new file, so a pass of its own for the digest is saved.
@@ -134,13 +133,13 @@ class S3Store(BlobStore):
         return self._s3.receive(area, source, about, scope, eager=eager, day=f"{self.clock():%Y%m%d}")
 
     @contextmanager
-    def _opened(self, record: Record, scope: Scope, start: int, end: int) -> Iterator[Content]:
+    def _opened(self, record: Record, scope: Scope, start: int, end: int) -> Iterator[StreamContent]:
         with contextlib.ExitStack() as held:
-            content: Content | None = None
+            content: StreamContent | None = None
             place, key = place_of(record.scope), record.key or ""
             known = place in places_for(scope) and key.startswith(self._s3.prefix(place.area))
             ended = has_ended(record.expires_at, now=self.clock())
-            if known and not ended and record.metadata.retention is Retention.FILES:
+            if known and not ended and record.metadata.is_file:
                 # Its bytes are there as long as its record is: no need to ask for that first.
                 with contextlib.suppress(FileNotFoundError):
                     entry = Entry(record=record, blob=key, put=0)

@@ -12,14 +12,13 @@ import hashlib
 import os
 import threading
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from boto3.s3.transfer import TransferConfig
 
 from runner.errors import CallError, Code
 from runner.store.s3.bucket import Bucket
 
-__all__ = ["PART_BYTES", "ObjectUpload", "Stopped"]
+__all__ = ["PART_BYTES", "Stopped", "upload"]
 
 # At most 10000 parts: this is enough for 78 GiB.
 PART_BYTES = 8 * 1024 * 1024
@@ -35,42 +34,42 @@ class Stopped(Exception):
     """The upload was told to stop."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ObjectUpload:
-    """One upload.
+def upload(
+    bucket: Bucket,
+    key: str,
+    source: int | bytes,
+    size: int,
+    *,
+    mime: str,
+    metadata: Mapping[str, str],
+    stop: threading.Event,
+) -> str:
+    """Upload bytes, or a file from its start; return the digest of what was sent.
 
-    Attributes:
+    Args:
         bucket: Where to.
         key: As what.
+        source: The bytes, or a descriptor of the file.
+        size: Their length.
         mime: MIME type.
         metadata: What is noted on the object; ASCII.
         stop: Ends the upload when set.
+
+    Raises:
+        CallError: `E_STORE`: the server failed, or the file is not what it was.
+        Stopped: `stop` was set.
     """
-
-    bucket: Bucket
-    key: str
-    mime: str
-    metadata: Mapping[str, str]
-    stop: threading.Event
-
-    def send(self, source: int | bytes, size: int) -> str:
-        """Upload the bytes, or a file from its start; return the digest of what was sent.
-
-        Raises:
-            CallError: `E_STORE`: the server failed, or the file is not what it was.
-            Stopped: `stop` was set.
-        """
-        reading = _Reading(source, size, self.stop)
-        if size <= PART_BYTES:
-            self.bucket.put(self.key, reading.read(size), mime=self.mime, metadata=self.metadata)
-        else:
-            try:
-                self.bucket.upload(self.key, reading, _PARTS, mime=self.mime, metadata=self.metadata)
-            except CallError:
-                # The last answer may have been lost on its way, and the upload then is complete.
-                if self.bucket.size(self.key) != size:
-                    raise
-        return reading.digest.hexdigest()
+    reading = _Reading(source, size, stop)
+    if size <= PART_BYTES:
+        bucket.put(key, reading.read(size), mime=mime, metadata=metadata)
+    else:
+        try:
+            bucket.upload(key, reading, _PARTS, mime=mime, metadata=metadata)
+        except CallError:
+            # The last answer may have been lost on its way, and the upload then is complete.
+            if bucket.size(key) != size:
+                raise
+    return reading.digest.hexdigest()
 
 
 class _Reading:

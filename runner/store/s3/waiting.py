@@ -6,9 +6,9 @@ its thread is soon free.
 """
 
 import asyncio
-import contextlib
 import time
-from collections.abc import AsyncIterator, Callable
+import weakref
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import ContextVar
 from typing import TypeVar
@@ -41,7 +41,7 @@ class Waiting:
 
     def __init__(self) -> None:
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="s3-ask")
-        self._turns: dict[str, tuple[asyncio.Semaphore, list[None]]] = {}
+        self._turns = weakref.WeakValueDictionary[str, asyncio.Semaphore]()
 
     async def ask(self, operation: str, user: str, work: Callable[[], R], *, limit_s: float) -> R:
         """Do something in a thread and return its result.
@@ -76,19 +76,9 @@ class Waiting:
             finally:
                 _give_up_at.reset(before)
 
-        async with self._turn_of(user):
+        # It lives as long as somebody of this user waits or works.
+        turns = self._turns.setdefault(user, asyncio.Semaphore(_EACH))
+        async with turns:
             if time.monotonic() > end:
                 raise failed(operation, "timeout")
             return await asyncio.get_running_loop().run_in_executor(self._threads, run_work)
-
-    @contextlib.asynccontextmanager
-    async def _turn_of(self, user: str) -> AsyncIterator[None]:
-        free, present = self._turns.setdefault(user, (asyncio.Semaphore(_EACH), []))
-        present.append(None)
-        try:
-            async with free:
-                yield
-        finally:
-            present.pop()
-            if not present:
-                del self._turns[user]
