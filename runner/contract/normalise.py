@@ -104,8 +104,8 @@ def normalise(wire: Mapping[str, Any], *, wrapped: bool) -> Normalised:
         payload = jsonable(found)
         if isinstance(payload, dict) and payload.keys() == {"result"}:
             if not wrapped:
-                said = "the tool returned `result` and nothing else; taken as `results`"
-                intake.warnings.append(said)
+                warning = "the tool returned `result` and nothing else; taken as `results`"
+                intake.warnings.append(warning)
             payload = payload["result"]
         links = [jsonable(block) for block in blocks.values() if block.get("type") == "resource_link"]
     except NotJsonError as error:

@@ -158,7 +158,7 @@ class OutputGuard:
         aside = _Aside.of(message) if media_stay else _Aside(message=message)
         # The operator's own function meets other contract values before, in `results`; our own tools' answers
         # are ours.
-        is_met_here = call.is_message_made_by_tool or (call.server is not None and not call.is_contract)
+        transforms = call.is_message_made_by_tool or (call.server is not None and not call.is_contract)
         guarded = await guard_message(
             aside.message,
             tool=call.tool,
@@ -166,7 +166,7 @@ class OutputGuard:
             config=self.config,
             store=call.files.library.store,
             scope=call.scope,
-            transformer=self._transformer(call) if is_met_here else None,
+            transformer=self._transformer(call) if transforms else None,
         )
         self._tell(guarded, call)
         made: dict[str, Any] = guarded.value

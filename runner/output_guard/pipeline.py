@@ -126,13 +126,13 @@ async def guard(
             layers.append(lambda value: scan(value, detector))
         for layer in layers:
             value = await _taken_out(layer, value, settings, keeper, limit=limit, chars=chars)
-        is_kept_whole = final is not None or not settings.auto_artifact_large_content
-        if not is_kept_whole and seen.longest > settings.max_inline_size:
+        keeps_whole = final is not None or not settings.auto_artifact_large_content
+        if not keeps_whole and seen.longest > settings.max_inline_size:
             value = await _inlined(value, settings, keeper, chars=chars)
         # Most values are so short that nobody has to write their text.
         may_be_long = seen.raw or seen.most_chars > limit
         if value is not seen.value or (may_be_long and (chars > limit or len(text_of(seen.value)) > limit)):
-            value, event = await _bounded(value, keeper, limit=limit, chars=chars, net=not is_kept_whole)
+            value, event = await _bounded(value, keeper, limit=limit, chars=chars, net=not keeps_whole)
     return Guarded(
         value=value,
         stored=tuple(keeper.stored),

@@ -663,9 +663,9 @@ class Upstream:
             raise MCPError(code=mcp_types.INVALID_REQUEST, message=message)
         self._questions += 1
         try:
-            asked = params or {}
+            question = params or {}
             return await self._answered(
-                method, dict(asked) if self.is_alone else question_of(self.name, asked)
+                method, dict(question) if self.is_alone else question_of(self.name, question)
             )
         finally:
             self._questions -= 1

@@ -196,12 +196,12 @@ def _unsaid(leaf: Leaf, value: object) -> object:
 
 
 def _from_environment() -> dict[Leaf, _Value]:
-    given = {variable.upper(): value for variable, value in os.environ.items()}
+    texts = {variable.upper(): value for variable, value in os.environ.items()}
     return {
         # An empty variable is not given; of a list it is the list with nothing in it.
-        leaf: _Value(value=given[name] or (), origin=f"environment {name}", label=f"variable {name}")
+        leaf: _Value(value=texts[name] or (), origin=f"environment {name}", label=f"variable {name}")
         for name, leaf in variables().items()
-        if given.get(name) or (name in given and _is_of(leaf, tuple))
+        if texts.get(name) or (name in texts and _is_of(leaf, tuple))
     }
 
 

@@ -292,8 +292,8 @@ class Pool:
 
     def _calm_later(self) -> None:
         waiting = self.zygote.idle if self.forks else sum(zygote.at_hand for zygote in self._parked)
-        kept = self.idle_workers
-        is_more = kept.size > kept.least or waiting > max(1, kept.size)
+        target = self.idle_workers
+        is_more = target.size > target.least or waiting > max(1, target.size)
         if is_more and not self._closed and self._calming is None:
             self._calming = asyncio.get_running_loop().call_later(CALM_S, self._calm)
 

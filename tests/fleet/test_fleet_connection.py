@@ -140,7 +140,7 @@ def test_session_in_use_or_claimed_is_not_claimed(server: RedisServer) -> None:
 
 
 class _Toolset(SimpleNamespace):
-    """What a node needs of a toolset: sessions end slowly, and nothing is executed."""
+    """A toolset whose sessions end slowly and which executes nothing."""
 
     def __init__(self) -> None:
         super().__init__(

@@ -45,10 +45,10 @@ async def greet(ctx: Context) -> str:
 @mcp.tool
 async def consult(ctx: Context) -> str:
     """Request an answer of a model, and the roots."""
-    asked = SamplingMessage(role="user", content=TextContent(type="text", text="Name a colour."))
-    said: Any = await ctx.session.create_message([asked], max_tokens=20)
+    question = SamplingMessage(role="user", content=TextContent(type="text", text="Name a colour."))
+    answer: Any = await ctx.session.create_message([question], max_tokens=20)
     folders: Any = await ctx.session.list_roots()
-    return f"{said.content.text} in {folders.roots[0].uri}"
+    return f"{answer.content.text} in {folders.roots[0].uri}"
 
 
 @mcp.tool(meta=clock.tool_meta(invoking="Winding...", invoked="Wound"))

@@ -164,8 +164,8 @@ async def test_endless_answer_abandoned_at_bound(
 
     # What is under way lies in the kernel.
     assert BOUND - 65536 <= server.sent < 16 * BOUND
-    told = [vars(each)["server"] for each in caplog.records if each.message == TOLD]
-    assert told == (["remote"] if form == "endless" else [])
+    servers = [vars(each)["server"] for each in caplog.records if each.message == TOLD]
+    assert servers == (["remote"] if form == "endless" else [])
 
 
 @VERSIONS

@@ -42,13 +42,13 @@ async def test_drop_of_replaced_connection_keeps_the_new_one() -> None:
 
         # Another request over the first one notices its end only now.
         await upstream.drop(first)
-        kept = await upstream.connected()
+        newer = await upstream.connected()
         # Control: it would have ended the second.
         await upstream.drop(second)
         ended = not upstream.is_connected
 
     assert first is not second
-    assert kept is second
+    assert newer is second
     assert ended
 
 
