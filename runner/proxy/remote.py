@@ -334,7 +334,9 @@ class RemoteSession:
             if method == "tools/list" and is_modern(self.client):
                 learn_tools(session, result)
         except Disconnected as error:
-            raise ConnectionLost(error.message) from error
+            # The SDK's words for an event that is too long do not name the setting.
+            cure = "; raise max_payload_bytes" if error.message.endswith("byte limit.") else ""
+            raise ConnectionLost(f"{error.message.rstrip('.')}{cure}") from error
         except UnreadableAnswer as error:
             raise InvalidAnswer(f"its answer to {method} breaks the protocol: {error.message}") from error
         except MCPError as error:

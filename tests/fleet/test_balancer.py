@@ -228,6 +228,7 @@ def test_nginx_drops_the_identity_that_a_client_claims(tmp_path: Path) -> None:
     assert names == ["root", "nobody"]
 
 
+@pytest.mark.anyio
 async def test_login_at_one_host_is_valid_on_shared_state_folder(world: World) -> None:
     world.node("one")
     port = free_port()
