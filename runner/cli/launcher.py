@@ -111,7 +111,7 @@ def container_command(
     name = re.sub(r"[^a-zA-Z0-9_.-]", "-", user)
     # The keys of a store in S3 are AWS's own variables; an option wins, as for the command itself.
     store = _value(words, "--store") or environment.get("RUNNER_STORE", "")
-    passed_on = ("RUNNER_", "AWS_") if store.startswith("s3://") else ("RUNNER_",)
+    passed_on = ("RUNNER_", "AWS_") if store.lower().startswith("s3://") else ("RUNNER_",)
     variables = [key for key in environment if key.startswith(passed_on)]
     variables += [each for word in words if word.startswith("--allow-env=") for each in word[12:].split(",")]
     arguments, mount = _mounted(words)
@@ -141,15 +141,17 @@ def container_command(
 
 
 def _value(words: Sequence[str], option: str) -> str | None:
+    """Return the value of an option; the last one counts."""
+    value = None
     for at, word in enumerate(words):
         if word == "--":
             # What follows is the command of another program.
             break
         if word.startswith(f"{option}="):
-            return word.partition("=")[2]
-        if word == option and at + 1 < len(words):
-            return words[at + 1]
-    return None
+            value = word.partition("=")[2]
+        elif word == option and at + 1 < len(words):
+            value = words[at + 1]
+    return value
 
 
 def _mounted(words: Sequence[str]) -> tuple[list[str], list[str]]:

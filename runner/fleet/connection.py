@@ -92,6 +92,10 @@ def redis_key(kind: _Kind, *whose: str) -> str:
     return ":".join(("toolcell", kind, *whose))
 
 
+async def _in_thread(threads: ThreadPoolExecutor, act: Callable[[], T]) -> T:
+    return await asyncio.get_running_loop().run_in_executor(threads, act)
+
+
 @dataclass(slots=True, kw_only=True, eq=False)
 class FleetConnection:
     """A connection to the Redis of a fleet.
@@ -107,8 +111,9 @@ class FleetConnection:
     key: FleetKey
     redis: Redis
     reading: Redis
-    # Those of the loop may all wait for S3, and a status cannot wait for them.
+    # Those of the loop may all wait for S3. A status waits for no result either.
     _threads: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(_THREADS, "fleet"))
+    _urgent: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, "fleet-status"))
     _closing: AsyncExitStack = field(default_factory=AsyncExitStack)
 
     @classmethod
@@ -131,6 +136,7 @@ class FleetConnection:
         )
         async with connection._closing:
             connection._closing.callback(connection._threads.shutdown)
+            connection._closing.callback(connection._urgent.shutdown)
             connection._closing.push_async_callback(connection.reading.aclose)
             connection._closing.push_async_callback(connection.redis.aclose)
             await connection._check()
@@ -150,19 +156,29 @@ class FleetConnection:
         self._closing.callback(client.close)
         return client
 
-    async def sealed(self, message: BaseModel, *, to: str) -> bytes:
-        """Return a message as JSON, sealed for one receiver; a long one is sealed in a thread."""
+    async def sealed(self, message: BaseModel, *, to: str, is_urgent: bool = False) -> bytes:
+        """Return a message as JSON, sealed for one receiver; a long one is sealed in a thread.
+
+        Args:
+            message: The message.
+            to: Its receiver.
+            is_urgent: Whether it must not wait for results, as a status.
+        """
         if least_chars(vars(message), LONG_BYTES) <= LONG_BYTES:
             return self.key.seal(message.model_dump(), to=to)
-        return await self._in_thread(lambda: self.key.seal(message.model_dump(), to=to))
+        threads = self._urgent if is_urgent else self._threads
+        return await _in_thread(threads, lambda: self.key.seal(message.model_dump(), to=to))
 
-    async def opened(self, validate: Callable[[Any], T], sealed: bytes, *, to: str) -> T | None:
+    async def opened(
+        self, validate: Callable[[Any], T], sealed: bytes, *, to: str, is_urgent: bool = False
+    ) -> T | None:
         """Return a sealed message, or None for one to be dropped; a long one is opened in a thread.
 
         Args:
             validate: Returns the message of a JSON object, or raises `ValidationError`.
             sealed: The message, sealed.
             to: Its receiver.
+            is_urgent: As of `sealed`.
         """
 
         def message() -> T:
@@ -170,13 +186,11 @@ class FleetConnection:
 
         try:
             # A short one that is compressed may be long, too.
-            return await self._in_thread(message) if self.key.is_compressed(sealed) else message()
+            threads = self._urgent if is_urgent else self._threads
+            return await _in_thread(threads, message) if self.key.is_compressed(sealed) else message()
         except (Forged, ValidationError) as error:
             log.warning("fleet message dropped", extra={"reason": str(error)})
             return None
-
-    async def _in_thread(self, act: Callable[[], T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._threads, act)
 
     async def send(self, to: str, message: BaseModel) -> None:
         """Append a message to the stream of a host or node.

@@ -52,7 +52,7 @@ _WATCH_S = 0.5
 _RENEW_S = 2.0
 # Looks in a row that Redis has answered, `_WATCH_S` apart; and status messages of a node, a second apart.
 _MOST_ABSENT = 3
-_MOST_UNLISTED = 5
+_MOST_UNLISTED = 10
 _TRIES = 4
 _PATIENCE_S = 10.0
 _MOST_MESSAGES = 1000
@@ -397,7 +397,9 @@ class FleetEngine:
         alive = dict[str, NodeStatus]()
         for name, key, sealed in zip(names, keys, await redis.mget(keys) if keys else [], strict=True):
             if isinstance(sealed, bytes):
-                status = await self.connection.opened(NodeStatus.model_validate, sealed, to=key)
+                status = await self.connection.opened(
+                    NodeStatus.model_validate, sealed, to=key, is_urgent=True
+                )
                 alive |= {} if status is None else {name: status}
         self._nodes = {name: alive[name].capacity for name in sorted(accepting & alive.keys())}
         self._absent = {name: self._absent.get(name, 0) + 1 for name in names if name not in alive}
@@ -408,7 +410,7 @@ class FleetEngine:
             if call.node in gone:
                 await self._take_back(call, "the worker node that ran it is gone")
             elif call.node in alive and call.missed_in(alive[call.node]) > _MOST_UNLISTED:
-                # A node lists a call until its end is in the stream of the host.
+                # A node lists a call until its end is in the stream of the host, which may still be reading.
                 await self._take_back(call, "the worker node does not have it")
 
     async def _take_back(self, call: RemoteCall, reason: str) -> None:

@@ -398,7 +398,7 @@ class Node:
             calls={call.record.call: call.has_started for call in calls},
         )
         mine, nodes = redis_key("node", self.name), redis_key("nodes", self.release)
-        sealed = await self.connection.sealed(status, to=mine)
+        sealed = await self.connection.sealed(status, to=mine, is_urgent=True)
         async with self.connection.redis.pipeline(transaction=False) as together:
             # A Redis without memory still renews what it has.
             together.pexpire(mine, int(NODE_TTL_S * 1000))

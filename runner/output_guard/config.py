@@ -122,8 +122,8 @@ class _Limits(BaseModel):
 if TYPE_CHECKING:
     Budget = _Limits
 else:
-    # Limits of one tool or one server instead of the general ones.
-    Budget = create_model("Budget", __config__=_STRICT, **overrides_of(_Limits))
+    about = "Limits of one tool or one server instead of the general ones."
+    Budget = create_model("Budget", __config__=_STRICT, __doc__=about, **overrides_of(_Limits))
 
 
 class GuardConfig(_Limits):

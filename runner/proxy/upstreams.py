@@ -328,8 +328,8 @@ class Upstreams(CallServices):
             own = {key for key in self._of_users if key[:2] == (user.name, server)}
             if len(own) >= _MOST_KINDS and not self._end_oldest(own):
                 raise RemoteError(
-                    f"{len(own)} kinds of clients of this user wait for {server}, and no more may; "
-                    "try again when one has ended, and let clients keep their name and version"
+                    f"{len(own)} kinds of clients of this user have requests or subscriptions at {server}, "
+                    "and no more may; end one, and let clients keep their name and version"
                 )
             if len(self._of_users) >= _MOST_BACKENDS or not descriptors.are_plenty():
                 self.make_room()

@@ -140,7 +140,7 @@ def overrides_of(*parts: type[BaseModel]) -> dict[str, Any]:
         # None of them narrows rights, since the value of a tool wins over options and variables.
         name: (
             field.rebuild_annotation() | None,
-            Field(None, description=f"Instead of `{name}`, for this tool."),
+            Field(None, description=f"Instead of `{name}`."),
         )
         for part in parts
         for name, field in part.model_fields.items()

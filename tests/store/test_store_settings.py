@@ -144,7 +144,7 @@ def test_put_for_a_call_works_in_memory_and_fails_without_store(tools: Path, tmp
         refused = runner(tmp_path, "none:", user, *words)
 
     assert (read.returncode, read.stdout) == (0, "4\n"), read.stderr
-    assert refused.returncode == 2
+    assert refused.returncode == 1
     assert "'in.txt' was not kept: this server keeps no files (store = none:)" in refused.stderr
 
 

@@ -21,6 +21,7 @@ import zlib
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -145,11 +146,10 @@ def _entry(area: str, row: Any) -> tuple[_Key, Entry]:
                 **metadata,
                 "name": row["wanted"],
                 "retention": row["retention"],
-                "expires_at": metadata["expires"],
+                "expires_at": _time(metadata["expires"]),
             },
-            # Times were seconds since 1970.
-            "created": row["created"],
-            "expires_at": row["expires"],
+            "created": _time(row["created"]),
+            "expires_at": _time(row["expires"]),
             "key": None,
         }
         blob = f"{area}/objects/{digest[:2]}/{digest}"
@@ -161,6 +161,11 @@ def _entry(area: str, row: Any) -> tuple[_Key, Entry]:
         )
     except (ValueError, TypeError, LookupError, AttributeError, OverflowError, RecursionError) as error:
         raise DamagedEntry("it is not a row") from error
+
+
+def _time(seconds: float | None) -> str | None:
+    """Return a time in seconds since 1970 as text: pydantic takes large numbers for milliseconds."""
+    return None if seconds is None else datetime.fromtimestamp(seconds, UTC).isoformat()
 
 
 def _merged(path: Path, area: str, indexed: dict[_Key, Entry], *, is_damaged: bool) -> dict[_Key, Entry]:

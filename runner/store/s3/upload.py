@@ -24,7 +24,11 @@ __all__ = ["PART_BYTES", "Stopped", "upload"]
 PART_BYTES = 8 * 1024 * 1024
 _AT_ONCE = 4
 _PARTS = TransferConfig(
-    multipart_threshold=PART_BYTES, multipart_chunksize=PART_BYTES, max_concurrency=_AT_ONCE
+    multipart_threshold=PART_BYTES,
+    multipart_chunksize=PART_BYTES,
+    max_concurrency=_AT_ONCE,
+    # The client of awscrt, where it is installed, knows none of these bounds.
+    preferred_transfer_client="classic",
 )
 # All the memory that an upload needs, beside a part that is being read.
 _PARTS.max_in_memory_upload_chunks = _AT_ONCE
@@ -88,10 +92,22 @@ class _Reading:
         if isinstance(self._source, bytes):
             piece = self._source[self._at : end]
         else:
-            piece = os.pread(self._source, end - self._at, self._at)
-            if len(piece) != end - self._at:
-                message = "a file became shorter while it was being stored"
-                raise CallError(Code.E_STORE, message, retryable=False)
+            piece = self._from_file(self._source, end)
         self._at = end
         self.digest.update(piece)
         return piece
+
+    def _from_file(self, file: int, end: int) -> bytes:
+        piece = bytearray()
+        while left := end - self._at - len(piece):
+            try:
+                part = os.pread(file, left, self._at + len(piece))
+            except OSError as error:
+                # Of the disk: as an error of the server it would be tried again.
+                message = f"a file could not be read while it was being stored: {error.strerror}"
+                raise CallError(Code.E_STORE, message, retryable=False) from error
+            if not part:
+                message = "a file became shorter while it was being stored"
+                raise CallError(Code.E_STORE, message, retryable=False)
+            piece += part
+        return bytes(piece)

@@ -67,9 +67,10 @@ export async function readResource(uri: string, marked = false): Promise<Params[
   return Array.isArray(result["contents"]) ? result["contents"].filter(isObject) : [];
 }
 
-/** Subscribe to a resource, or no longer. Not every resource announces changes: until the server agrees it is not followed. */
+/** Subscribe to a resource, or no longer. Not every resource announces changes: until the server agrees it is not followed. An unfollowed one goes before the answer: a new session would renew it. */
 export async function follow(uri: string, on: boolean): Promise<void> {
   let follows = on;
+  if (!on) followed.value = followed.value.filter((each) => each !== uri);
   try {
     if (hasSessions(here.value.era)) await here.value.request(on ? "resources/subscribe" : "resources/unsubscribe", { uri });
     resourcesProblem.value = null;
