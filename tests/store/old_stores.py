@@ -45,11 +45,12 @@ def make_version_1(root: Path, count: int) -> dict[str, bytes]:
     return contents
 
 
-def make_version_3(root: Path) -> dict[str, bytes]:
+def make_version_3(root: Path, expires: float | None = None) -> dict[str, bytes]:
     """Make a store whose index lags behind the journal of alice; return her contents by name."""
     area = root / "users/alice"
     area.mkdir(parents=True)
     rows = [_row(area, number, f"{number}.txt", b"content %d" % number) for number in range(5)]
+    rows = [{**row, "expires": expires} for row in rows]
     gone = _row(area, 9, "gone.txt", b"content 0")
     with closing(sqlite3.connect(root / "index.sqlite")) as connection:
         connection.execute("PRAGMA journal_mode = WAL")

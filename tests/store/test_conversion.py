@@ -53,6 +53,16 @@ async def test_version_3_is_converted_by_journal_and_index(tmp_path: Path) -> No
     assert store.orphans() == []
 
 
+async def test_a_late_expiry_of_version_3_is_converted(tmp_path: Path) -> None:
+    make_version_3(tmp_path / "store", expires=253402300799.0)
+
+    found = await LocalStore(tmp_path / "store").find("3.txt", scope=ALICE)
+
+    assert found is not None
+    assert found.expires_at is not None
+    assert found.expires_at.timestamp() == 253402300799.0
+
+
 @pytest.mark.parametrize("damage", ["lost", "empty", "torn", "not a database"])
 async def test_a_lost_index_costs_nothing_that_a_journal_names(tmp_path: Path, damage: str) -> None:
     expected = make_version_3(tmp_path / "store")
