@@ -29,7 +29,7 @@ def in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ({"allow_net": "a.example:0"}, "a port is a number from 1 to 65535"),
         ({"allow_net": "a.example,10.0.0"}, "'10.0.0' is not an address"),
         ({"allow_env": "A=B"}, "give names alone"),
-        ({"allow_env": "1A"}, "no name of a variable"),
+        ({"allow_env": "1A"}, "is not a variable name"),
         ({"allow_env": "RUNNER_REDIS_URL"}, "tools never see these"),
         ({"allow_run": "bin/git"}, "a name such as git, or a whole path"),
     ],
