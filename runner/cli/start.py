@@ -102,10 +102,7 @@ def warn_ignored(settings: ExecutionSettings) -> None:
 
 
 def start_server(flags: Mapping[str, Any], config: Path | None) -> Settings:
-    """Do what `start` does for a server: it may have many descriptors, since each user costs some, and lasts.
-
-    So what it no longer uses, it gives back.
-    """
+    """Start a server: raise the limit of descriptors, since each user costs some, and return freed memory."""
     settings = start(flags, config, whole=True)
     raise_limit()
     keep_little()

@@ -92,10 +92,6 @@ def redis_key(kind: _Kind, *whose: str) -> str:
     return ":".join(("toolcell", kind, *whose))
 
 
-async def _in_thread(threads: ThreadPoolExecutor, act: Callable[[], T]) -> T:
-    return await asyncio.get_running_loop().run_in_executor(threads, act)
-
-
 @dataclass(slots=True, kw_only=True, eq=False)
 class FleetConnection:
     """A connection to the Redis of a fleet.
@@ -166,8 +162,7 @@ class FleetConnection:
         """
         if least_chars(vars(message), LONG_BYTES) <= LONG_BYTES:
             return self.key.seal(message.model_dump(), to=to)
-        threads = self._urgent if is_urgent else self._threads
-        return await _in_thread(threads, lambda: self.key.seal(message.model_dump(), to=to))
+        return await self._in_thread(lambda: self.key.seal(message.model_dump(), to=to), is_urgent=is_urgent)
 
     async def opened(
         self, validate: Callable[[Any], T], sealed: bytes, *, to: str, is_urgent: bool = False
@@ -186,11 +181,15 @@ class FleetConnection:
 
         try:
             # A short one that is compressed may be long, too.
-            threads = self._urgent if is_urgent else self._threads
-            return await _in_thread(threads, message) if self.key.is_compressed(sealed) else message()
+            is_long = self.key.is_compressed(sealed)
+            return await self._in_thread(message, is_urgent=is_urgent) if is_long else message()
         except (Forged, ValidationError) as error:
             log.warning("fleet message dropped", extra={"reason": str(error)})
             return None
+
+    async def _in_thread(self, act: Callable[[], T], *, is_urgent: bool) -> T:
+        threads = self._urgent if is_urgent else self._threads
+        return await asyncio.get_running_loop().run_in_executor(threads, act)
 
     async def send(self, to: str, message: BaseModel) -> None:
         """Append a message to the stream of a host or node.

@@ -18,9 +18,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Protocol, TypeVar
 
-from runner.store.content import CHUNK_BYTES, StreamContent, chunks
+from runner.store.content import StreamContent
 from runner.store.entries import Entry
 from runner.store.protocol import Put, Scope
+from runner.store.sources import CHUNK_BYTES, chunks
 
 __all__ = ["Blob", "Blobs", "Incoming", "MemoryBlobs", "OrphanNote", "utc_now"]
 

@@ -12,34 +12,18 @@ from typing import Any
 from runner.errors import CallError
 from runner.store.damage import NOT_WHAT_WAS_PUT, Verified, damaged
 from runner.store.protocol import Record
-from runner.store.sources import write_all
+from runner.store.sources import CHUNK_BYTES, write_all
 from runner.system.openat import copy_into, ficlone
 from runner.system.threads import run_in_thread
 
 __all__ = [
-    "CHUNK_BYTES",
     "FileContent",
     "StreamContent",
-    "chunks",
     "problem_in",
     "span",
 ]
 
-CHUNK_BYTES = 1024 * 1024
-"""The longest piece that is read or given out at once."""
-
 _verified = Verified()
-
-
-def chunks(fd: int) -> Iterator[bytes]:
-    """Yield a file from its start, wherever the descriptor stands, which does not move.
-
-    Of a file that grows meanwhile it is as much as was there at first: it could grow for ever.
-    """
-    position, end = 0, os.fstat(fd).st_size
-    while chunk := os.pread(fd, min(CHUNK_BYTES, end - position), position):
-        yield chunk
-        position += len(chunk)
 
 
 def span(size: int, offset: int, length: int | None) -> tuple[int, int]:

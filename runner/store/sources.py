@@ -8,9 +8,10 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
-__all__ = ["digest_of", "opened", "same_file", "write_all"]
+__all__ = ["CHUNK_BYTES", "chunks", "digest_of", "opened", "same_file", "write_all"]
 
-_READ_BYTES = 1024 * 1024
+CHUNK_BYTES = 1024 * 1024
+"""The longest piece that is read or given out at once."""
 
 
 @contextlib.contextmanager
@@ -40,6 +41,21 @@ def same_file(before: os.stat_result, after: os.stat_result) -> bool:
     )
 
 
+def chunks(fd: int, start: int = 0, end: int | None = None) -> Iterator[bytes]:
+    """Yield a part of a file, wherever the descriptor stands, which does not move.
+
+    Args:
+        fd: The file.
+        start: Offset of the first byte.
+        end: Offset after the last byte; by default the present end of the file, which could grow for ever.
+    """
+    position = start
+    end = os.fstat(fd).st_size if end is None else end
+    while chunk := os.pread(fd, min(CHUNK_BYTES, end - position), position):
+        yield chunk
+        position += len(chunk)
+
+
 def digest_of(source: int | bytes) -> tuple[str, int]:
     """Return hex digest and length of bytes, or of a file from its start wherever it stands.
 
@@ -47,11 +63,11 @@ def digest_of(source: int | bytes) -> tuple[str, int]:
     """
     if isinstance(source, bytes):
         return hashlib.sha256(source).hexdigest(), len(source)
-    digest, position, end = hashlib.sha256(), 0, os.fstat(source).st_size
-    while chunk := os.pread(source, min(_READ_BYTES, end - position), position):
+    digest, size = hashlib.sha256(), 0
+    for chunk in chunks(source):
         digest.update(chunk)
-        position += len(chunk)
-    return digest.hexdigest(), position
+        size += len(chunk)
+    return digest.hexdigest(), size
 
 
 def write_all(fd: int, content: bytes) -> None:

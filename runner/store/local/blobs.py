@@ -24,12 +24,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from runner.store.blobs import Blob, Blobs, Incoming, OrphanNote
-from runner.store.content import FileContent, chunks
+from runner.store.content import FileContent
 from runner.store.damage import damaged
 from runner.store.disk import try_to_write
 from runner.store.entries import DamagedEntry, Entry
 from runner.store.protocol import Put, Scope
-from runner.store.sources import write_all
+from runner.store.sources import chunks, write_all
 from runner.system import locks
 from runner.system.openat import ficlone
 from runner.system.state_files import sync_folder

@@ -30,14 +30,14 @@ from urllib3.exceptions import HTTPError
 
 from runner.errors import CallError, Code
 from runner.store.blobs import Blob, Blobs, Incoming
-from runner.store.content import CHUNK_BYTES, StreamContent
+from runner.store.content import StreamContent
 from runner.store.damage import damaged
 from runner.store.entries import Entry, mime_of
 from runner.store.protocol import Put, Scope
 from runner.store.s3.bucket import Bucket, BucketAddress, NoSuchObject, Stream, failed
 from runner.store.s3.faults import fault_in
 from runner.store.s3.upload import Stopped, upload
-from runner.store.sources import digest_of, same_file
+from runner.store.sources import CHUNK_BYTES, digest_of, same_file
 
 __all__ = ["PROBE", "S3Blobs", "stopping"]
 

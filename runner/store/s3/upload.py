@@ -9,7 +9,6 @@ multipart upload".
 """
 
 import hashlib
-import os
 import threading
 from collections.abc import Mapping
 
@@ -17,6 +16,7 @@ from boto3.s3.transfer import TransferConfig
 
 from runner.errors import CallError, Code
 from runner.store.s3.bucket import Bucket
+from runner.store.sources import chunks
 
 __all__ = ["PART_BYTES", "Stopped", "upload"]
 
@@ -92,22 +92,15 @@ class _Reading:
         if isinstance(self._source, bytes):
             piece = self._source[self._at : end]
         else:
-            piece = self._from_file(self._source, end)
-        self._at = end
-        self.digest.update(piece)
-        return piece
-
-    def _from_file(self, file: int, end: int) -> bytes:
-        piece = bytearray()
-        while left := end - self._at - len(piece):
             try:
-                part = os.pread(file, left, self._at + len(piece))
+                piece = b"".join(chunks(self._source, self._at, end))
             except OSError as error:
                 # Of the disk: as an error of the server it would be tried again.
                 message = f"a file could not be read while it was being stored: {error.strerror}"
                 raise CallError(Code.E_STORE, message, retryable=False) from error
-            if not part:
+            if len(piece) != end - self._at:
                 message = "a file became shorter while it was being stored"
                 raise CallError(Code.E_STORE, message, retryable=False)
-            piece += part
-        return bytes(piece)
+        self._at = end
+        self.digest.update(piece)
+        return piece
