@@ -26,7 +26,7 @@ from runner.store.s3.bucket import BucketAddress
 
 __all__ = ["CuttingProxy", "juicefs", "raw_client", "watching", "with_bucket"]
 
-_READY_S = 30.0
+_READY_S = 120.0
 
 
 def raw_client(address: BucketAddress) -> Any:

@@ -904,7 +904,7 @@ def unprivileged() -> Iterator[Callable[..., Any]]:
         options = ["--user", user, "--isolation", tier, "--json", "--args", json.dumps({"wanted": wanted})]
         command = [str(python), "-m", "runner.cli.app", "call", str(tool_file), "acts", *options]
         ended = subprocess.run(
-            command, env=environment, cwd=top, capture_output=True, text=True, timeout=60, **identity
+            command, env=environment, cwd=top, capture_output=True, text=True, timeout=300, **identity
         )
         assert ended.returncode == 0, ended.stdout + ended.stderr
         return json.loads(ended.stdout)["results"]

@@ -82,7 +82,7 @@ def test_leftover_process_and_file_of_server_uid_found(tmp_path: Path) -> None:
     process.stdout.close()
     process.wait()
     ending = [each for each in psutil.process_iter(["uids"]) if each.info["uids"].real == UID]
-    psutil.wait_procs(ending, timeout=30)
+    psutil.wait_procs(ending, timeout=120)
     left.unlink()
 
     assert sorted(line.split()[0] for line in found) == ["file", "process"]

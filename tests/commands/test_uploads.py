@@ -66,20 +66,20 @@ class Host:
     def kill(self) -> None:
         """End it as a crash does: nothing of it runs any more code."""
         self.process.kill()
-        self.process.wait(timeout=30)
+        self.process.wait(timeout=120)
 
     def close(self) -> None:
         """Kill it if it still runs, and read the rest of what it said, so that nothing of it is left."""
         self.process.kill()
-        self.process.communicate(timeout=30)
+        self.process.communicate(timeout=120)
 
     def listed(self) -> dict[str, str]:
         """Return the digests of the files it has, by name."""
-        with httpx2.Client(base_url=self.base, timeout=30) as client:
+        with httpx2.Client(base_url=self.base, timeout=120) as client:
             return {file["filename"]: file["sha256"] for file in client.get("/api/files").json()["files"]}
 
     def contents(self) -> dict[str, bytes]:
-        with httpx2.Client(base_url=self.base, timeout=30) as client:
+        with httpx2.Client(base_url=self.base, timeout=120) as client:
             files = client.get("/api/files").json()["files"]
             headers = {"mcp-session-id": "one"}
             return {
@@ -94,7 +94,7 @@ def send_all(base: str, numbers: range, acknowledged: Callable[[int], None]) -> 
     lock = threading.Lock()
 
     def work() -> None:
-        with httpx2.Client(base_url=base, timeout=30) as client:
+        with httpx2.Client(base_url=base, timeout=120) as client:
             while True:
                 with lock:
                     number = next(waiting, None)
@@ -173,7 +173,7 @@ def left_on_disk(root: Path) -> set[str]:
 def test_interrupted_upload_leaves_nothing_in_store(environment: dict[str, str], folder: Path) -> None:
     host = Host(environment, folder)
     try:
-        with httpx2.Client(base_url=host.base, timeout=30) as client:
+        with httpx2.Client(base_url=host.base, timeout=120) as client:
             whole = client.put("/api/files?filename=whole.bin", content=b"whole").status_code
         send_half(host.base)
         listed = host.listed()
@@ -192,7 +192,7 @@ def send_half(base: str) -> None:
 
     parts = urlsplit(base)
     assert parts.hostname is not None
-    with socket.create_connection((parts.hostname, parts.port), timeout=30) as client:
+    with socket.create_connection((parts.hostname, parts.port), timeout=120) as client:
         client.sendall(
             f"PUT /api/files?filename=half.bin HTTP/1.1\r\nHost: {parts.netloc}\r\n"
             "Content-Length: 2000000\r\n\r\n".encode()

@@ -249,7 +249,7 @@ async def test_open_streams_do_not_delay_stop_and_log_has_no_tokens(
             # Cut off at the end of the server's grace, it would raise: it ends as a stream should.
             async with asyncio.timeout(60):
                 rest = [line async for line in lines]
-    _, errors = await asyncio.to_thread(host.process.communicate, timeout=30)
+    _, errors = await asyncio.to_thread(host.process.communicate, timeout=120)
 
     assert statuses == [200, 403, 403]
     assert [line for line in rest if line.startswith("data")] == []

@@ -258,7 +258,7 @@ def shared(username: str) -> None:
     queue, ready = multiprocessing.Queue(), multiprocessing.Event()
     child = multiprocessing.Process(target=_fills, args=(memory.name, queue, ready))
     child.start()
-    check(queue.get(timeout=30) == "filled")
+    check(queue.get(timeout=120) == "filled")
     check(ready.wait(30))
     child.join()
     check(bytes(memory.buf[:4]) == b"told")

@@ -106,7 +106,7 @@ def served(
         yield Served(process, log, f"http://127.0.0.1:{port}")
     finally:
         process.terminate()
-        process.wait(timeout=30)
+        process.wait(timeout=120)
 
 
 def wait_for_health(served: Served) -> dict[str, str]:

@@ -73,7 +73,7 @@ def run(session: Session, folder: Path, state: Path) -> None:
     finally:
         for server in servers:
             server.send_signal(signal.SIGTERM)
-            server.communicate(timeout=30)
+            server.communicate(timeout=120)
 
 
 def _until_started(process: subprocess.Popen[str]) -> str:

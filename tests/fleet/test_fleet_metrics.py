@@ -21,7 +21,7 @@ TOKEN = "token-of-ann-which-is-long-enough"
 async def _metrics(port: int) -> dict[tuple[str, str], float]:
     """Return the metrics at a port, by their name and their first label."""
     async with httpx2.AsyncClient() as client:
-        answer = await client.get(f"http://127.0.0.1:{port}/metrics", timeout=30)
+        answer = await client.get(f"http://127.0.0.1:{port}/metrics", timeout=120)
     assert answer.status_code == 200
     return {
         (sample.name, next(iter(sample.labels.values()), "")): sample.value

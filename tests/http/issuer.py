@@ -134,4 +134,4 @@ def initialize(
     if token is not None:
         sent["authorization"] = f"Bearer {token}"
     request = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": parameters}
-    return httpx2.post(url, json=request, headers=sent, timeout=30, trust_env=False)
+    return httpx2.post(url, json=request, headers=sent, timeout=120, trust_env=False)

@@ -68,7 +68,7 @@ def login_provider() -> Iterator[Away]:
 
 
 def ready(url: str) -> dict[str, Any]:
-    answer = httpx2.get(url.removesuffix("/mcp") + "/readyz", trust_env=False, timeout=30)
+    answer = httpx2.get(url.removesuffix("/mcp") + "/readyz", trust_env=False, timeout=120)
     fields = dict(answer.json())
     assert answer.status_code == (200 if fields["status"] == "ready" else 503)
     return fields
@@ -101,7 +101,7 @@ async def test_unfetchable_keys_reported_with_page_on_and_in_metrics(
     assert scraped is not None
 
     def exposed() -> str:
-        return httpx2.get(scraped.group(1), trust_env=False, timeout=30).text
+        return httpx2.get(scraped.group(1), trust_env=False, timeout=120).text
 
     assert await says(url, "auth.jwks_uri", "status 503")
     assert await becomes(lambda: 'toolcell_fault{part="identity"} 1.0' in exposed())

@@ -19,7 +19,7 @@ def open_request(url: str, head: str, length: int, body: bytes) -> socket.socket
     """Begin a request, and send no more of its body."""
     address = urlsplit(url)
     assert address.hostname is not None and address.port is not None  # noqa: PT018
-    one = socket.create_connection((address.hostname, address.port), timeout=30)
+    one = socket.create_connection((address.hostname, address.port), timeout=120)
     one.sendall(
         f"{head} HTTP/1.1\r\nHost: {address.netloc}\r\nContent-Type: application/json\r\n"
         f"Accept: application/json, text/event-stream\r\nContent-Length: {length}\r\n\r\n".encode()

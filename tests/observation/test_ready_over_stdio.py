@@ -28,7 +28,7 @@ async def test_stdio_server_is_not_ready_while_state_is_unwritable(tmp_path: Pat
     words = ["-m", "runner", "serve", str(TOOLS), "--transport", "stdio"]
 
     def tells(line: str) -> bool:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=120) as answer:
             return line in answer.read().decode().splitlines()
 
     with somebody() as user:

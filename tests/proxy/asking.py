@@ -23,7 +23,7 @@ def ask(method: str, params: dict[str, Any]) -> dict[str, Any]:
     number = f"q{len(WAITING)}"
     WAITING[number] = queue.Queue()
     say({"id": number, "method": method, "params": params})
-    answer = WAITING[number].get(timeout=20)
+    answer = WAITING[number].get(timeout=120)
     return answer.get("result") or {"refused": answer["error"]["message"]}
 
 

@@ -46,7 +46,7 @@ class Person:
         self.arrived.set()
 
     async def until(self, wanted: Callable[[str, Any], bool]) -> Any:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(120):
             while True:
                 for what, value in self.received:
                     if wanted(what, value):

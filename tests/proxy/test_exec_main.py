@@ -68,7 +68,7 @@ def gone(pid: int) -> bool:
 def test_command_gets_our_streams_own_environment_and_status(tmp_path: Path, host: Any) -> None:
     process = launch(tmp_path, host, SHELL, "-c", "read line; echo $line $A [$OUR] $PWD; touch here; exit 7")
 
-    out, err = process.communicate("hello\n", timeout=30)
+    out, err = process.communicate("hello\n", timeout=120)
 
     assert (out, process.returncode) == (f"hello b [] {tmp_path}/home\n", 7), err
     assert (tmp_path / "home" / "here").exists()
@@ -78,14 +78,14 @@ def test_command_gets_our_streams_own_environment_and_status(tmp_path: Path, hos
 def test_command_cannot_write_beside_its_home(tmp_path: Path, host: Any) -> None:
     process = launch(tmp_path, host, SHELL, "-c", f"echo x > {tmp_path}/beside || echo denied")
 
-    assert process.communicate(timeout=30)[0] == "denied\n"
+    assert process.communicate(timeout=120)[0] == "denied\n"
     assert not (tmp_path / "beside").exists()
 
 
 def test_unrunnable_command_is_named(tmp_path: Path, host: Any) -> None:
     process = launch(tmp_path, host, "/usr/bin/there-is-none")
 
-    _, err = process.communicate(timeout=30)
+    _, err = process.communicate(timeout=120)
 
     assert (process.returncode, err) == (
         127,
@@ -96,7 +96,7 @@ def test_unrunnable_command_is_named(tmp_path: Path, host: Any) -> None:
 def test_unconfined_command_is_not_run(tmp_path: Path, host: Any) -> None:
     process = launch(tmp_path, host, SHELL, "-c", "echo ran", home=tmp_path / "not-there")
 
-    out, err = process.communicate(timeout=30)
+    out, err = process.communicate(timeout=120)
 
     assert (process.returncode, out) == (125, "")
     assert "could not be confined" in err
@@ -115,6 +115,6 @@ def test_command_ends_with_all_its_processes(by: str, tmp_path: Path, host: Any)
         host.kill()
         host.wait()
 
-    assert process.wait(timeout=30) != 0
+    assert process.wait(timeout=120) != 0
     assert all(gone(pid) for pid in pids)
     process.communicate()

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 NOBODY = 65534
-BOUND_S = 30
+BOUND_S = 120
 PROJECT = Path(__file__).resolve().parents[2]
 READ = tuple(
     Path(name)

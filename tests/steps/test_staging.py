@@ -118,7 +118,7 @@ async def test_tool_changes_to_copy_never_reach_stored_file(
             """,
             path,
         )
-        assert tool.communicate(timeout=30)[0] == "b'CHANGED!'\nb'something else'\n"
+        assert tool.communicate(timeout=120)[0] == "b'CHANGED!'\nb'something else'\n"
 
         assert await content_of(files, file) == b"original"
 
@@ -294,7 +294,7 @@ def test_removed_modes_do_not_block_removal(start: Start) -> None:
         """
     )
 
-    assert process.communicate(timeout=30)[0] == "locked\ndata\n[]\n"
+    assert process.communicate(timeout=120)[0] == "locked\ndata\n[]\n"
 
 
 async def test_one_unstageable_file_stages_none(

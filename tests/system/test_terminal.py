@@ -40,7 +40,7 @@ def on_terminal(code: str, **environment: str) -> bytes:
                 # The terminal has no writer left.
                 break
             got += data
-        process.wait(timeout=30)
+        process.wait(timeout=120)
     os.close(ours)
     return got
 
@@ -79,7 +79,7 @@ def test_file_receives_a_value_unchanged_and_a_report_escaped(tmp_path: Path) ->
     target = tmp_path / "out"
 
     with target.open("wb") as file:
-        subprocess.run([sys.executable, "-X", "utf8", "-c", code], stdout=file, check=True, timeout=30)
+        subprocess.run([sys.executable, "-X", "utf8", "-c", code], stdout=file, check=True, timeout=120)
 
     assert target.read_bytes() == "a\x1b\x9b\r\u202e".encode() + b"a\\x1b\\x9b\\r\\u202e\n"
 

@@ -339,7 +339,7 @@ def _on_stdio(command: list[str], messages: list[dict[str, Any]], folder: Path) 
                     answer = json.loads(process.stdout.readline())
                 found[answer["id"]] = answer["result"]
         process.stdin.close()
-        process.wait(timeout=30)
+        process.wait(timeout=120)
     finally:
         process.kill()
         process.stdout.close()

@@ -131,9 +131,9 @@ async def test_processes_are_sampled_despite_slow_homes_and_threads(
             for _ in range(16)
         ]
         looking = [asyncio.create_task(watch.run()) for watch in watches]
-        found, _ = await asyncio.wait({asyncio.create_task(_last(watches[-1], limits))}, timeout=30)
+        found, _ = await asyncio.wait({asyncio.create_task(_last(watches[-1], limits))}, timeout=120)
         busy.set()
-        reached = await asyncio.wait_for(asyncio.gather(*looking), 30)
+        reached = await asyncio.wait_for(asyncio.gather(*looking), 120)
         process.communicate()
 
     await asyncio.gather(*own)
