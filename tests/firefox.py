@@ -23,7 +23,7 @@ from websockets.sync.client import ClientConnection, connect
 __all__ = ["Firefox", "firefox"]
 
 PROGRAM = "firefox-esr"
-PATIENCE_S = 60
+PATIENCE_S = 180
 # It asks for nothing on its own.
 _PREFERENCES = (
     'user_pref("app.normandy.enabled", false);\n'

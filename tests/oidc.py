@@ -64,12 +64,12 @@ def openid_provider(server: str, *, seconds: int = 3600, refreshes: bool = False
         yield f"http://127.0.0.1:{port}"
     finally:
         process.terminate()
-        process.communicate(timeout=60)
+        process.communicate(timeout=180)
 
 
 def logged_in(address: str, user: str) -> dict[str, str]:
     """Follow an address as a browser whose user logs in and consents; return what its client is told."""
-    with httpx2.Client(timeout=60, trust_env=False) as browser:
+    with httpx2.Client(timeout=180, trust_env=False) as browser:
         target = sent_back(browser, address, user, CALLBACK)
     return dict(parse_qsl(urlsplit(target).query))
 
@@ -148,7 +148,7 @@ async def called(url: str, user: str, storage: Kept, tool: str = "whose") -> tup
         callback_handler=callback,
     )
     async with (
-        httpx2.AsyncClient(auth=provider, timeout=60, trust_env=False) as http,
+        httpx2.AsyncClient(auth=provider, timeout=180, trust_env=False) as http,
         streamable_http_client(url, http_client=http) as (reading, writing, *_),
         ClientSession(reading, writing) as session,
     ):
@@ -200,9 +200,9 @@ def called_by_inspector(url: str, user: str, tool: str = "whose") -> dict[str, A
             os.close(theirs)
             try:
                 address = _shown(screen)
-                with httpx2.Client(timeout=60, trust_env=False) as browser:
+                with httpx2.Client(timeout=180, trust_env=False) as browser:
                     assert browser.get(sent_back(browser, address, user, back)).status_code == 200
-                output, _ = inspector.communicate(timeout=60)
+                output, _ = inspector.communicate(timeout=180)
             finally:
                 inspector.kill()
     return dict(json.loads(output))

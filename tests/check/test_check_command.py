@@ -258,7 +258,7 @@ def test_install_entry_starts_server_that_answers(
         env=environment,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=180,
     )
 
     assert installed.status == 0, installed.err

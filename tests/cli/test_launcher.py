@@ -130,7 +130,7 @@ def run(*words: str, folder: Path, **environment: str) -> "subprocess.CompletedP
         cwd=folder,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=180,
         input="a request",
     )
 
@@ -240,7 +240,7 @@ def elsewhere(
         cwd=folder,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=180,
         input="",
     )
 

@@ -22,7 +22,7 @@ def run(folder: Path, *words: str) -> "subprocess.CompletedProcess[str]":
     }
     command = [sys.executable, "-m", "runner", *words]
     return subprocess.run(
-        command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=60, check=False
+        command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=180, check=False
     )
 
 

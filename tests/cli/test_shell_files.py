@@ -63,7 +63,7 @@ def command(folder: Path, user: str) -> Run:
             env=environment,
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=180,
             stdin=subprocess.DEVNULL,
         )
         return Ran(ended.returncode, ended.stdout, ended.stderr)

@@ -60,7 +60,7 @@ def run(folder: Path, words: list[str], *, on_terminal: bool) -> bytes:
             if not data:
                 break
             got += data
-        process.wait(timeout=60)
+        process.wait(timeout=180)
     os.close(ours)
     return got
 

@@ -870,7 +870,7 @@ async def test_worker_of_tampered_zygote_leaves_nothing_after_session(
     monkeypatch.setenv("ATTACK", "spoil")
     remains = Path(f"/tmp/{user}/remains")
     with contextlib.ExitStack() as until_looked_at:
-        async with attack_toolset(tmp_path, isolation=tier) as toolset, asyncio.timeout(60):
+        async with attack_toolset(tmp_path, isolation=tier) as toolset, asyncio.timeout(180):
             until_looked_at.enter_context(toolset.homes.lease(user))
             await act(toolset, user, "leave", str(remains), True)
             was_there = held(remains)

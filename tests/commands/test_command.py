@@ -161,7 +161,7 @@ def test_interrupted_call_leaves_nothing_running(
     before = below(process.pid)
 
     process.send_signal(signal.SIGINT)
-    _out, err = process.communicate(timeout=60)
+    _out, err = process.communicate(timeout=180)
 
     assert running == "report 1\n"
     assert len(before) >= 3
@@ -181,10 +181,10 @@ def test_stdio_server_ends_cleanly_during_call(
     before = below(process.pid)
 
     if way == "end of input":
-        process.communicate(timeout=60)
+        process.communicate(timeout=180)
     else:
         process.terminate()
-        process.wait(timeout=60)
+        process.wait(timeout=180)
 
     assert len(before) >= 4
     assert process.returncode == 0

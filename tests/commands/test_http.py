@@ -169,7 +169,7 @@ async def test_disconnecting_client_ends_its_call(url: str) -> None:
         "Mcp-Name": "marks",
     }
 
-    async with httpx2.AsyncClient(timeout=60) as http, anyio.create_task_group() as group:
+    async with httpx2.AsyncClient(timeout=180) as http, anyio.create_task_group() as group:
         group.start_soon(lambda: http.post(url, json=body, headers=headers))
         with anyio.fail_after(60):
             while not held(mark):

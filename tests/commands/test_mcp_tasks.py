@@ -35,7 +35,7 @@ class Asking:
 
     def __call__(self, method: str, *, knows: bool = True, **params: Any) -> dict[str, Any]:
         body = message(method, params, knows=knows)
-        answer = httpx2.post(self.url, json=body, headers=self._headers(method, params), timeout=60)
+        answer = httpx2.post(self.url, json=body, headers=self._headers(method, params), timeout=180)
         reply: dict[str, Any] = answer.json() if answer.text.startswith("{") else last_event(answer.text)
         return reply
 
@@ -43,7 +43,7 @@ class Asking:
     def stream(self, method: str, **params: Any) -> Iterator[Iterator[dict[str, Any]]]:
         """Subscribe to the task; yield its messages in order."""
         body, headers = message(method, params), self._headers(method, params)
-        with httpx2.stream("POST", self.url, json=body, headers=headers, timeout=60) as answer:
+        with httpx2.stream("POST", self.url, json=body, headers=headers, timeout=180) as answer:
             yield (json.loads(line[6:]) for line in answer.iter_lines() if line.startswith("data: "))
 
     def _headers(self, method: str, params: dict[str, Any]) -> dict[str, str]:

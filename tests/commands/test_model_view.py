@@ -213,7 +213,7 @@ async def test_tool_list_changes_when_listed_files_change(version: str, serve: C
         before = await descriptions_of(client)
         async with notify_changes(client, version, changed):
             await upload(served, "late.csv")
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(180):
                 await changed.wait()
             after = await descriptions_of(client)
 
@@ -248,6 +248,6 @@ async def notify_changes(client: Any, version: str, changed: asyncio.Event) -> A
 
 async def upload(served: Served, name: str) -> None:
     """Send a file as a page does: the server that is served hears of it."""
-    async with httpx2.AsyncClient(base_url=served.url.removesuffix("/mcp"), timeout=60) as client:
+    async with httpx2.AsyncClient(base_url=served.url.removesuffix("/mcp"), timeout=180) as client:
         answer = await client.put("/api/files", params={"filename": name}, content=b"a,b\n1,2\n")
         assert answer.status_code == 201, answer.text

@@ -75,7 +75,7 @@ def serves(folder: Path, serve_http: Callable[..., str]) -> Serves:
     async def serve() -> AsyncIterator[Served]:
         settings = {"RUNNER_USER": "", "RUNNER_AUTH__KIND": "static", "RUNNER_AUTH__TOKENS_FILE": str(tokens)}
         url = serve_http(TOOLS / "usual.py", **settings)
-        async with httpx2.AsyncClient(base_url=url.removesuffix("/mcp"), timeout=60) as http:
+        async with httpx2.AsyncClient(base_url=url.removesuffix("/mcp"), timeout=180) as http:
             yield Served(ann=Client(http, "ann"), bob=Client(http, "bob"))
 
     return serve

@@ -96,7 +96,7 @@ def test_doctor_repairs_store_and_names_losses(tmp_path: Path) -> None:
 
     def runner(*words: str) -> "subprocess.CompletedProcess[str]":
         command = [sys.executable, "-m", "runner.cli.app", *words]
-        return subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, timeout=60)
+        return subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, timeout=180)
 
     for name in ("good.txt", "lost.txt"):
         (tmp_path / name).write_text(name)

@@ -96,7 +96,7 @@ def test_ctrl_c_during_start_exits_130_without_traceback(
     # It has said by then what it does with Ctrl-C, and goes on importing for long.
     assert until(lambda: _has_forkserver(process.pid))
     process.send_signal(signal.SIGINT)
-    _out, err = process.communicate(timeout=60)
+    _out, err = process.communicate(timeout=180)
 
     assert (process.returncode, err.replace("interrupted; nothing is left running\n", "")) == (130, "")
 

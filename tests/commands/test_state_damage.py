@@ -166,7 +166,7 @@ class Server:
         named = {key.replace("_", "-"): value for key, value in headers.items()}
         request = urllib.request.Request(self.base + path, data=body or None, headers=named)
         try:
-            with urllib.request.urlopen(request, timeout=60) as answer:
+            with urllib.request.urlopen(request, timeout=180) as answer:
                 return (
                     answer.status,
                     answer.read().decode(),

@@ -444,6 +444,8 @@ def test_doctor_names_tier_in_force(anybody: tuple[Path, Path], tmp_path: Path, 
     command = [str(anybody[0]), "-m", "runner.cli.app", "doctor", "--json", "--isolation", tier]
     folders = {"RUNNER_STATE_DIR": f"{tmp_path}/s", "RUNNER_STORE": f"file://{tmp_path}/t"}
 
-    ended = subprocess.run(command, env={"PATH": "/usr/bin:/bin", **folders}, capture_output=True, timeout=60)
+    ended = subprocess.run(
+        command, env={"PATH": "/usr/bin:/bin", **folders}, capture_output=True, timeout=180
+    )
 
     assert json.loads(ended.stdout)["tier"] == tier

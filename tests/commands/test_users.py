@@ -210,7 +210,7 @@ async def test_revocation_applies_at_once_on_running_server(
     put(run, folder, "anna", "a.txt", "hello")
     put(run, folder, "anna", "b.txt", "hello again")
     put(run, folder, "bobo", "c.txt", "theirs")
-    async with httpx2.AsyncClient(base_url=base, timeout=60) as http, AsyncExitStack() as open_streams:
+    async with httpx2.AsyncClient(base_url=base, timeout=180) as http, AsyncExitStack() as open_streams:
         links, cookies, streams = [], {}, {}
         for name, bearer in bearers.items():
             for file in (await http.get("/api/files", headers=bearer)).json()["files"]:
@@ -228,7 +228,7 @@ async def test_revocation_applies_at_once_on_running_server(
             return [answer.status_code for answer in (*[await http.get(link) for link in links], *files)]
 
         async def ends(name: str) -> bool:
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(180):
                 return [line async for line in streams[name] if line.startswith("data")] == []
 
         before = await holds()

@@ -67,7 +67,7 @@ def image(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (top / "tools" / "hello.py").write_bytes((ROOT / "sample_tools" / "hello.py").read_bytes())
 
     build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(top)]
-    subprocess.run(build, cwd=ROOT, check=True, capture_output=True, timeout=60)
+    subprocess.run(build, cwd=ROOT, check=True, capture_output=True, timeout=180)
     (wheel,) = top.glob("toolcell-*.whl")
 
     # Made where it will be seen, so that its scripts name the right interpreter.
@@ -77,7 +77,7 @@ def image(tmp_path_factory: pytest.TempPathFactory) -> Path:
     {shlex.quote(sys.executable)} -m pip --python /opt/toolcell/bin/python install \
         --quiet --no-index --no-deps /opt/{wheel.name}
     """
-    subprocess.run([*NAMESPACES, "sh", "-euc", steps], check=True, capture_output=True, timeout=60)
+    subprocess.run([*NAMESPACES, "sh", "-euc", steps], check=True, capture_output=True, timeout=180)
 
     # The locked dependencies are those of the tests here: nothing is fetched.
     (site,) = (top / "toolcell" / "lib").glob("python3*/site-packages")

@@ -308,7 +308,7 @@ def test_schema_command_prints_it() -> None:
         [sys.executable, "-m", "runner.cli.app", "schema"],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=180,
         check=True,
     )
 

@@ -109,7 +109,7 @@ def _run(world: World, code: str, *, bound: bool) -> Report:
         cwd=world.home,
         env=environment,
         pass_fds=[write],
-        timeout=60,
+        timeout=180,
         check=False,
     )
     os.close(write)

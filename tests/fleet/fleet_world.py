@@ -271,7 +271,7 @@ def headers(token: str, session: str | None = None) -> dict[str, str]:
 
 def mcp(base: str, message: Mapping[str, Any], session: str | None, token: str) -> httpx2.Response:
     """Send a message of MCP to a host, in a session if one is named."""
-    return httpx2.post(f"{base}/mcp", json=message, headers=headers(token, session), timeout=60)
+    return httpx2.post(f"{base}/mcp", json=message, headers=headers(token, session), timeout=180)
 
 
 @dataclass

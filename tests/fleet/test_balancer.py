@@ -90,7 +90,7 @@ def nginx(folder: Path, hosts: Sequence[HostProcess], hashes: bool) -> Iterator[
     without = "" if hashes else "    hash $toolcell_client consistent;\n"
     with _nginx(folder, hosts, without=without) as socket:
         transport = httpx2.HTTPTransport(uds=str(socket), verify=False, limits=_APART)
-        with httpx2.Client(base_url="http://localhost", transport=transport, timeout=60) as client:
+        with httpx2.Client(base_url="http://localhost", transport=transport, timeout=180) as client:
             yield client
 
 
@@ -107,7 +107,7 @@ def envoy(folder: Path, hosts: Sequence[HostProcess], hashes: bool) -> Iterator[
     try:
         wait_until(lambda: _answers(address) or process.poll() is not None)
         assert process.poll() is None, (folder / "log").read_text()
-        with httpx2.Client(base_url=address, limits=_APART, trust_env=False, timeout=60) as client:
+        with httpx2.Client(base_url=address, limits=_APART, trust_env=False, timeout=180) as client:
             yield client
     finally:
         process.kill()

@@ -24,7 +24,7 @@ TOKENS = {ANN: "ann"}
 
 
 def _status(base: str, cookie: str) -> int:
-    return httpx2.get(f"{base}/api/files", headers={"Cookie": f"{COOKIE}={cookie}"}, timeout=60).status_code
+    return httpx2.get(f"{base}/api/files", headers={"Cookie": f"{COOKIE}={cookie}"}, timeout=180).status_code
 
 
 def test_host_credentials_are_valid_for_its_state_folder_only(world: World) -> None:
@@ -36,31 +36,31 @@ def test_host_credentials_are_valid_for_its_state_folder_only(world: World) -> N
         apart = hosts.enter_context(host_process(world, "c", TOKENS, state_dir=own)).base
 
         bearer = {"Authorization": f"Bearer {ANN}"}
-        cookie = httpx2.post(f"{a}/api/session", headers=bearer, timeout=60).cookies[COOKIE]
+        cookie = httpx2.post(f"{a}/api/session", headers=bearer, timeout=180).cookies[COOKIE]
         logged_in = [_status(base, cookie) for base in (a, b, apart)]
 
-        put = httpx2.post(f"{a}/api/files?filename=f.txt", content=b"text", headers=bearer, timeout=60)
+        put = httpx2.post(f"{a}/api/files?filename=f.txt", content=b"text", headers=bearer, timeout=180)
         assert put.status_code in (200, 201), put.text
         listed = [
-            httpx2.get(f"{base}/api/files", headers=bearer, timeout=60).json() for base in (a, b, apart)
+            httpx2.get(f"{base}/api/files", headers=bearer, timeout=180).json() for base in (a, b, apart)
         ]
         (file,) = listed[0]["files"]
-        link = httpx2.post(f"{a}/api/files/{file['key']}/link", json={}, headers=bearer, timeout=60).json()[
+        link = httpx2.post(f"{a}/api/files/{file['key']}/link", json={}, headers=bearer, timeout=180).json()[
             "url"
         ]
-        fetched = [httpx2.get(f"{base}{link}", timeout=60) for base in (a, b, apart)]
+        fetched = [httpx2.get(f"{base}{link}", timeout=180) for base in (a, b, apart)]
 
         in_session = {"Cookie": f"{COOKIE}={cookie}"}
-        with httpx2.stream("GET", f"{a}/events", headers=in_session, timeout=60) as stream:
+        with httpx2.stream("GET", f"{a}/events", headers=in_session, timeout=180) as stream:
             events = stream.iter_text()
             listening = next(events)
-            ended = httpx2.delete(f"{b}/api/session", headers=in_session, timeout=60)
+            ended = httpx2.delete(f"{b}/api/session", headers=in_session, timeout=180)
             # The stream ends with the session; else it would send a keep-alive every 15 seconds.
             after = list(islice(events, 5))
         logged_out = [_status(base, cookie) for base in (a, b, apart)]
 
         Tokens(both / "tokens.json").revoke(["ann"], now=time.time() + 1)
-        revoked = [httpx2.get(f"{base}{link}", timeout=60).status_code for base in (a, b, apart)]
+        revoked = [httpx2.get(f"{base}{link}", timeout=180).status_code for base in (a, b, apart)]
 
     assert logged_in == [200, 200, 401]
     assert all([each["filename"] for each in one["files"]] == ["f.txt"] for one in listed)
@@ -81,7 +81,7 @@ def test_mcp_session_of_other_host_is_unknown_and_replaced(world: World) -> None
         ended = httpx2.delete(
             f"{b}/mcp",
             headers={"Authorization": f"Bearer {ANN}", "Mcp-Session-Id": session},
-            timeout=60,
+            timeout=180,
         )
         still = mcp(a, LIST, session, ANN)
         reopened = mcp(b, INITIALIZE, None, ANN)

@@ -300,5 +300,5 @@ async def _rest(host: HostSide, subscription: Subscription) -> list[Mapping[str,
 
 
 async def _next(subscription: Subscription) -> Mapping[str, Any]:
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(180):
         return await anext(subscription)

@@ -94,7 +94,7 @@ def test_tree_5000_levels_deep_is_removed_with_few_descriptors(inside: Path, sta
         inside,
     )
 
-    output, _ = process.communicate(timeout=60)
+    output, _ = process.communicate(timeout=180)
 
     assert output == "Emptied(removed=10000, reasons={})\n"
     assert list(inside.iterdir()) == []
@@ -131,7 +131,7 @@ def test_tree_with_closed_modes_is_removed_by_owner(tmp_path: Path, start: Start
         tmp_path,
     )
 
-    output, _ = process.communicate(timeout=60)
+    output, _ = process.communicate(timeout=180)
 
     assert output == "locked\nEmptied(removed=4, reasons={}) []\n"
 

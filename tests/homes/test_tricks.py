@@ -19,7 +19,7 @@ from runner.steps.staging import stage
 from runner.store.protocol import Origin, Record
 
 MIB = 1024 * 1024
-PATIENCE_S = 60
+PATIENCE_S = 180
 
 
 @pytest.fixture

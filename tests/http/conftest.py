@@ -63,6 +63,6 @@ def serve_to(tmp_path: Path) -> Iterator[Callable[..., str]]:
 def ended(process: "subprocess.Popen[bytes]") -> None:
     process.terminate()
     try:
-        process.wait(timeout=60)
+        process.wait(timeout=180)
     finally:
         process.kill()

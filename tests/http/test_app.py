@@ -150,7 +150,7 @@ def test_server_refuses_million_value_body_and_continues(tmp_path: Path) -> None
     with (
         somebody() as user,
         serving_over_http(tools, environment_in(tmp_path), "--user", user) as url,
-        httpx2.Client(headers=headers, timeout=60) as client,
+        httpx2.Client(headers=headers, timeout=180) as client,
     ):
         refused = client.post(url, content=many)
         healthy = client.get(url.removesuffix("/mcp") + "/healthz")

@@ -16,7 +16,7 @@ ANN = {"x-forwarded-user": "ann"}
 def sent(url: str, source: str, path: str = "/api/files", **headers: str) -> httpx2.Response:
     """Send a request from one of the loopback addresses."""
     transport = httpx2.HTTPTransport(local_address=source)
-    with httpx2.Client(transport=transport, timeout=60) as client:
+    with httpx2.Client(transport=transport, timeout=180) as client:
         return client.get(url.removesuffix("/mcp") + path, headers=headers)
 
 
@@ -50,7 +50,7 @@ def test_gateway_user_accepted_from_gateway_address_only(gated: str, tmp_path: P
 
 
 def test_gateway_user_owns_its_files_alone(gated: str) -> None:
-    with httpx2.Client(transport=httpx2.HTTPTransport(local_address="127.0.0.2"), timeout=60) as gateway:
+    with httpx2.Client(transport=httpx2.HTTPTransport(local_address="127.0.0.2"), timeout=180) as gateway:
         base = gated.removesuffix("/mcp")
         put = gateway.put(f"{base}/api/files?filename=a.txt", content=b"hello", headers=ANN)
         mine = gateway.get(f"{base}/api/files", headers=ANN).json()["files"]

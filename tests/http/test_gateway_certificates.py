@@ -536,7 +536,7 @@ async def test_official_client_calls_as_user_named_by_gateway(
     base = url.removesuffix("/mcp")
     replies = {}
     for name, pair in {"gateway": gateway, "other": authority.signed("other")}.items():
-        with httpx2.Client(verify=client(authority, pair), timeout=60, trust_env=False) as http:
+        with httpx2.Client(verify=client(authority, pair), timeout=180, trust_env=False) as http:
             replies[name] = [
                 http.get(f"{base}/api/files", headers=ANN).status_code,
                 http.get(f"{base}/api/files").status_code,
@@ -548,7 +548,7 @@ async def test_official_client_calls_as_user_named_by_gateway(
         (base.replace("https:", "http:"), client(authority, gateway)),
     ):
         with pytest.raises(httpx2.TransportError):
-            httpx2.get(f"{address}/readyz", verify=verify, timeout=60, trust_env=False)
+            httpx2.get(f"{address}/readyz", verify=verify, timeout=180, trust_env=False)
 
     assert url.startswith("https://127.0.0.1:")
     assert [json.loads(answer)[0]["text"] for answer in called.values()] == ["ann", "bob"]
@@ -563,7 +563,7 @@ async def test_official_client_calls_as_user_named_by_gateway(
 async def _called(url: str, context: ssl.SSLContext, user: str) -> str:
     headers = {"x-forwarded-user": user}
     async with (
-        httpx2.AsyncClient(verify=context, headers=headers, timeout=60, trust_env=False) as http,
+        httpx2.AsyncClient(verify=context, headers=headers, timeout=180, trust_env=False) as http,
         streamable_http_client(url, http_client=http) as (reading, writing, *_),
         ClientSession(reading, writing) as session,
     ):

@@ -32,7 +32,7 @@ def ann(served: Served) -> Iterator[httpx2.Client]:
             "mcp-session-id": "one",
             "host": "127.0.0.1:8000",
         }
-        with httpx2.Client(base_url=f"http://127.0.0.1:{port}", headers=headers, timeout=60) as client:
+        with httpx2.Client(base_url=f"http://127.0.0.1:{port}", headers=headers, timeout=180) as client:
             yield client
     finally:
         server.should_exit = True

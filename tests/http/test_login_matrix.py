@@ -70,7 +70,7 @@ class Place:
         """Return one that nobody has used, on connections from one of the loopback addresses."""
         transport = httpx2.HTTPTransport(local_address=source)
         made = httpx2.Client(
-            base_url=self.server.base, transport=transport, timeout=60, trust_env=False, headers=headers
+            base_url=self.server.base, transport=transport, timeout=180, trust_env=False, headers=headers
         )
         return self.browsers.enter_context(made)
 

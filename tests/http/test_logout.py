@@ -216,7 +216,7 @@ def test_event_stream_ends_with_its_session_only(served: Served, how: str) -> No
                     served.web, "DELETE", "/api/session", headers={"cookie": f"{COOKIE}={mine}"}
                 ) as ended:
                     assert ended.status == 204
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(180):
                 while await stream.pieces.get():
                     pass
             return True, other.pieces.empty()

@@ -33,7 +33,7 @@ async def listening(served: Served, user: str = "ann", address: str = "/events")
 async def events(answer: Answer, last: str) -> list[dict[str, Any]]:
     """Return what comes up to the first event of that type."""
     text = ""
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(180):
         while f"event: {last}\n" not in text or not text.endswith("\n\n"):
             piece = await answer.pieces.get()
             assert piece is not None, text
@@ -154,7 +154,7 @@ async def test_quiet_stream_reports_missed_events(served: Served, monkeypatch: p
 
     async with listening(served) as answer:
         served.site.events.note_missed()
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(180):
             while (piece := await answer.pieces.get()) == b":\n\n":
                 pass
 

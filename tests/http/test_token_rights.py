@@ -43,7 +43,7 @@ mcp.run(show_banner=False)
 
 def files(url: str, token: str, **more: str) -> httpx2.Response:
     headers = {"authorization": f"Bearer {token}", **more}
-    return httpx2.get(url.replace("/mcp", "/api/files"), headers=headers, timeout=60, trust_env=False)
+    return httpx2.get(url.replace("/mcp", "/api/files"), headers=headers, timeout=180, trust_env=False)
 
 
 async def test_scopes_decide_tools_listed_and_called(issuer: Issuer, serve_to: Serve, tmp_path: Path) -> None:
@@ -109,7 +109,7 @@ async def test_open_stream_ends_at_token_expiry(issuer: Issuer, serve_to: Serve,
     headers = {"accept": "text/event-stream"}
     session = initialize(url, short).headers["mcp-session-id"]
     opened = {}
-    with httpx2.Client(timeout=60, trust_env=False) as http:
+    with httpx2.Client(timeout=180, trust_env=False) as http:
         for path in ("/events", "/mcp"):
             own = {**headers, "authorization": f"Bearer {short}", "mcp-session-id": session}
             with http.stream("GET", url.replace("/mcp", path), headers=own) as stream:

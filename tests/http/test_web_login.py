@@ -150,8 +150,8 @@ def test_login_started_by_another_browser_fails(address: str, serve_to: Serve, t
     with openid_provider(address) as provider:
         serve_with(serve_to, address, provider)
         with (
-            httpx2.Client(base_url=address, trust_env=False, timeout=60) as mallory,
-            httpx2.Client(base_url=address, trust_env=False, timeout=60) as other,
+            httpx2.Client(base_url=address, trust_env=False, timeout=180) as mallory,
+            httpx2.Client(base_url=address, trust_env=False, timeout=180) as other,
         ):
             came = sent_back(mallory, f"{address}/play/login", "mallory", address + done)
             query = parse_qs(urlsplit(came).query)
@@ -166,7 +166,7 @@ def test_login_started_by_another_browser_fails(address: str, serve_to: Serve, t
                 mallory.get(done, params={"code": "0" * 40, "state": query["state"][0]}),
             ]
             right = mallory.get(came)
-            with httpx2.Client(base_url=address, trust_env=False, timeout=60) as copy:
+            with httpx2.Client(base_url=address, trust_env=False, timeout=180) as copy:
                 wrong.append(copy.get(came, headers={"cookie": f"toolcell_login={SECRET}"}))
             info = mallory.get("/play/info")
 

@@ -216,7 +216,7 @@ def test_forwarded_address_used_behind_local_proxy(tmp_path: Path) -> None:
                 files, headers=WRONG | {"X-Forwarded-For": f"10.9.9.9, {forwarded}"}
             )
             with pytest.raises(urllib.error.HTTPError, match="401"):
-                urllib.request.urlopen(request, timeout=60)
+                urllib.request.urlopen(request, timeout=180)
         ended.append(kind)
 
     try:

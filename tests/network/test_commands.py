@@ -57,7 +57,7 @@ def run(folder: Path, rights: Rights, *command: str) -> Ran:
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=180,
         check=False,
     )
     return Ran(ended.returncode, ended.stdout, ended.stderr)

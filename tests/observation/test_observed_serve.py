@@ -284,7 +284,7 @@ async def test_calls_behind_the_proxy_are_recorded_too(tmp_path: Path) -> None:
 async def test_call_starting_task_behind_proxy_is_recorded_once(contract: str, tmp_path: Path) -> None:
     plan = plan_of(tmp_path, TASKS, contract=contract)
     with somebody() as user, watched(tmp_path, user, "proxy", str(plan)) as server:
-        async with httpx2.AsyncClient(timeout=60) as client:
+        async with httpx2.AsyncClient(timeout=180) as client:
             headers = {"accept": "application/json, text/event-stream"}
             about = {"name": "client", "version": "1"}
             capabilities: dict[str, dict[str, object]] = {"tasks": {}}

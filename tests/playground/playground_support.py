@@ -105,7 +105,7 @@ class Shown:
 
     def browser(self, **headers: str) -> httpx2.Client:
         """Return a browser that has not been here."""
-        return httpx2.Client(base_url=self.base, headers=headers, timeout=60)
+        return httpx2.Client(base_url=self.base, headers=headers, timeout=180)
 
     @contextmanager
     def entered(self) -> Iterator[httpx2.Client]:

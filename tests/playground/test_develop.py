@@ -14,7 +14,7 @@ from runner.settings.settings import Settings
 pytestmark = [pytest.mark.kernel, pytest.mark.release]
 
 # Of a machine that does much else.
-PATIENCE_S = 60
+PATIENCE_S = 180
 
 FIRST = '''
 from pathlib import Path

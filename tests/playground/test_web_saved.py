@@ -200,6 +200,6 @@ def test_the_same_curl_works_in_the_era_with_sessions(seen: Seen) -> None:
     seen.page.get_by_role("tab", name="curl").click()
 
     made = seen.page.get_by_role("region", name="Arguments").locator("pre").last.inner_text()
-    done = subprocess.run(["bash", "-c", made], capture_output=True, text=True, check=True, timeout=60)
+    done = subprocess.run(["bash", "-c", made], capture_output=True, text=True, check=True, timeout=180)
 
     assert "sent 9 characters" in done.stdout

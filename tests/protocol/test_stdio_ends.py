@@ -43,7 +43,7 @@ def test_closed_standard_stream_reported_in_a_sentence(
             capture_output=True,
             text=True,
             env=environment,
-            timeout=60,
+            timeout=180,
             check=False,
         )
 

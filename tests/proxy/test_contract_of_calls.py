@@ -107,7 +107,7 @@ async def test_session_files_end_with_session_without_persistence(bounded: Front
 async def test_interface_notified_of_call_and_its_files(homed: Front) -> None:
     await homed.put("rows.csv", b"a,b")
     where = urlsplit(homed.url)
-    connection = HTTPConnection(str(where.hostname), where.port, timeout=60)
+    connection = HTTPConnection(str(where.hostname), where.port, timeout=180)
     connection.request("GET", "/events")
     stream = connection.getresponse()
 

@@ -160,7 +160,7 @@ def test_guard_command_explains_fault_and_exits_2(folder: Path, user: str) -> No
         cwd=folder,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=180,
         stdin=subprocess.DEVNULL,
     )
 

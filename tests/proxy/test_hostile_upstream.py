@@ -58,7 +58,7 @@ class Server:
 
     def echo(self, link: str) -> dict[str, Any]:
         """Fetch a file, and return its link and token in every form."""
-        with urlopen(link, timeout=60) as answer:
+        with urlopen(link, timeout=180) as answer:
             content = answer.read().decode()
         token = link.partition("token=")[2]
         replies = {"results": {"content": content, token: token, "link": link, "in words": f"it is {token}."}}

@@ -145,7 +145,7 @@ def test_server_line_cannot_pass_for_commands_own_log(folder: Path, form: str) -
         process.stdin.write(json.dumps({"jsonrpc": "2.0", **request}) + "\n")
         process.stdin.flush()
     assert any('"id":2' in line.replace(" ", "") for line in process.stdout)
-    _rest, stderr = process.communicate(timeout=60)
+    _rest, stderr = process.communicate(timeout=180)
 
     lines = stderr.removesuffix("\n").split("\n")
     theirs = [line for line in lines if line.startswith("stderr of ")]

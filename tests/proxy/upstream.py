@@ -115,7 +115,7 @@ def take_links(file_names: list[str]) -> dict[str, Any]:
 def fetched(place: str) -> str | None:
     try:
         if place.startswith("http://"):
-            with urllib.request.urlopen(place, timeout=60) as answer:
+            with urllib.request.urlopen(place, timeout=180) as answer:
                 return str(answer.read().decode())
         return Path(place).read_text()
     except (OSError, ValueError):

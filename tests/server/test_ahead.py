@@ -112,7 +112,7 @@ def test_stop_during_start_leaves_nothing(tmp_path: Path, number: signal.Signals
             time.sleep(0.01)
         assert server.stdin is not None
         server.send_signal(number)
-        errors = server.communicate(timeout=60)[1]
+        errors = server.communicate(timeout=180)[1]
 
     assert (server.returncode, errors) == (130 if number is signal.SIGINT else 0, "")
     assert list(homes.iterdir()) == []

@@ -352,5 +352,5 @@ async def test_calls_in_many_processes_never_share_a_copy(place: Path, files: My
         call.stdin.write("\n")
         call.stdin.flush()
 
-    assert [call.communicate(timeout=60)[0] for call in calls] == ["good\n"] * 4
+    assert [call.communicate(timeout=180)[0] for call in calls] == ["good\n"] * 4
     assert list((place / "state/claims").iterdir()) == []

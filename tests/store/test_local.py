@@ -393,7 +393,7 @@ os.write(2, b"DONE")
         code,
     ]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    subprocess.run([*command, str(store.root)], check=True, timeout=60, env=environment, capture_output=True)
+    subprocess.run([*command, str(store.root)], check=True, timeout=180, env=environment, capture_output=True)
 
     text = trace.read_text()
     second = text[text.index('"SECOND"') : text.index('"DONE"')]

@@ -65,7 +65,7 @@ def busy(how: str, folder: Path) -> dict[str, int]:
         [sys.executable, "-c", BUSY, how, str(folder)],
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=180,
         check=True,
     )
     report: dict[str, int] = json.loads(done.stdout)

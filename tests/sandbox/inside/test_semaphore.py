@@ -62,7 +62,7 @@ def test_awaited_token_arrives_from_another_process() -> None:
 
     assert not semaphore.acquire(timeout=0.001)
     assert in_a_child(put) == 0
-    assert semaphore.acquire(timeout=60)
+    assert semaphore.acquire(timeout=180)
 
 
 def test_a_lock_excludes_other_processes_until_it_is_released() -> None:
