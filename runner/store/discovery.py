@@ -40,7 +40,7 @@ _log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-_STORE = ("put_bytes", "put_text", "put_file", "stat", "find", "list", "delete", "touch", "sweep", "fault")
+_STORE = ("put_bytes", "put_text", "put_file", "stat", "find", "list", "delete", "sweep", "fault")
 _METHODS = ("put_artifact", "get_artifact", "delete_artifact")
 
 

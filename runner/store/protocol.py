@@ -302,13 +302,6 @@ class ArtifactStore(Protocol):
     async def delete(self, id_: str, *, scope: Scope, name: str | None = None) -> bool:
         """Delete an artifact: that name of it, or all of it; say whether there was one."""
 
-    async def touch(self, id_: str, *, scope: Scope, expires_at: datetime | None = None) -> bool:
-        """Renew the lifetime of an observation from now, or let any artifact end at `expires_at`.
-
-        Returns:
-            Whether there was one. A file without `expires_at` keeps the end it has, or has none.
-        """
-
     async def sweep(self) -> Sequence[Removal]:
         """Remove what has expired and what interrupted operations left behind; return what it was."""
 

@@ -28,7 +28,6 @@ __all__ = [
     "RetentionRules",
     "budgets_of",
     "check_quota",
-    "end_of_touched",
     "ends_at",
     "has_ended",
     "log_removals",
@@ -133,20 +132,6 @@ def ends_at(about: Put, *, now: datetime, rules: RetentionRules) -> datetime | N
         return about.expires_at
     lifetime = now + timedelta(seconds=ttl_s)
     return lifetime if about.expires_at is None else min(lifetime, about.expires_at)
-
-
-def end_of_touched(
-    about: Put, expires_at: datetime | None, *, now: datetime, rules: RetentionRules
-) -> datetime | None:
-    """Return the expiry of something that is touched now: an observation's restarts, a file's does not.
-
-    Args:
-        about: What is said of it.
-        expires_at: Its last moment until now.
-        now: The present time.
-        rules: What may be kept.
-    """
-    return expires_at if about.is_file else ends_at(about, now=now, rules=rules)
 
 
 def has_ended(expires_at: datetime | None, *, now: datetime) -> bool:

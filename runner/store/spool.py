@@ -278,11 +278,6 @@ class SpoolingStore:
                 await self.spool.delete(each.id, scope=each.scope, name=each.name)
         return bool(going or gone)
 
-    async def touch(self, id_: str, *, scope: Scope, expires_at: datetime | None = None) -> bool:
-        """Renew the lifetime of an observation from now, or let any artifact end at `expires_at`."""
-        here = await self.spool.touch(id_, scope=scope, expires_at=expires_at)
-        return here or await self.store.touch(id_, scope=scope, expires_at=expires_at)
-
     async def sweep(self) -> Sequence[Removal]:
         """Remove what has expired and what interrupted operations left behind; return what it was."""
         removals = await self.spool.sweep()

@@ -49,7 +49,6 @@ from runner.store.retention import (
     KeptObservation,
     RetentionRules,
     check_quota,
-    end_of_touched,
     ends_at,
     has_ended,
     log_removals,
@@ -219,27 +218,7 @@ class BlobStore:
         def matches(entry: Entry) -> bool:
             return entry.record.id == id_ and name in (None, entry.record.name)
 
-        return await self._run("delete", scope, lambda: self._change(scope, matches, self._remove))
-
-    async def touch(self, id_: str, *, scope: Scope, expires_at: datetime | None = None) -> bool:
-        """Renew the lifetime of an observation from now, or let any artifact end at `expires_at`."""
-
-        def renew(entry: Entry) -> bool:
-            record = entry.record
-            metadata = (
-                record.metadata if expires_at is None else replace(record.metadata, expires_at=expires_at)
-            )
-            until = expires_at or end_of_touched(
-                metadata, record.expires_at, now=self.clock(), rules=self.rules
-            )
-            return (
-                self._write(replace(entry, record=replace(record, metadata=metadata, expires_at=until)))
-                is not None
-            )
-
-        return await self._run(
-            "touch", scope, lambda: self._change(scope, lambda entry: entry.record.id == id_, renew)
-        )
+        return await self._run("delete", scope, lambda: self._remove_visible(scope, matches))
 
     async def sweep(self) -> Sequence[Removal]:
         """Remove what has expired and what interrupted operations left behind; return what it was."""
@@ -543,8 +522,8 @@ class BlobStore:
 
     # Changing.
 
-    def _change(self, scope: Scope, matches: Callable[[Entry], bool], act: Callable[[Entry], bool]) -> bool:
-        """Do something with each record that is meant and visible; return whether there was one."""
+    def _remove_visible(self, scope: Scope, matches: Callable[[Entry], bool]) -> bool:
+        """Remove each record that is meant and visible; return whether there was one."""
         done = False
         for _attempt in range(_ATTEMPTS):
             raced = False
@@ -554,8 +533,8 @@ class BlobStore:
                     now = self._read(entry.key) if self.blobs.shares else entry
                     if now is None or not (matches(now) and self._is_alive(now)):
                         continue
-                    changed = act(_owned(now, entry.record.scope))
-                    done, raced = done or changed, raced or not changed
+                    is_removed = self._remove(_owned(now, entry.record.scope))
+                    done, raced = done or is_removed, raced or not is_removed
             if not raced:
                 return done
         raise CallError(Code.E_STORE, "other hosts keep changing this file; try again")

@@ -1,4 +1,4 @@
-"""Local stores as earlier versions wrote them, by their documented formats."""
+"""Stores as earlier versions wrote them, by their documented formats."""
 
 import hashlib
 import json
@@ -8,7 +8,9 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-__all__ = ["journal_line", "make_version_1", "make_version_3"]
+from runner.store.s3.bucket import Bucket, BucketAddress
+
+__all__ = ["journal_line", "make_bucket", "make_version_1", "make_version_3"]
 
 _VERSION_1 = """
 CREATE TABLE files (
@@ -68,6 +70,53 @@ def make_version_3(root: Path, expires: float | None = None) -> dict[str, bytes]
     (root / "reserve").mkdir()
     (root / "reserve/0").write_bytes(bytes(4096))
     return {f"{number}.txt": b"content %d" % number for number in range(5)}
+
+
+def make_bucket(address: BucketAddress) -> None:
+    """Put files of alice as earlier versions did: plain, with a later end, without a record, half removed."""
+    bucket, area = Bucket(address), f"{address.prefix}alice/"
+    for name, token in (("a.csv", "aa"), ("ends.txt", "bb"), ("lost.txt", "cc"), ("gone.txt", "dd")):
+        content = name.encode()
+        digest = hashlib.sha256(content).hexdigest()
+        place = f"{area}artifacts/20261129/{token}/{name}"
+        said: dict[str, Any] = {
+            "name": name,
+            "mime": None,
+            "origin": "uploaded",
+            "retention": "files",
+            "namespace": "art",
+        }
+        said |= {"source": {"tool": "t"}, "facts": {"rows": 3}, "reason": None, "expires_at": None}
+        record: dict[str, Any] = {
+            "id": f"art_{digest[:12]}",
+            "name": name,
+            "mime": "text/plain",
+            "size": len(content),
+            "sha256": digest,
+            "scope": {"tenant_id": None, "user_id": "alice", "session_id": None, "trace_id": None},
+            "said": {
+                **said,
+                "source": {"tool": "t"},
+                "facts": {"rows": 3},
+                "reason": None,
+                "expires_at": None,
+            },
+            "created": "2026-11-29T10:00:00Z",
+            "expires_at": None,
+            "pending": False,
+            "key": place,
+        }
+        written = {"record": record, "token": token, "put": 1796036592132433920, "used": 1796036592132433920}
+        bucket.put(place, content)
+        bucket.put(f"{area}ids/all/art_{digest}/{token}/f/{name}", json.dumps(written).encode())
+        if name != "lost.txt":
+            bucket.put(f"{area}index/all/names/{name}/0", json.dumps(written).encode())
+        if name == "ends.txt":
+            record["expires_at"] = "2999-01-01T00:00:00Z"
+            bucket.put(f"{area}index/all/lives/{token}", json.dumps(written).encode())
+        if name == "gone.txt":
+            bucket.delete(f"{area}index/all/names/{name}/0")
+            bucket.put(f"{area}index/all/lives/{token}", b"")
 
 
 def journal_line(entry: dict[str, Any]) -> bytes:

@@ -109,7 +109,6 @@ class StoreSuite:
         assert await store.find("s.txt", scope=BOB) is None
         assert await store.stat(record.id, scope=BOB) is None
         assert list(await store.list(scope=BOB)) == []
-        assert not await store.touch(record.id, scope=BOB, expires_at=datetime(2020, 1, 1, tzinfo=UTC))
         assert not await store.delete(record.id, scope=BOB)
         with pytest.raises(CallError) as refused:
             await read(store, record, BOB)
@@ -306,17 +305,6 @@ class StoreSuite:
             await read(store, record)
         assert refused.value.code is Code.E_FILE_NOT_FOUND
 
-    async def test_touching_moves_the_end(self, store: ArtifactStore, clock: Clock) -> None:
-        until = clock() + timedelta(hours=1)
-        record = await store.put_bytes(b"x", Put(name="d.txt", expires_at=until), scope=ALICE)
-
-        assert await store.touch(record.id, scope=ALICE, expires_at=until + timedelta(hours=1))
-        clock.advance(5000)
-
-        found = await store.find("d.txt", scope=ALICE)
-        assert found is not None
-        assert found.expires_at == until + timedelta(hours=1)
-
     async def test_permanent_file_stays_permanent_when_deferred_later(
         self, store: ArtifactStore, clock: Clock
     ) -> None:
@@ -421,22 +409,17 @@ class StoreSuite:
         self, make_store: MakeStore, clock: Clock
     ) -> None:
         store = make_store(RetentionRules(files=Quota(max_age_s=3600)), clock)
-        for name in ("old", "renewed", "touched"):
+        for name in ("old", "renewed"):
             await store.put_bytes(name.encode(), Put(name=name), scope=ALICE)
         clock.advance(3000)
         await store.put_bytes(b"renewed", Put(name="renewed"), scope=ALICE)
-        (touched,) = [record for record in await store.list(scope=ALICE) if record.name == "touched"]
-        await store.touch(touched.id, scope=ALICE)
         before = [record.name for record in await store.list(scope=ALICE)]
         clock.advance(601)
 
         removed = await store.sweep()
 
-        assert before == ["old", "renewed", "touched"]
-        assert {(one.name, one.reason.value) for one in removed} == {
-            ("old", "expired"),
-            ("touched", "expired"),
-        }
+        assert before == ["old", "renewed"]
+        assert [(one.name, one.reason.value) for one in removed] == [("old", "expired")]
         assert [record.name for record in await store.list(scope=ALICE)] == ["renewed"]
 
     async def test_an_observation_does_not_hide_a_file_of_the_same_content(

@@ -1,17 +1,19 @@
-"""Local stores of earlier versions: converted once, with every file, whatever is missing or damaged there."""
+"""Stores of earlier versions: converted once, with every file, whatever is missing or damaged there."""
 
 import sqlite3
 from contextlib import closing
 from pathlib import Path
 
 import pytest
-from old_stores import journal_line, make_version_1, make_version_3
+from old_stores import journal_line, make_bucket, make_version_1, make_version_3
 from store_world import ALICE, content_of, keep, run
 
 from runner.errors import CallError
 from runner.store.local.conversion import is_old
 from runner.store.local.store import LocalStore
 from runner.store.protocol import Origin
+from runner.store.s3.bucket import Bucket, BucketAddress
+from runner.store.s3.store import S3Store
 
 pytestmark = pytest.mark.anyio
 
@@ -151,3 +153,22 @@ for _ in range(8):
     )
 
     assert answers.split() == ["20"] * 8
+
+
+@pytest.mark.needs_s3
+async def test_bucket_of_an_earlier_version_is_converted(rgw: BucketAddress) -> None:
+    make_bucket(rgw)
+    store = S3Store(rgw)
+
+    records = {record.name: record for record in await store.list(scope=ALICE)}
+
+    assert sorted(map(str, records)) == ["a.csv", "ends.txt", "lost.txt"]
+    assert [await content_of(store, record) for record in records.values()] == [
+        b"a.csv",
+        b"ends.txt",
+        b"lost.txt",
+    ]
+    assert {name for name, record in records.items() if record.expires_at} == {"ends.txt"}
+    assert {str(record.metadata.facts) for record in records.values()} == {"{'rows': 3}"}
+    left = [item.key.removeprefix(f"{rgw.prefix}alice/") for item in Bucket(rgw).list(f"{rgw.prefix}alice/")]
+    assert {key.split("/")[0] for key in left} == {"artifacts", "records"}

@@ -26,10 +26,6 @@ ACTS = {
     store.clock = lambda: datetime.now(UTC) + timedelta(hours=2)
     await store.sweep()
 """,
-    "touch": """
-    (record,) = [each for each in await store.list(scope=ALICE) if each.name == "only.txt"]
-    await store.touch(record.id, scope=ALICE, expires_at=datetime.now(UTC) + timedelta(hours=9))
-""",
 }
 
 _KILLED = """

@@ -71,7 +71,6 @@ async def test_without_a_store_a_put_is_described_and_warned_of_once(
     assert await store.stat(record.id, scope=NOBODY) is None
     assert (await store.find("a.txt", scope=ALICE), await store.list(scope=ALICE)) == (None, [])
     assert not await store.delete(record.id, scope=NOBODY)
-    assert not await store.touch(record.id, scope=NOBODY)
     assert await store.sweep() == []
     with pytest.raises(CallError, match="there is no store"):
         await content_of(store, record)

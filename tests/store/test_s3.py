@@ -67,12 +67,11 @@ async def test_what_one_host_changes_another_sees_at_once(s3: BucketAddress) -> 
     here, there = S3Store(s3), S3Store(s3)
     record = await here.put_bytes(b"x", Put(name="a.txt"), scope=ALICE)
     assert len(await there.list(scope=ALICE)) == 1
-    ends = datetime.now(UTC) + timedelta(hours=5)
 
-    await here.touch(record.id, scope=ALICE, expires_at=ends)
+    await here.put_bytes(b"x", Put(name="a.txt", facts={"rows": 1}), scope=ALICE)
 
     (seen,) = await there.list(scope=ALICE)
-    assert seen.expires_at == ends
+    assert seen.metadata.facts == {"rows": 1}
     await there.delete(record.id, scope=ALICE)
     assert list(await here.list(scope=ALICE)) == []
     assert await here.find("a.txt", scope=ALICE) is None
@@ -163,8 +162,7 @@ async def test_put_and_delete_at_once_leave_no_record_without_bytes(s3: BucketAd
             if (turn + number) % 2:
                 await host.delete(record.id, scope=ALICE)
             else:
-                ends = datetime.now(UTC) + timedelta(hours=1)
-                await host.touch(record.id, scope=ALICE, expires_at=ends)
+                await host.put_bytes(b"shared", Put(name="a.txt", facts={"turn": turn}), scope=ALICE)
 
     await asyncio.gather(*(work(host, number) for number, host in enumerate(hosts)))
 
@@ -234,7 +232,7 @@ async def test_missing_bytes_are_reported_and_repaired_by_a_new_put(
 async def test_deleting_leaves_no_object_behind(s3: BucketAddress) -> None:
     store = S3Store(s3)
     record = await store.put_bytes(b"x", Put(name="a.txt"), scope=ALICE)
-    await store.touch(record.id, scope=ALICE, expires_at=datetime.now(UTC) + timedelta(hours=1))
+    await store.put_bytes(b"x", Put(name="a.txt", facts={"rows": 1}), scope=ALICE)
     assert any("alice" in key for key in keys_in(s3))
 
     await store.delete(record.id, scope=ALICE)

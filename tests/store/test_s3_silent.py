@@ -78,7 +78,6 @@ async def test_whatever_people_wait_for_ends_within_seconds(rgw: BucketAddress, 
             store.find("a.txt", scope=ALICE),
             store.stat(record.id, scope=ALICE),
             store.delete(record.id, scope=ALICE),
-            store.touch(record.id, scope=ALICE),
             read(store, record),
             return_exceptions=True,
         )

@@ -447,17 +447,6 @@ async def test_the_spool_is_its_owners_alone(gone: BucketAddress, spool: Spool) 
     assert json.loads(note.read_text())["record"]["scope"]["user_id"] == "alice"
 
 
-async def test_touching_what_waits_moves_its_end(gone: BucketAddress, spool: Spool, clock: Clock) -> None:
-    store = SpoolingStore(S3Store(gone, clock=clock), spool, now=clock)
-    record = await store.put_bytes(b"x", Put(name="a.txt"), scope=ALICE)
-    ends = clock() + timedelta(hours=1)
-
-    assert await store.touch(record.id, scope=ALICE, expires_at=ends)
-
-    found = await store.find("a.txt", scope=ALICE)
-    assert found == replace(record, expires_at=ends, metadata=replace(record.metadata, expires_at=ends))
-
-
 class Away(MemoryStore):
     """A store in memory that is away while `away`, and does `meanwhile` while it takes a file."""
 

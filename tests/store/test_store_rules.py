@@ -225,7 +225,6 @@ async def test_nobody_sees_touches_or_reads_what_is_another_scopes(store: Artifa
         assert await store.stat(record.id, scope=other) is None
         assert list(await store.list(scope=other)) == []
         assert not await store.delete(record.id, scope=other)
-        assert not await store.touch(record.id, scope=other)
         with pytest.raises(CallError) as raised:
             await content_of(store, record, other)
         assert raised.value.code is Code.E_FILE_NOT_FOUND
@@ -298,24 +297,6 @@ async def test_a_lifetime_of_zero_is_for_ever(make: Make, clock: Clock) -> None:
     clock.advance(1e9)
 
     assert await store.stat(record.id, scope=NOBODY) == record
-
-
-async def test_touch_renews_an_observation_and_not_a_file(store: ArtifactStore, clock: Clock) -> None:
-    end = clock.now + timedelta(hours=2)
-    seen, file = await observe(store, b"x", ALICE), await keep(store, b"y", "a.txt", expires_at=end)
-    clock.advance(3000)
-
-    assert await store.touch(seen.id, scope=ALICE)
-    assert await store.touch(file.id, scope=ALICE)
-    clock.advance(3000)
-
-    assert (await store.stat(seen.id, scope=ALICE)) is not None
-    found = await store.find("a.txt", scope=ALICE)
-    assert found is not None
-    assert found.expires_at == end
-    assert await store.touch(file.id, scope=ALICE, expires_at=clock.now)
-    clock.advance(1)
-    assert await store.find("a.txt", scope=ALICE) is None
 
 
 @pytest.mark.parametrize(
