@@ -392,6 +392,21 @@ def _lending(error: OSError, folder: Path) -> str:
     return "" if flag is None else f". For the operator: {flag} lends it to be read, where it is there"
 
 
+def _lending_modules() -> str:
+    """Return the option that would lend a folder of `sys.path` that seems to have no modules."""
+    for folder in sys.path:
+        if folder.startswith((sys.prefix, sys.base_prefix)):
+            # The archive of the standard library is seldom there.
+            continue
+        try:
+            os.listdir(folder or ".")
+        except OSError:
+            flag = flag_for(f"{folder}/module.py", "read", homes=_USUAL_HOMES)
+            if flag is not None:
+                return f". For the operator: {flag} lends a folder of sys.path to be read, where it is there"
+    return ""
+
+
 def _is_of_environ(error: KeyError) -> bool:
     """Return whether a key was looked for in `os.environ`, whose own frame is the last one then."""
     *_, last = traceback.extract_tb(error.__traceback__)
@@ -402,7 +417,7 @@ def _missing(error: ModuleNotFoundError, entry: EntryPoint) -> str:
     """Return the missing module, with a library's own advice and, for an old SDK, the remedy."""
     if str(error) == f"No module named {error.name!r}":
         hint = "" if entry.config is None else f"; see `environment` in {entry.config.name}"
-        return f"needs the module {error.name!r}, which is not installed here{hint}"
+        return f"needs the module {error.name!r}, which is not installed here{hint}{_lending_modules()}"
     message = f"needs the module {error.name!r}: {error}"
     if (error.name or "").startswith("mcp."):
         made = f"python -m venv {_OLD_SDK} && {_OLD_SDK}/bin/pip install 'mcp<2'"

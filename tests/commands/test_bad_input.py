@@ -144,6 +144,13 @@ async def test_good_file_is_loaded(folder: Path, user: str) -> None:
             id="missing-module",
         ),
         pytest.param(
+            GOOD + "import sys\nsys.path.append('/srv/team/modules')\nimport nowhere_to_be_found\n",
+            "tool.py, line 14: `import nowhere_to_be_found` needs the module 'nowhere_to_be_found', "
+            "which is not installed here. For the operator: --allow-read=/srv/team/modules lends a folder of "
+            "sys.path to be read, where it is there",
+            id="module-in-a-folder-not-lent",
+        ),
+        pytest.param(
             GOOD + "import sys\nsys.exit(4)\n",
             "tool.py, line 13: `sys.exit(4)` left the interpreter (SystemExit 4) at import",
             id="exits",
