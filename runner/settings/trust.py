@@ -191,7 +191,9 @@ def read_judged(path: Path, *, most_bytes: int = _MOST_BYTES) -> JudgedFile:
     return JudgedFile(path=_in_folder(path), content=content, uid=facts.st_uid)
 
 
-def read_named(path: Path, name: str, *, refusal: str, check: str = "the path") -> JudgedFile:
+def read_named(
+    path: Path, name: str, *, refusal: str, check: str = "the path", most_bytes: int = _MOST_BYTES
+) -> JudgedFile:
     """Read a file as `read_judged` does, with each failure as a sentence.
 
     Args:
@@ -199,12 +201,13 @@ def read_named(path: Path, name: str, *, refusal: str, check: str = "the path") 
         name: Its name at the beginning of the sentence.
         refusal: The predicate about a file that others can change.
         check: What to check where there is no such file.
+        most_bytes: The most that may be in it.
 
     Raises:
         UsageError: It cannot be read, or others can change it.
     """
     try:
-        return read_judged(path)
+        return read_judged(path, most_bytes=most_bytes)
     except FileNotFoundError:
         raise UsageError(f"{name} does not exist; check {check}") from None
     except UnsafeFile as error:
