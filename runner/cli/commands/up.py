@@ -42,16 +42,7 @@ def up(
     as_json: AsJson = False,
 ) -> Report:
     """Write the files of a server for each user, and print the commands that apply them."""
-    return _up(users, out.absolute(), kind)
-
-
-def _up(users: Path, out: Path, kind: _Format) -> Report:
-    """Write the files of all servers, and report the commands to run.
-
-    Raises:
-        UsageError: The users file is wrong, or the folder holds files of another kind; nothing is written.
-        StartError: The folder cannot be written.
-    """
+    out = out.absolute()
     known = _known(out)
     servers = planned(users, known)
     if kind == "compose":
