@@ -40,7 +40,7 @@ from sandbox.outcome import Denial
 from sandbox.probe.machine import Tier
 
 __all__ = [
-    "MALFORMED", "Arguments", "Attempt", "call_once", "closed", "example", "example_arguments", "in_sandbox",
+    "MALFORMED", "Arguments", "CallEnd", "call_once", "closed", "example", "example_arguments", "in_sandbox",
     "prepared",
 ]  # fmt: skip
 
@@ -66,8 +66,8 @@ Arguments = Callable[[Toolset, User, ToolSpec], Awaitable[Mapping[str, Any]]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Attempt:
-    """One call of a tool.
+class CallEnd:
+    """The end of one call of a tool.
 
     Attributes:
         error: Its error; None if it passed.
@@ -80,7 +80,7 @@ class Attempt:
     error: str | None
     denials: tuple[Denial, ...] = ()
     missing: str = ""
-    unreturned: tuple[str, ...] = ()
+    unreturned: tuple[str, ...] = field(default=(), compare=False)
     answer: Any = field(default=None, compare=False)
 
 
@@ -215,7 +215,7 @@ async def _pages(toolset: Toolset) -> list[Mapping[str, Any]]:
     return found
 
 
-async def call_once(toolset: Toolset, user: User, tool: str, arguments: Mapping[str, Any]) -> Attempt:
+async def call_once(toolset: Toolset, user: User, tool: str, arguments: Mapping[str, Any]) -> CallEnd:
     """Call a tool once.
 
     Raises:
@@ -242,7 +242,7 @@ async def call_once(toolset: Toolset, user: User, tool: str, arguments: Mapping[
     with contextlib.suppress(*MALFORMED):
         missing = str(answer["raised"]["filename"]) if answer["raised"]["type"] == "FileNotFoundError" else ""
     denials = () if outcome is None else outcome.denials
-    return Attempt(error=error, denials=denials, missing=missing, unreturned=unreturned, answer=answer)
+    return CallEnd(error=error, denials=denials, missing=missing, unreturned=unreturned, answer=answer)
 
 
 async def prepared(

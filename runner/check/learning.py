@@ -19,7 +19,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from runner.check.dry_run import Arguments, Attempt, call_once, closed, prepared
+from runner.check.dry_run import Arguments, CallEnd, call_once, closed, prepared
 from runner.check.source import SourceFile
 from runner.check.text_rules import needs
 from runner.contract.error_messages import legible
@@ -187,14 +187,14 @@ class Learner:
 
     async def _attempt(
         self, user: User, tool: str, arguments: Mapping[str, Any], grants: Sequence[Grant]
-    ) -> Attempt:
+    ) -> CallEnd:
         try:
             async with self._open(tool, grants) as toolset:
                 return await call_once(toolset, user, tool, arguments)
         except (LoadError, ZygoteDied) as fault:
-            return Attempt(error=legible(str(fault)))
+            return CallEnd(error=legible(str(fault)))
 
-    def _candidates(self, tried: Attempt) -> Iterator[Grant | str]:
+    def _candidates(self, tried: CallEnd) -> Iterator[Grant | str]:
         """Yield the grants that a failed call may need, and sentences about what cannot be granted."""
         for denial in tried.denials:
             yield self._grant(denial)
