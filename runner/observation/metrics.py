@@ -11,8 +11,6 @@ reaches the address. A page in a browser cannot read it: it answers to addresses
 Source: prometheus.io, "Metric and label naming"; `docs/operating.md`, "Metrics".
 """
 
-import asyncio
-import contextlib
 import ipaddress
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping
@@ -21,7 +19,6 @@ from dataclasses import dataclass, field, fields
 from functools import cache, partial
 from typing import Any
 
-import uvicorn
 from prometheus_client import CollectorRegistry, Counter, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
@@ -32,7 +29,7 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
 from runner.observation.call_record import OTHER, CallRecord, utf8
-from runner.system.listening import QuietServer, listen_on
+from runner.system.listening import listen_on, serving_beside
 
 __all__ = ["MOST_TOOLS", "Gauges", "Metrics", "metrics_served"]
 
@@ -211,15 +208,6 @@ async def metrics_served(
         )
 
     web = Starlette(routes=[Route("/metrics", answer, methods=["GET"])])
-    config = uvicorn.Config(
-        web, ws="none", log_config=None, access_log=False, lifespan="off", timeout_graceful_shutdown=1
-    )
-    server = QuietServer(config)
-    serving = asyncio.create_task(server.serve(sockets=[listener]))
-    print(f"metrics at http://{host}:{listener.getsockname()[1]}/metrics", file=sys.stderr, flush=True)  # noqa: T201
-    try:
+    async with serving_beside(web, [listener]):
+        print(f"metrics at http://{host}:{listener.getsockname()[1]}/metrics", file=sys.stderr, flush=True)  # noqa: T201
         yield
-    finally:
-        server.should_exit = True
-        with contextlib.suppress(Exception):
-            await serving
