@@ -100,17 +100,9 @@ async def serving_beside(app: ASGIApp, listeners: list[socket.socket], **options
         listeners: Sockets that listen.
         options: Further options of uvicorn.
     """
+    options |= {"ws": "none", "log_config": None, "access_log": False, "lifespan": "off"}
     # A client that is slow to receive an answer has a second.
-    config = uvicorn.Config(
-        app,
-        ws="none",
-        log_config=None,
-        access_log=False,
-        lifespan="off",
-        timeout_graceful_shutdown=1,
-        **options,
-    )
-    server = QuietServer(config)
+    server = QuietServer(uvicorn.Config(app, timeout_graceful_shutdown=1, **options))
     task = asyncio.create_task(server.serve(sockets=listeners))
     try:
         yield
