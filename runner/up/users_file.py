@@ -97,10 +97,9 @@ class UserServer:
         user: The name of the user.
         unit: The user's part of unit, service and system user names.
         port: The port that it is reached at.
-        words: The arguments of `runner` after the options: the tools, or the server behind the proxy.
-        files: The files among them, and the configuration file.
+        words: The last arguments of `runner`: its configuration file, and the tools or the server behind it.
+        files: The files among them.
         options: The keys of the user, with the defaults.
-        config: The configuration file.
         environment_file: The file of variables.
         stop_s: The longest time that it may take to end, in seconds.
     """
@@ -111,15 +110,13 @@ class UserServer:
     words: tuple[str, ...]
     files: tuple[Path, ...]
     options: _Given
-    config: Path | None
     environment_file: Path | None
     stop_s: float
 
     def arguments(self, *address: str) -> list[str]:
         """Return the arguments of `runner` that serve the user, at the address of these options."""
         command = "serve" if self.options.proxy is None else "proxy"
-        config = [] if self.config is None else ["--config", str(self.config)]
-        return [command, "--transport", "http", *address, "--user", self.user, *config, *self.words]
+        return [command, "--transport", "http", *address, "--user", self.user, *self.words]
 
 
 def planned(path: Path, ports: Mapping[str, int]) -> list[UserServer]:
@@ -133,8 +130,8 @@ def planned(path: Path, ports: Mapping[str, int]) -> list[UserServer]:
         UsageError: The file cannot be read, or something in it is wrong.
     """
     # Only its owner may write it: it decides which commands run as which user.
-    name, refusal = f"the users file {path}", "is not read"
-    read = read_named(path, name, refusal=refusal, check="--users", most_bytes=_MOST_BYTES)
+    name = f"the users file {path}"
+    read = read_named(path, name, refusal="is not read", check="--users")
     try:
         text = read.content.decode()
         file = _UsersFile.model_validate(json.loads(text) if path.suffix == ".json" else tomllib.loads(text))
@@ -180,10 +177,13 @@ def _server(name: str, file: _UsersFile, beside: Path, port: int) -> UserServer:
     served = values.proxy or values.tools
     if served is None:
         raise UsageError(f"users.{name} has neither `tools` nor `proxy`; set one, or one in [defaults]")
+    words, files = list[str](), list[Path]()
+    if values.config is not None:
+        files.append(beside / values.config)
+        words += ["--config", str(files[0])]
     if values.proxy is not None and len(values.proxy) > 1:
-        words, files = ["--", *values.proxy], []
+        words += ["--", *values.proxy]
     else:
-        words, files = [], list[Path]()
         for word in served:
             target, colon, rest = word.partition(":")
             is_file = "://" not in word and os.path.exists(beside / target)
@@ -191,7 +191,6 @@ def _server(name: str, file: _UsersFile, beside: Path, port: int) -> UserServer:
                 raise UsageError(f"users.{name}: {beside / target} does not exist")
             words.append(f"{beside / target}{colon}{rest}" if is_file else word)
             files += [beside / target] if is_file else []
-    config = None if values.config is None else beside / values.config
     variables = None if values.environment_file is None else beside / values.environment_file
     if variables is not None:
         # systemd and Compose read it; what others may read is not the place of a secret.
@@ -203,9 +202,8 @@ def _server(name: str, file: _UsersFile, beside: Path, port: int) -> UserServer:
         unit=unit_of(name),
         port=port,
         words=tuple(words),
-        files=(*files, *([config] if config else [])),
+        files=tuple(files),
         options=values,
-        config=config,
         environment_file=variables,
         stop_s=file.stop_s,
     )

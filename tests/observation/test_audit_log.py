@@ -485,9 +485,7 @@ def test_calls_are_refused_when_too_many_records_await_sync(
     assert [vars(entry)["count"] for entry in lost] == [MOST_PENDING]
 
 
-def test_record_without_room_for_its_note_is_written_once(
-    tmp_path: Path,
-) -> None:
+def test_record_without_room_for_its_note_is_written_once(tmp_path: Path) -> None:
     with small_disk(tmp_path / "disk", mib=1) as disk:
         log = AuditLog(disk / "audit", max_bytes=1 << 20)
         filler = fill(disk)
