@@ -372,11 +372,9 @@ def _facts(file: FileFacts) -> dict[str, Any]:
 
 
 def _key_of(path: Path) -> bytes:
-    with contextlib.suppress(FileNotFoundError):
-        key = read_whole(path)
-        if len(key) == _KEY_BYTES:
-            return key
+    if not os.path.lexists(path):
+        write_whole(path, secrets.token_bytes(_KEY_BYTES))
+    key = read_whole(path)
+    if len(key) != _KEY_BYTES:
         raise ValueError(f"{path.name} is not the key that was made here; restore it, or move it away")
-    key = secrets.token_bytes(_KEY_BYTES)
-    write_whole(path, key)
     return key
