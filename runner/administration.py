@@ -246,7 +246,7 @@ class Administration:
     def _audit(self, act: str, facts: Mapping[str, Any]) -> None:
         """Record an operator's act in the audit log, if there is one."""
         if self.settings.audit_dir is not None:
-            with contextlib.closing(AuditLog.open(self.settings.audit_dir)) as log:
+            with contextlib.closing(AuditLog(self.settings.audit_dir)) as log:
                 log.add({"kind": "administration", "act": act, **facts})
 
     def _holders(self, user: str) -> list[str]:

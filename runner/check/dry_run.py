@@ -12,7 +12,8 @@ import json
 import os
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -35,9 +36,13 @@ from runner.users.identity import User
 from runner.users.tool_secrets import Secrets, secret_fault
 from runner.worker.wire import LATEST_PROTOCOL, RequestFacts, WireError
 from sandbox.errors import SandboxError
+from sandbox.outcome import Denial
 from sandbox.probe.machine import Tier
 
-__all__ = ["MALFORMED", "closed", "example", "in_sandbox", "request_of"]
+__all__ = [
+    "MALFORMED", "Arguments", "CallEnd", "call_once", "closed", "example", "example_arguments", "in_sandbox",
+    "prepared",
+]  # fmt: skip
 
 MALFORMED = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 """Exceptions of code that reads JSON of an author, which may have any shape."""
@@ -55,6 +60,28 @@ _CONTENT = b"name,value\nexample,1\nanother,2\n"
 _BRING_ALONG = "take it as the parameter `filename`, or keep it beside the tool file"
 _OF_OTHERS = ("/home/", "/root/", "/run/", "/mnt/", "/media/", "/srv/", "/data/", "/tmp/")  # noqa: S108
 _SYSTEM = ("/usr/", "/lib", "/etc/", "/proc/", "/sys/", "/dev/", sys.prefix, sys.base_prefix)
+
+Arguments = Callable[[Toolset, User, ToolSpec], Awaitable[Mapping[str, Any]]]
+"""Returns the arguments of the call of a tool; files that they name are in My Files by then."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallEnd:
+    """The end of one call of a tool.
+
+    Attributes:
+        error: Its error; None if it passed.
+        denials: What it was denied.
+        missing: Path that its tool did not find, if that ended it.
+        unreturned: Names of the files that it wrote and did not return.
+        answer: The answer of its worker, which has run the author's code and could send anything.
+    """
+
+    error: str | None
+    denials: tuple[Denial, ...] = ()
+    missing: str = ""
+    unreturned: tuple[str, ...] = field(default=(), compare=False)
+    answer: Any = field(default=None, compare=False)
 
 
 def closed(settings: SettingsT, folder: Path) -> SettingsT:
@@ -81,7 +108,8 @@ async def in_sandbox(
     Raises:
         SandboxError: It cannot be loaded, or its offers are malformed.
     """
-    nobody = User("nobody")
+    # A few names: each keeps a user id of this machine for ever. Two runs at once seldom meet in one home.
+    nobody, user = User("nobody"), User(f"runner-check-{os.getpid() % 16}")
     with tempfile.TemporaryDirectory(prefix="runner-check-") as folder:
         shut, program = closed(settings, Path(folder)), "runner.check.program"
         async with Toolset.open(shut, [target], program=program, secrets=Secrets()) as toolset:
@@ -90,7 +118,8 @@ async def in_sandbox(
                 loaded = user_pool.pool.loaded
             shown = await _pages(toolset)
             # Without a layer of the kernel a dry run would be none.
-            runs, seen = ([], []) if toolset.tier is Tier.GUARD else await _dry_run(toolset, source)
+            tried = () if toolset.tier is Tier.GUARD else tools.values()
+            called = [await _called(toolset, user, spec, source) for spec in tried]
     homes = {name: HomeAccess.of(tool, homes_for=settings.homes_for).value for name, tool in tools.items()}
     arguments = {name: list(map(str, tool.parameters.get("properties", ()))) for name, tool in tools.items()}
     forks, known = loaded.threads == 1, {offer.name for offer in source.offers}
@@ -101,7 +130,7 @@ async def in_sandbox(
         "tools": [{"name": name, "arguments": arguments[name], "home": homes[name]} for name in tools],
         "background_refused": list(refused_jobs(settings, tools)),
         "secrets": {name: await asyncio.to_thread(secret_fault, name, rule) for name, rule in rules},
-        "dry_run": runs,
+        "dry_run": [run for run, _ in called],
         "not_looked_at": [name for name in tools if name not in known],
     }
     offered: Any = loaded.hello.get("tools", ())
@@ -114,67 +143,43 @@ async def in_sandbox(
             findings += page_faults(page, offered, line)
     except MALFORMED as error:
         raise SandboxError(f"its offers are malformed: {error}") from error
-    return [*findings, *seen]
-
-
-async def _dry_run(toolset: Toolset, source: SourceFile) -> tuple[list[dict[str, Any]], list[Finding]]:
-    """Call each tool of a toolset, opened with `closed` settings; return the report of each, and findings."""
-    # A few names: each keeps a user id of this machine for ever. Two runs at once seldom meet in one home.
-    user = User(f"runner-check-{os.getpid() % 16}")
-    await toolset.files(user).put(_CONTENT, name=_FILE, origin=Origin.UPLOADED)
-    called = [await _called(toolset, user, spec, source) for spec in toolset.catalog.tools.values()]
-    return [report for report, _ in called], [finding for _, found in called for finding in found]
+    return [*findings, *(finding for _, found in called for finding in found)]
 
 
 async def _called(
     toolset: Toolset, user: User, spec: ToolSpec, source: SourceFile
 ) -> tuple[dict[str, Any], list[Finding]]:
+    """Call a tool; return the report of it, and findings."""
     report: dict[str, Any] = {"tool": spec.name, "arguments": {}, "wrote": [], "read": [], "denied": []}
-    try:
-        arguments = {key: item for key, item in example(spec.parameters).items() if key != source.identity}
-    except MALFORMED as fault:
-        untried = f"it was not called, as its schema has no example: {legible(str(fault))}"
-        return report | {"error": untried}, []
-    request = request_of(toolset, user, "tools/call", {"name": spec.name, "arguments": arguments})
-    error, unreturned = None, []
-    try:
-        processed = (await execute(toolset, request)).processed
-        unreturned = [str(entry["file"]) for entry in processed.generated]
-        if processed.is_error:
-            error = "the tool returned an error" if processed.failure is None else processed.failure.message
-    except WireError as raised:
-        error = str(raised)
-    outcome, home = request.steps.outcome, f"{toolset.settings.homes / user.segment}/"
-    denied = () if outcome is None else outcome.denials
-    refused = {denial.path for denial in denied}
+    arguments = await prepared(example_arguments, toolset, user, spec)
+    if isinstance(arguments, str):
+        return report | {"error": arguments}, []
+    tried = await call_once(toolset, user, spec.name, arguments)
+    home, refused = f"{toolset.settings.homes / user.segment}/", {denial.path for denial in tried.denials}
     beside = (*_SYSTEM, *{str(file.parent) for file in toolset.named_files})
-    opened: dict[str, list[str]] = {"write": unreturned[:], "read": []}
+    opened: dict[str, list[str]] = {"write": [*tried.unreturned], "read": []}
     line = next((offer.function.lineno for offer in source.offers if offer.name == spec.name), 1)
-    # Sent by a process that has run the author's code, which could send anything.
-    answer: Any = {} if outcome is None or outcome.answer is None else outcome.answer
-    missing = ""
+    is_of_others = tried.missing.startswith(_OF_OTHERS) and not tried.missing.startswith(home)
+    missing = legible(tried.missing) if is_of_others and tried.missing not in str(arguments) else ""
     with contextlib.suppress(*MALFORMED):
-        for kind, path in answer["touched"][:_MOST_TOUCHED]:
+        for kind, path in tried.answer["touched"][:_MOST_TOUCHED]:
             if path not in refused and not (kind == "read" and path.startswith(beside)):
                 opened[kind].append(legible(path.removeprefix(home)))
-        raised_by = answer["raised"]
-        line = int([frame["line"] for frame in raised_by["frames"] if frame["file"] == source.name][-1])
-        named = raised_by["filename"]
-        if raised_by["type"] == "FileNotFoundError" and named.startswith(_OF_OTHERS):
-            missing = "" if named.startswith(home) or named in str(arguments) else legible(named)
+        frames = tried.answer["raised"]["frames"]
+        line = int([frame["line"] for frame in frames if frame["file"] == source.name][-1])
     report |= {
         "arguments": arguments,
-        "error": None if error is None else legible(error),
+        "error": tried.error,
         "wrote": list(dict.fromkeys(opened["write"])),
         "read": [name for name in dict.fromkeys(opened["read"]) if name not in (*opened["write"], missing)],
-        "denied": [plain_denial(denial) for denial in denied],
+        "denied": [plain_denial(denial) for denial in tried.denials],
     }
     # Findings on the line that raised, else on that of the tool.
     below, run = f"/tmp/{{{source.identity}}}/", f"in a dry run the tool {spec.name!r}"  # noqa: S108 - as authors write it
     findings = []
     access = HomeAccess.of(spec, homes_for=toolset.settings.homes_for)
     # A library that is denied something and goes on without it is not at fault.
-    for denial in denied if error is not None else ():
+    for denial in tried.denials if tried.error is not None else ():
         message = f"{run} was denied `{denial.operation}` of {legible(denial.path)}"
         if denial.wants == "write" and access is HomeAccess.WRITE:
             message += f", which is outside its home `{below}`"
@@ -187,8 +192,10 @@ async def _called(
             findings.append(("unreadable-path", message, _BRING_ALONG))
     if missing:
         findings.append(("unreadable-path", f"{run} found no file {missing} in the sandbox", _BRING_ALONG))
-    if unreturned:
-        message = f"{run} wrote {', '.join(map(repr, unreturned))} and did not return it: nothing shows it"
+    if tried.unreturned:
+        message = (
+            f"{run} wrote {', '.join(map(repr, tried.unreturned))} and did not return it: nothing shows it"
+        )
         cure = (
             'name it in the result: `"artifacts": [{"name": …, "path": …}]`, or set `generated` in its meta'
         )
@@ -200,15 +207,63 @@ async def _pages(toolset: Toolset) -> list[Mapping[str, Any]]:
     """Return the contents of each `ui://` resource, as a client reads them."""
     user, found = User("nobody"), []
     with contextlib.suppress(WireError, RunnerError, *MALFORMED):
-        listed = await relay(toolset, request_of(toolset, user, "resources/list", {}))
+        listed = await relay(toolset, _request_of(toolset, user, "resources/list", {}))
         uris = [uri for entry in listed["resources"] if (uri := str(entry["uri"])).startswith("ui://")]
         for uri in uris[:_MOST_PAGES]:
-            read = await relay(toolset, request_of(toolset, user, "resources/read", {"uri": uri}))
+            read = await relay(toolset, _request_of(toolset, user, "resources/read", {"uri": uri}))
             found += read["contents"]
     return found
 
 
-def request_of(toolset: Toolset, user: User, method: str, params: Mapping[str, Any]) -> Request:
+async def call_once(toolset: Toolset, user: User, tool: str, arguments: Mapping[str, Any]) -> CallEnd:
+    """Call a tool once.
+
+    Raises:
+        SandboxError: The file cannot be loaded.
+    """
+    request = _request_of(toolset, user, "tools/call", {"name": tool, "arguments": dict(arguments)})
+    error: str | None = None
+    unreturned: tuple[str, ...] = ()
+    try:
+        completed = await execute(toolset, request)
+    except WireError as raised:
+        error = legible(str(raised))
+    else:
+        processed = completed.processed
+        unreturned = tuple(str(entry["file"]) for entry in processed.generated)
+        if processed.failure is not None:
+            error = legible(processed.failure.message)
+        elif completed.interim is not None:
+            error = "it asks for input while it runs, and there is no client here to answer"
+        elif processed.is_error:
+            error = "the tool returned an error"
+    outcome, missing = request.steps.outcome, ""
+    answer: Any = None if outcome is None else outcome.answer
+    with contextlib.suppress(*MALFORMED):
+        missing = str(answer["raised"]["filename"]) if answer["raised"]["type"] == "FileNotFoundError" else ""
+    denials = () if outcome is None else outcome.denials
+    return CallEnd(error=error, denials=denials, missing=missing, unreturned=unreturned, answer=answer)
+
+
+async def prepared(
+    arguments: Arguments, toolset: Toolset, user: User, spec: ToolSpec
+) -> Mapping[str, Any] | str:
+    """Return the arguments of a call, or a sentence that says why there are none."""
+    try:
+        return await arguments(toolset, user, spec)
+    except MALFORMED as fault:
+        return f"it was not called, as its schema has no example: {legible(str(fault))}"
+
+
+async def example_arguments(toolset: Toolset, user: User, spec: ToolSpec) -> Mapping[str, Any]:
+    """Return an example of the arguments of a tool; a file among them is in My Files."""
+    files, identity = toolset.files(user), toolset.settings.username_parameter
+    if spec.takes_files and await files.find(_FILE) is None:
+        await files.put(_CONTENT, name=_FILE, origin=Origin.UPLOADED)
+    return {key: item for key, item in example(spec.parameters).items() if key != identity}
+
+
+def _request_of(toolset: Toolset, user: User, method: str, params: Mapping[str, Any]) -> Request:
     """Return a request as a client of the newest protocol sends it, without capabilities."""
     envelope = {
         "protocolVersion": LATEST_PROTOCOL,

@@ -12,15 +12,14 @@ import os
 import re
 import shutil
 import tomllib
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
-from runner.call import execute
-from runner.check.dry_run import MALFORMED, closed, request_of
+from runner.check.dry_run import Arguments, CallEnd, call_once, closed, prepared
 from runner.check.source import SourceFile
 from runner.check.text_rules import needs
 from runner.contract.error_messages import legible
@@ -29,28 +28,23 @@ from runner.formats.terminal_text import has_hidden, one_line
 from runner.settings.execution import ServiceSettings, ToolSettings, is_pattern
 from runner.settings.lendable import flag_for, within
 from runner.system.worker_environment import framework_environment
-from runner.toolset.catalog import ToolSpec
 from runner.toolset.lending import lend
 from runner.toolset.toolset import Toolset
 from runner.users.identity import User
 from runner.users.tool_secrets import Secrets
 from runner.worker.targets import tool_files
-from runner.worker.wire import WireError
 from sandbox.errors import LoadError, ZygoteDied
 from sandbox.network.destinations import Destination
 from sandbox.outcome import Denial
 from sandbox.probe.machine import Tier
 
-__all__ = ["Arguments", "Grant", "Learned", "Learner", "grant_of", "policy_text"]
+__all__ = ["Grant", "Learned", "Learner", "grant_of", "policy_text"]
 
 RIGHTS = ("allow_net", "allow_read", "allow_write", "allow_run", "allow_env")
 _MOST_GRANTS = 32
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 _OF_OTHERS = ("/root", "/home")
 _ANY_PORT = Destination(port=1)
-
-Arguments = Callable[[Toolset, User, ToolSpec], Awaitable[Mapping[str, Any]]]
-"""Returns the arguments of the call of a tool; files that they name are in My Files by then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,21 +62,6 @@ class Grant:
     value: str
     reason: str = field(compare=False, default="")
     denial: Denial | None = field(compare=False, default=None)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Attempt:
-    """One call with some grants.
-
-    Attributes:
-        error: Its error; None if it passed.
-        denials: What it was denied.
-        missing: Path that its tool did not find, if that ended it.
-    """
-
-    error: str | None
-    denials: tuple[Denial, ...] = ()
-    missing: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,7 +115,7 @@ class Learner:
         ready: dict[str, Mapping[str, Any] | str] = {}
         while not ready:
             try:
-                async with self._open(self._settings(None, ())) as toolset:
+                async with self._open(None, ()) as toolset:
                     if toolset.tier is Tier.GUARD:
                         raise UsageError("isolation guard denies nothing, so nothing can be learned from it")
                     if unknown := calls.keys() - toolset.catalog.tools.keys():
@@ -144,7 +123,7 @@ class Learner:
                         raise UsageError(f"there is no tool {min(unknown)}; the file has {names or 'none'}")
                     for name, spec in toolset.catalog.tools.items():
                         if not calls or name in calls:
-                            ready[name] = await _prepared(calls.get(name, other), toolset, user, spec)
+                            ready[name] = await prepared(calls.get(name, other), toolset, user, spec)
                     if not ready:
                         raise UsageError("the file has no tool to learn from")
             except (LoadError, ZygoteDied) as error:
@@ -193,51 +172,35 @@ class Learner:
             notes |= dict.fromkeys(f"passes although denied: {one.operation} {one.path}" for one in denied)
         return Learned(tool=tool, grants=grants, error=attempt.error, notes=tuple(notes))
 
-    def _open(self, settings: Any) -> Any:
-        return Toolset.open(settings, [self.target], secrets=Secrets())
-
-    def _settings(self, tool: str | None, grants: Sequence[Grant]) -> Any:
-        """Return settings under which one tool has these rights only, and the import its variables."""
+    def _open(self, tool: str | None, grants: Sequence[Grant]) -> Any:
+        """Open the file as a toolset in which one tool has these rights, and its import the variables."""
         shut = closed(self.settings, self.folder)
         times = {name: getattr(self.settings, name) for name in ("idle_timeout_s", "total_timeout_s")}
         none: dict[str, Any] = dict.fromkeys(RIGHTS, ()) | {"allow_sockets": False}
-        tools = {} if tool is None else {tool: _tool_settings(self.settings, tool, grants)}
+        values = {name: tuple(one.value for one in grants if one.setting == name) for name in RIGHTS}
+        own = {} if tool is None else {**self.settings.own(tool), **none, **values, "scopes": ()}
+        tools = {} if tool is None else {tool: ToolSettings(**own)}
         variables = tuple(one.value for one in self.at_import)
         update = {**none, **times, "allow_env": variables, "tools": tools}
-        return shut.model_copy(update={**update, "persist_files_across_sessions": True})
+        settings: Any = shut.model_copy(update={**update, "persist_files_across_sessions": True})
+        return Toolset.open(settings, [self.target], secrets=Secrets())
 
     async def _attempt(
         self, user: User, tool: str, arguments: Mapping[str, Any], grants: Sequence[Grant]
-    ) -> _Attempt:
+    ) -> CallEnd:
         try:
-            async with self._open(self._settings(tool, grants)) as toolset:
-                params = {"name": tool, "arguments": dict(arguments)}
-                request = request_of(toolset, user, "tools/call", params)
-                completed = await execute(toolset, request)
-        except (WireError, LoadError, ZygoteDied) as fault:
-            return _Attempt(error=one_line(legible(str(fault))))
-        outcome, processed = request.steps.outcome, completed.processed
-        failure, missing = processed.failure, ""
-        error: str | None = None
-        if failure is not None:
-            error = one_line(legible(failure.message))
-        elif completed.interim is not None:
-            error = "it asks for input while it runs, and there is no client here to answer"
-        elif processed.is_error:
-            error = "the tool returned an error"
-        raised: Any = None if outcome is None or outcome.answer is None else outcome.answer.get("raised")
-        if isinstance(raised, Mapping) and raised.get("type") == "FileNotFoundError":
-            missing = str(raised.get("filename"))
-        denials = () if outcome is None else outcome.denials
-        return _Attempt(error=error, denials=denials, missing=missing)
+            async with self._open(tool, grants) as toolset:
+                return await call_once(toolset, user, tool, arguments)
+        except (LoadError, ZygoteDied) as fault:
+            return CallEnd(error=legible(str(fault)))
 
-    def _candidates(self, attempt: _Attempt) -> Iterator[Grant | str]:
+    def _candidates(self, tried: CallEnd) -> Iterator[Grant | str]:
         """Yield the grants that a failed call may need, and sentences about what cannot be granted."""
-        for denial in attempt.denials:
+        for denial in tried.denials:
             yield self._grant(denial)
         # Behind the walls of the tier namespace a closed path does not exist.
-        if attempt.missing.startswith("/") and os.path.exists(attempt.missing):
-            found = self._grant(Denial(operation="open", path=attempt.missing, wants="read"))
+        if tried.missing.startswith("/") and os.path.exists(tried.missing):
+            found = self._grant(Denial(operation="open", path=tried.missing, wants="read"))
             # No tool reported that denial.
             yield replace(found, denial=None) if isinstance(found, Grant) else found
         yield from self._variables()
@@ -334,21 +297,6 @@ def _is_valid(grant: Grant) -> bool:
 def _has_surrogate(text: str) -> bool:
     """Return whether a text has half of a surrogate pair, which TOML cannot hold."""
     return any("\ud800" <= letter <= "\udfff" for letter in text)
-
-
-def _tool_settings(settings: ServiceSettings, tool: str, grants: Sequence[Grant]) -> ToolSettings:
-    values = {name: tuple(one.value for one in grants if one.setting == name) for name in RIGHTS}
-    return ToolSettings(**{**settings.own(tool), **values, "allow_sockets": False, "scopes": ()})
-
-
-async def _prepared(
-    arguments: Arguments, toolset: Toolset, user: User, spec: ToolSpec
-) -> Mapping[str, Any] | str:
-    """Return the arguments of a call, or a sentence that says why there are none."""
-    try:
-        return await arguments(toolset, user, spec)
-    except MALFORMED as fault:
-        return one_line(f"it was not called, as its schema has no example: {legible(str(fault))}")
 
 
 def _shown(grant: Grant) -> str:

@@ -47,7 +47,6 @@ SUPPORTED = {"fastmcp": ((4, 1, 2), (4, 3)), "mcp": ((2, 3), (2, 4))}
 """Versions this was built and tested for: from the first, below the second. As in pyproject.toml."""
 
 _LITTLE_SPACE = 1024**3
-_STRONGEST_FIRST = (Tier.NAMESPACE, Tier.USER, Tier.PROCESS)
 _CURES = {
     "landlock": "use Linux 6.2 or newer with landlock in its lsm= list, and a profile that allows its calls",
     "seccomp": "use a kernel built with CONFIG_SECCOMP_FILTER, on x86_64 or aarch64",
@@ -215,7 +214,7 @@ def _tiers(settings: Settings, offered: Probe, force: Tier | None) -> Iterator[D
         detail = "chosen by name: the kernel enforces nothing, a hostile tool file gets out"
         cure = "use it for your own tool files only; leave --isolation out elsewhere"
         yield note("tiers", "guard", detail, cure)
-    for tier in _STRONGEST_FIRST:
+    for tier in AUTO:
         faults = offered.missing(tier)
         wanted = force is None and settings.isolation in (tier.value, "auto")
         if tier is force:
@@ -250,7 +249,9 @@ def _jobs(settings: Settings) -> str:
 
 def _folders(settings: Settings) -> Iterator[DoctorLine]:
     yield _own_folder("state", settings.state_dir)
-    yield from _set_apart(settings.state_dir)
+    if names := [str(path.relative_to(settings.state_dir)) for path in apart_in(settings.state_dir)]:
+        detail = f"{len(names)} damaged files are set apart: {', '.join(names[:3])}"
+        yield note("folders", "state", detail, "look at what was damaged and why, then delete it")
     yield _own_folder("store", settings.store_path)
     yield _homes_folder(settings.homes)
     yield from _sharing(settings.store_path, settings.homes)
@@ -331,14 +332,6 @@ def _own_folder(name: str, path: Path) -> DoctorLine:
     if there == path and status.st_mode & 0o077:
         return note("folders", name, f"{found}, open to others", f"chmod 700 {path}")
     return _with_space(name, found, there)
-
-
-def _set_apart(state: Path) -> Iterator[DoctorLine]:
-    names = [str(path.relative_to(state)) for path in apart_in(state)]
-    if names:
-        cure = "look at what was damaged and why, then delete it"
-        detail = f"{len(names)} damaged files are set apart: {', '.join(names[:3])}"
-        yield note("folders", "state", detail, cure)
 
 
 def _homes_folder(path: Path) -> DoctorLine:

@@ -6,8 +6,8 @@ Source: `docs/operating.md`, "Audit log".
 import hashlib
 import json
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ _MOST_FAULTS = 20
 _MOST_OPEN = 100
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True)
 class AuditVerdict:
     """The result of a verification.
 
@@ -36,13 +36,13 @@ class AuditVerdict:
         faults: Lines and files that are not as they were written, the first 20.
     """
 
-    records: int
-    first: int
-    last: int
-    hash: str
-    open_calls: Mapping[str, str]
-    notes: tuple[str, ...]
-    faults: tuple[str, ...]
+    records: int = 0
+    first: int = 0
+    last: int = 0
+    hash: str = GENESIS
+    open_calls: dict[str, str] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    faults: list[str] = field(default_factory=list)
 
     @property
     def is_whole(self) -> bool:
@@ -60,52 +60,48 @@ def verify(folder: Path, *, expected: str | None = None) -> AuditVerdict:
     Raises:
         UsageError: There is no audit log in the folder, or it cannot be read.
     """
-    records = first = last = 0
-    last_hash, is_there = GENESIS, expected is None
-    open_calls: dict[str, str] = {}
-    faults: list[str] = []
-    notes: list[str] = []
-    for where, line in _lines(folder, faults):
+    found, is_there = AuditVerdict(), expected is None
+    for where, line in _lines(folder, found.faults):
         if not line.endswith(b"\n"):
             # Only a process that died in the middle of it leaves that, and the next file goes on.
-            notes.append(f"{where} was cut short by the end of a process; the next file, if any, goes on")
+            found.notes.append(
+                f"{where} was cut short by the end of a process; the next file, if any, goes on"
+            )
             continue
         match = _LINE.fullmatch(line)
         body, digest = (b"", "") if match is None else (match[1], match[2].decode())
         if match is not None and hashlib.sha256(body).hexdigest() != digest:
-            faults.append(f"{where} is not what was written: its hash does not fit")
+            found.faults.append(f"{where} is not what was written: its hash does not fit")
             continue
         record = _record(body)
         seq, call = record.get("seq"), str(record.get("call"))
         if type(seq) is not int:
-            faults.append(f"{where} is not a record")
+            found.faults.append(f"{where} is not a record")
             continue
         if record.get("kind") == "begin":
-            open_calls[call] = f"{record.get('user')} {record.get('tool')}, began {record.get('time')}"
+            found.open_calls[call] = f"{record.get('user')} {record.get('tool')}, began {record.get('time')}"
         else:
-            open_calls.pop(call, None)
-        if records and record.get("prev") != last_hash:
-            faults.append(f"{where}: record {seq} does not follow record {last}")
-        elif not records and record.get("prev") != GENESIS:
-            notes.append(f"the log begins with record {seq}: the files before are not here")
-        records, first, last, last_hash = records + 1, first if records else seq, seq, digest
+            found.open_calls.pop(call, None)
+        if record.get("prev") != found.hash:
+            if found.records:
+                found.faults.append(f"{where}: record {seq} does not follow record {found.last}")
+            else:
+                found.notes.append(f"the log begins with record {seq}: the files before are not here")
+        found.first, found.last, found.hash = found.first if found.records else seq, seq, digest
+        found.records += 1
         is_there = is_there or digest == expected
     head = read_head(folder)
     if head is None:
-        notes.append("head.json is missing, so records missing at the end would not be noticed")
-    elif (head.seq, head.hash) != (last, last_hash) and head.seq >= last:
-        faults.append(f"the log ends with record {last}, and record {head.seq} was the last written")
+        found.notes.append("head.json is missing, so records missing at the end would not be noticed")
+    elif (head.seq, head.hash) != (found.last, found.hash) and head.seq >= found.last:
+        found.faults.append(
+            f"the log ends with record {found.last}, and record {head.seq} was the last written"
+        )
     if not is_there:
-        faults.append(f"no record has the expected hash {expected}")
-    return AuditVerdict(
-        records=records,
-        first=first,
-        last=last,
-        hash=last_hash,
-        open_calls=dict(list(open_calls.items())[-_MOST_OPEN:]),
-        notes=tuple(notes),
-        faults=tuple(faults[:_MOST_FAULTS]),
-    )
+        found.faults.append(f"no record has the expected hash {expected}")
+    del found.faults[_MOST_FAULTS:]
+    found.open_calls = dict(list(found.open_calls.items())[-_MOST_OPEN:])
+    return found
 
 
 def _lines(folder: Path, faults: list[str]) -> Iterator[tuple[str, bytes]]:

@@ -28,7 +28,7 @@ import threading
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -38,7 +38,7 @@ from runner.observation.call_record import CallRecord, FileFacts
 from runner.system import locks
 from runner.system.state_files import Damaged, open_lock, open_regular, read_whole, sync_folder, write_whole
 
-__all__ = ["GENESIS", "MOST_PENDING", "AuditLog", "BeginLine", "Head", "numbers_of", "path_of", "read_head"]
+__all__ = ["GENESIS", "MOST_PENDING", "AuditLog", "Head", "numbers_of", "path_of", "read_head"]
 
 log = logging.getLogger(__name__)
 
@@ -133,61 +133,19 @@ class _File:
         return content[content.rfind(b"\n", 0, max(end - 1, 0)) + 1 : end], start + end
 
 
-@dataclass(slots=True, kw_only=True, eq=False)
-class BeginLine:
-    """The first line of a call, to be written while its worker runs.
-
-    Attributes:
-        log: The log.
-        facts: Content of the line: `call`, its id, `user`, `method`, `tool`.
-        arguments: Arguments from the client, until the line is written; for a digest only.
-        digest: Digest of the arguments, once the line is written.
-    """
-
-    log: "AuditLog"
-    facts: Mapping[str, str]
-    arguments: object = field(repr=False)
-    digest: str | None = None
-
-    def write(self) -> None:
-        """Write the line, once."""
-        if self.digest is None:
-            self.digest, self.arguments = self.log.digest(self.arguments), None
-            self.log.add({"kind": "begin", **self.facts, "arguments": self.digest})
-
-
-@dataclass(slots=True, kw_only=True, eq=False)
 class AuditLog:
-    """The end of an audit log, to which records are added. Make one with `open`.
+    """The end of an audit log, to which records are added; a folder without one gets one.
 
-    Attributes:
+    Args:
         folder: Folder of its files.
         max_bytes: Length at which a file is full, and the next one begins.
+
+    Raises:
+        UsageError: The folder cannot be used; the message says why.
     """
 
-    folder: Path
-    max_bytes: int
-    _key: bytes = field(repr=False)
-    _lock: int
-    _head_fd: int
-    _file: _File | None = None
-    _size: int = 0
-    _head: Head = field(default_factory=Head)
-    _pending: "deque[Mapping[str, Any]]" = field(default_factory=deque)
-    _dropped: int = 0
-    # Lines that may not be on disk, with their offsets. Only a sync, in its thread, removes them.
-    _unsynced: "list[tuple[_File, int, bytes]]" = field(default_factory=list)
-    _syncing: threading.Lock = field(default_factory=threading.Lock)
-    # Why lines cannot be written or synced now.
-    _faults: dict[str, str] = field(default_factory=dict)
-
-    @classmethod
-    def open(cls, folder: Path, *, max_bytes: int = _FILE_BYTES) -> "AuditLog":
-        """Open the audit log of a folder, and make it if there is none.
-
-        Raises:
-            UsageError: The folder cannot be used; the message says why.
-        """
+    def __init__(self, folder: Path, *, max_bytes: int = _FILE_BYTES) -> None:
+        self.folder, self.max_bytes = folder, max_bytes
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             found = folder.stat()
@@ -196,23 +154,29 @@ class AuditLog:
                     f"audit_dir {folder} is not this user's alone; `chown {os.geteuid()} {folder} && "
                     f"chmod 700 {folder}`, or name another folder"
                 )
-            return cls(
-                folder=folder,
-                max_bytes=max_bytes,
-                _key=_key_of(folder / "key"),
-                _lock=open_lock(folder / "audit.lock"),
-                _head_fd=open_regular(folder / "head.json", os.O_RDWR | os.O_CREAT),
-            )
+            self._lock = open_lock(folder / "audit.lock")
+            with locks.locked(self._lock):
+                self._key = _key_of(folder / "key")
+            self._head_fd = open_regular(folder / "head.json", os.O_RDWR | os.O_CREAT)
         except (OSError, ValueError) as error:
             raise UsageError(f"audit_dir {folder} cannot be used: {error}; name another folder") from error
+        self._head = Head()
+        self._file: _File | None = None
+        self._size = 0
+        self._pending: deque[Mapping[str, Any]] = deque()
+        self._dropped = 0
+        # Lines that may not be on disk, with their offsets. Only a sync, in its thread, removes them.
+        self._unsynced: list[tuple[_File, int, bytes]] = []
+        self._syncing = threading.Lock()
+        # Why lines cannot be written or synced now.
+        self._faults: dict[str, str] = {}
 
     @property
     def fault(self) -> str | None:
         """Return why records cannot be written now; None while they can."""
-        unwritten, unsynced = self._faults.get("write"), self._faults.get("sync")
-        if unwritten is None and unsynced is not None:
-            return f"its disk does not keep what was written ({unsynced})"
-        return unwritten
+        unsynced = self._faults.get("sync")
+        worded = unsynced and f"its disk does not keep what was written ({unsynced})"
+        return self._faults.get("write") or worded
 
     @property
     def pending(self) -> int:
@@ -238,10 +202,20 @@ class AuditLog:
                 "the operator has to make room in audit_dir",
             )
 
-    def calls_ended(self, calls: "Iterable[tuple[CallRecord, BeginLine]]") -> None:
-        """Add the last lines of calls."""
-        for call, begin in calls:
-            begin.write()
+    def begin(self, facts: Mapping[str, str], arguments: object) -> str:
+        """Add the first line of a call, and return the digest of its arguments.
+
+        Args:
+            facts: Content of the line: `call`, its id, `user`, `method`, `tool`.
+            arguments: Arguments from the client.
+        """
+        digest = self.digest(arguments)
+        self.add({"kind": "begin", **facts, "arguments": digest})
+        return digest
+
+    def calls_ended(self, calls: Iterable[tuple[CallRecord, str]]) -> None:
+        """Add the last lines of calls, each with the digest of its arguments."""
+        for call, digest in calls:
             self._hold(
                 {
                     "kind": "call",
@@ -251,7 +225,7 @@ class AuditLog:
                     "tool": call.tool,
                     "outcome": call.outcome,
                     "elapsed_ms": call.elapsed_ms,
-                    "arguments": begin.digest,
+                    "arguments": digest,
                     "inputs": [_facts(file) for file in call.inputs],
                     "outputs": [_facts(file) for file in call.outputs],
                     "policy": {"tier": call.tier, "worker": call.worker},
@@ -398,11 +372,9 @@ def _facts(file: FileFacts) -> dict[str, Any]:
 
 
 def _key_of(path: Path) -> bytes:
-    with contextlib.suppress(FileNotFoundError):
-        key = read_whole(path)
-        if len(key) == _KEY_BYTES:
-            return key
+    if not os.path.lexists(path):
+        write_whole(path, secrets.token_bytes(_KEY_BYTES))
+    key = read_whole(path)
+    if len(key) != _KEY_BYTES:
         raise ValueError(f"{path.name} is not the key that was made here; restore it, or move it away")
-    key = secrets.token_bytes(_KEY_BYTES)
-    write_whole(path, key)
     return key

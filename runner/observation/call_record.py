@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from runner.system.logging_setup import CallScope
 
-__all__ = ["MOST_NAME_CHARS", "OTHER", "CallRecord", "FileFacts", "operation"]
+__all__ = ["MOST_NAME_CHARS", "OTHER", "CallRecord", "FileFacts", "operation", "utf8"]
 
 log = logging.getLogger(__name__)
 
@@ -33,6 +33,11 @@ def operation(name: str) -> str:
     Code in a worker could send any word there, a new one each time.
     """
     return name if name in _OPERATIONS else OTHER
+
+
+def utf8(name: str) -> str:
+    """Return a name without half a surrogate pair: metrics and spans with one would all be lost."""
+    return name.encode(errors="backslashreplace").decode()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,17 +11,14 @@ reaches the address. A page in a browser cannot read it: it answers to addresses
 Source: prometheus.io, "Metric and label naming"; `docs/operating.md`, "Metrics".
 """
 
-import asyncio
-import contextlib
 import ipaddress
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, fields
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
-import uvicorn
 from prometheus_client import CollectorRegistry, Counter, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
@@ -31,8 +28,8 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
-from runner.observation.call_record import OTHER, CallRecord
-from runner.system.listening import QuietServer, listen_on
+from runner.observation.call_record import OTHER, CallRecord, utf8
+from runner.system.listening import listen_on, serving_beside
 
 __all__ = ["MOST_TOOLS", "Gauges", "Metrics", "metrics_served"]
 
@@ -91,19 +88,19 @@ class Metrics:
         self._now = Gauges()
         self._tools: set[str] = set()
         ProcessCollector(registry=registry)
+        counter = partial(Counter, namespace="toolcell", registry=registry)
+        histogram = partial(Histogram, namespace="toolcell", registry=registry)
         about = "Calls that have ended, by tool and outcome: ok, error, or a code."
-        calls = Counter("toolcell_calls", about, ("tool", "outcome"), registry=registry)
-        about, name = "Time from a call to its answer.", "toolcell_call_seconds"
-        call_seconds = Histogram(name, about, ("tool",), buckets=_CALL_BUCKETS, registry=registry)
-        about, name = "Time of each step of calls.", "toolcell_step_seconds"
-        step_seconds = Histogram(name, about, ("step",), buckets=_STEP_BUCKETS, registry=registry)
-        about = "What tools tried and were denied."
-        self._denials = Counter("toolcell_denials", about, ("operation", "layer"), registry=registry)
-        about = "Files that calls took, returned and left to be kept."
-        self._files = Counter("toolcell_files", about, ("way",), registry=registry)
-        self._bytes = Counter("toolcell_file_bytes", "Length of these files.", ("way",), registry=registry)
-        about = "Tokens and keys that were refused."
-        self._refused = Counter("toolcell_refused_logins", about, registry=registry)
+        calls = counter("calls", about, ("tool", "outcome"))
+        about = "Time from a call to its answer."
+        call_seconds = histogram("call_seconds", about, ("tool",), buckets=_CALL_BUCKETS)
+        step_seconds = histogram(
+            "step_seconds", "Time of each step of calls.", ("step",), buckets=_STEP_BUCKETS
+        )
+        self._denials = counter("denials", "What tools tried and were denied.", ("operation", "layer"))
+        self._files = counter("files", "Files that calls took, returned and left to be kept.", ("way",))
+        self._bytes = counter("file_bytes", "Length of these files.", ("way",))
+        self._refused = counter("refused_logins", "Tokens and keys that were refused.")
         # The lookup of a child takes longer than the count.
         self._calls, self._call_seconds = cache(calls.labels), cache(call_seconds.labels)
         self._step_seconds = cache(step_seconds.labels)
@@ -127,7 +124,7 @@ class Metrics:
                 self._bytes.labels(way).inc(sum(file.size for file in files))
 
     def _label(self, tool: str) -> str:
-        label = _utf8(tool)
+        label = utf8(tool)
         if len(self._tools) < MOST_TOOLS:
             self._tools.add(label)
         return label if label in self._tools else OTHER
@@ -169,13 +166,8 @@ def _family(
 ) -> Metric:
     family = kind(f"toolcell_{name}", about, labels=(label,) if label else ())
     for key, value in (values if isinstance(values, Mapping) else {"": values}).items():
-        family.add_metric((_utf8(key),) if label else (), value)
+        family.add_metric((utf8(key),) if label else (), value)
     return family
-
-
-def _utf8(name: str) -> str:
-    """Return a name without half a surrogate pair, which is not UTF-8 and would leave no metrics at all."""
-    return name.encode(errors="backslashreplace").decode()
 
 
 @asynccontextmanager
@@ -216,15 +208,6 @@ async def metrics_served(
         )
 
     web = Starlette(routes=[Route("/metrics", answer, methods=["GET"])])
-    config = uvicorn.Config(
-        web, ws="none", log_config=None, access_log=False, lifespan="off", timeout_graceful_shutdown=1
-    )
-    server = QuietServer(config)
-    serving = asyncio.create_task(server.serve(sockets=[listener]))
-    print(f"metrics at http://{host}:{listener.getsockname()[1]}/metrics", file=sys.stderr, flush=True)  # noqa: T201
-    try:
+    async with serving_beside(web, [listener]):
+        print(f"metrics at http://{host}:{listener.getsockname()[1]}/metrics", file=sys.stderr, flush=True)  # noqa: T201
         yield
-    finally:
-        server.should_exit = True
-        with contextlib.suppress(Exception):
-            await serving

@@ -4,12 +4,13 @@ import asyncio
 import contextvars
 import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cache, partial
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Self
 
-from runner.observation.audit_log import AuditLog, BeginLine
+from runner.observation.audit_log import AuditLog
 from runner.observation.call_record import CallRecord
 from runner.observation.metrics import Metrics
 from runner.settings.parts import ObservationSettings
@@ -40,7 +41,7 @@ class Observers:
     audit: AuditLog | None = None
     metrics: Metrics | None = None
     spans: "Spans | None" = None
-    _ended: "list[tuple[CallRecord, CallSpan | None, BeginLine | None]]" = field(default_factory=list)
+    _ended: "list[tuple[CallRecord, CallSpan | None, str | None]]" = field(default_factory=list)
     _timer: asyncio.TimerHandle | None = None
 
     @classmethod
@@ -52,7 +53,7 @@ class Observers:
         """
         return cls(
             spans=_spans() if has_collector(os.environ) else None,
-            audit=None if settings.audit_dir is None else AuditLog.open(settings.audit_dir),
+            audit=None if settings.audit_dir is None else AuditLog(settings.audit_dir),
             metrics=None if settings.metrics_address is None else Metrics(),
         )
 
@@ -69,24 +70,25 @@ class Observers:
         """Return the span of a call, if spans are made, and its params, which then carry its context."""
         return (None, params) if self.spans is None else self.spans.begin(params)
 
-    def begin_line(self, facts: Mapping[str, str], arguments: object) -> BeginLine | None:
-        """Write the first line of a call soon: while its worker runs, so that no call waits for it."""
+    def begin_line(self, facts: Mapping[str, str], arguments: object) -> Callable[[], str] | None:
+        """Write the first line of a call soon: while its worker runs, so that no call waits for it.
+
+        Return a function that writes it now unless it is written, and returns the digest of the arguments.
+        """
         if self.audit is None:
             return None
-        begin = BeginLine(log=self.audit, facts=facts, arguments=arguments)
-        asyncio.get_running_loop().call_soon(begin.write)
+        begin = cache(partial(self.audit.begin, facts, arguments))
+        asyncio.get_running_loop().call_soon(begin)
         return begin
 
     def call_ended(
-        self, record: CallRecord, span: "CallSpan | None" = None, begin: BeginLine | None = None
+        self, record: CallRecord, span: "CallSpan | None" = None, begin: Callable[[], str] | None = None
     ) -> None:
         """Record a call once its answer is sent: no client waits for a record or a span.
 
         The first line of its audit log, if it has none yet, is written before.
         """
-        if begin is not None:
-            begin.write()
-        self._ended.append((record, span, begin))
+        self._ended.append((record, span, None if begin is None else begin()))
         if self._timer is None:
             # Without the context of this call: a log record about many must not have its id.
             self._timer = asyncio.get_running_loop().call_later(
@@ -100,7 +102,7 @@ class Observers:
             self._timer = None
         ended, self._ended = self._ended, []
         if self.audit is not None:
-            self.audit.calls_ended((record, begin) for record, _, begin in ended if begin is not None)
+            self.audit.calls_ended((record, digest) for record, _, digest in ended if digest is not None)
         for record, span, _ in ended:
             # A failure of one recipient or call leaves the others.
             try:

@@ -24,7 +24,7 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.trace import Span as CallSpan
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-from runner.observation.call_record import MOST_NAME_CHARS, CallRecord
+from runner.observation.call_record import MOST_NAME_CHARS, CallRecord, utf8
 
 __all__ = ["CallSpan", "Spans"]
 
@@ -63,7 +63,7 @@ class Spans:
         meta = params.get("_meta")
         meta = dict(meta) if isinstance(meta, Mapping) else {}
         carrier = {key: meta[key] for key in _FIELDS if isinstance(meta.get(key), str)}
-        name = _utf8(f"tools/call {str(params.get('name'))[:MOST_NAME_CHARS]}")
+        name = utf8(f"tools/call {str(params.get('name'))[:MOST_NAME_CHARS]}")
         outer = self._propagator.extract(carrier, Context())
         span = self._tracer.start_span(name, outer, trace.SpanKind.SERVER)
         context: dict[str, str] = {}
@@ -99,8 +99,8 @@ class Spans:
         span.set_attributes(
             {
                 "mcp.method.name": record.method,
-                "gen_ai.tool.name": _utf8(record.tool[:MOST_NAME_CHARS]) if record.is_known else "unknown",
-                "enduser.id": _utf8(record.user),
+                "gen_ai.tool.name": utf8(record.tool[:MOST_NAME_CHARS]) if record.is_known else "unknown",
+                "enduser.id": utf8(record.user),
                 "toolcell.call": record.id,
                 "toolcell.outcome": record.outcome,
                 "toolcell.tier": record.tier or "",
@@ -119,8 +119,3 @@ class Spans:
         ending.join(_END_S)
         if ending.is_alive():
             log.warning("spans dropped at shutdown")
-
-
-def _utf8(text: str) -> str:
-    """Return a text without half a surrogate pair, which is not UTF-8 and would lose the whole batch."""
-    return text.encode("utf-8", "replace").decode()

@@ -1,6 +1,5 @@
 """The Playground of one server, while it runs: its facts, its second origin, its start key."""
 
-import asyncio
 import contextlib
 import errno
 import logging
@@ -12,8 +11,6 @@ from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from typing import Any
 
-import uvicorn
-
 from runner.errors import UsageError
 from runner.http.context import Site
 from runner.observation.observers import has_collector
@@ -23,7 +20,7 @@ from runner.playground.second_origin import make_frames
 from runner.playground.start_key import StartKey
 from runner.settings.isolation import in_force
 from runner.settings.settings import Settings
-from runner.system.listening import QuietServer, listen_on
+from runner.system.listening import listen_on, serving_beside
 from runner.users.identity import is_loopback
 from runner.users.resource import LOGINS
 
@@ -33,8 +30,6 @@ log = logging.getLogger(__name__)
 
 # Its pages are small, and nothing on it stays open.
 _MOST_CONNECTIONS = 64
-# For clients that are slow to receive one of them.
-_GRACE_S = 1
 _FRAMES_FIRST, _FRAMES = 10_000, 2_000
 _PORT_SETTING = "port, since playground_frames_url leads to the one above it"
 
@@ -120,22 +115,9 @@ async def _frames(settings: Settings, bundle: Bundle, port: int) -> AsyncIterato
         if settings.public_url
         else [f"{settings.scheme}://{each}:{port}" for each in names]
     )
-    config = uvicorn.Config(
-        make_frames(bundle.frames(), embedders),
-        limit_concurrency=_MOST_CONNECTIONS,
-        ws="none",
-        log_config=None,
-        access_log=False,
-        lifespan="off",
-        timeout_graceful_shutdown=_GRACE_S,
-    )
-    server = QuietServer(config)
-    serving = asyncio.create_task(server.serve(sockets=listeners))
-    try:
+    frames = make_frames(bundle.frames(), embedders)
+    async with serving_beside(frames, listeners, limit_concurrency=_MOST_CONNECTIONS):
         yield listeners[0].getsockname()[1]
-    finally:
-        server.should_exit = True
-        await serving
 
 
 def _listen(settings: Settings, port: int) -> list[socket.socket]:

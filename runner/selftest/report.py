@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 from xml.etree import ElementTree as Xml
 
 from runner.errors import UsageError
@@ -23,10 +23,10 @@ from sandbox.probe.machine import TRIAL_UID, Tier
 from sandbox.selftest.attempt import Attempt, AttemptKind, Blind
 from sandbox.selftest.trial import Mode, SelftestReport, Setup, Trial, TrialVerdict, run
 
-__all__ = ["AGAINST", "SelftestOptions", "selftest_from_shell", "settings_to_attack"]
+__all__ = ["Against", "SelftestOptions", "selftest_from_shell", "settings_to_attack"]
 
-AGAINST = ("sandbox", "monkeypatch")
-"""Targets of the attempts: the whole sandbox, or the Python patches alone."""
+Against = Literal["sandbox", "monkeypatch"]
+"""Target of the attempts: the whole sandbox, or the Python patches alone."""
 
 _PROGRAM = "runner.selftest.program"
 # Of no use here, and a user without a home folder has no default for them.
@@ -44,12 +44,12 @@ _ORDER = (TrialVerdict.GOT_OUT, TrialVerdict.LEFT_OPEN, TrialVerdict.NOT_PROVABL
 class SelftestOptions:
     """The options of the command line."""
 
-    kinds: Sequence[str] = ()  # Kinds to try; all where none is named.
+    kinds: Sequence[AttemptKind] = ()  # Kinds to try; all where none is named.
     only: Sequence[str] = ()  # Attempts to try, by their ids; all where none is named.
-    against: str = "sandbox"  # One of `AGAINST`.
+    against: Against = "sandbox"
     guard: bool = True  # Whether the Python patches are in place.
     tier: Tier = Tier.PROCESS  # The tier that the attempts are made in.
-    reuse: str = ""  # Lifetime of workers, `user` or `call`; empty for each in turn.
+    reuse: Mode | None = None  # Lifetime of workers; each in turn where none is named.
     uids: range = range(TRIAL_UID, TRIAL_UID + 1)  # User ids that the tier may give to users.
     as_json: bool = False  # Whether to print one JSON document instead of the table.
     junit: Path | None = None  # Where to write a JUnit report, if anywhere.
@@ -63,14 +63,9 @@ class SelftestOptions:
         """Return the target of the attempts.
 
         Raises:
-            UsageError: `--against` or `--reuse` names nothing, or nothing would be left.
+            UsageError: Nothing would be left.
         """
-        if self.against not in AGAINST:
-            raise UsageError(f"--against takes {' or '.join(AGAINST)}, got {self.against!r}")
-        known = [mode.value for mode in Mode]
-        if self.reuse and self.reuse not in known:
-            raise UsageError(f"--reuse takes {' or '.join(known)}, got {self.reuse!r}")
-        modes = (Mode(self.reuse),) if self.reuse else tuple(Mode)
+        modes = (self.reuse,) if self.reuse else tuple(Mode)
         if self.against == "sandbox":
             return Setup(program=_PROGRAM, guard=self.guard, tier=self.tier, uids=self.uids, modes=modes)
         if self.reuse:
@@ -84,12 +79,8 @@ class SelftestOptions:
         """Return the attempts that were asked for.
 
         Raises:
-            UsageError: A kind or an id is not known, or no attempt is both.
+            UsageError: An id is not known, or no attempt is of the kinds and has one of the ids.
         """
-        known = [kind.value for kind in AttemptKind]
-        for name in self.kinds:
-            if name not in known:
-                raise UsageError(f"no kind is called {name!r}; there are {', '.join(known)}")
         ids = {attempt.id for attempt in EVERY}
         for name in self.only:
             if name not in ids:
@@ -97,19 +88,19 @@ class SelftestOptions:
         chosen = tuple(
             attempt
             for attempt in EVERY
-            if attempt.kind.value in (self.kinds or known) and attempt.id in (self.only or ids)
+            if attempt.kind in (self.kinds or AttemptKind) and attempt.id in (self.only or ids)
         )
         if not chosen:
             raise UsageError("no attempt is of these kinds and has one of these ids")
         return chosen
 
 
-def settings_to_attack(isolation: str | None, *, against: str) -> ExecutionSettings:
+def settings_to_attack(isolation: str | None, *, against: Against) -> ExecutionSettings:
     """Return the settings of the calls that the attempts stand for.
 
     Args:
         isolation: The tier of `--isolation`, if one was given.
-        against: One of `AGAINST`.
+        against: Target of the attempts.
 
     Raises:
         UsageError: A setting is wrong, or the tier has nothing to hold attempts with.

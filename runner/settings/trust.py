@@ -59,7 +59,8 @@ _SYSTEM_FOLDER = Path("/etc/toolcell")
 _RECORD = "trusted.json"
 # As the kernel has it: path_resolution(7).
 _MOST_LINKS = 40
-_MOST_BYTES = 1 << 20
+# A file with the users of `runner up` is the longest.
+_MOST_BYTES = 4 << 20
 _Records = Mapping[Path, tuple[str, int]]
 _OTHERS = stat.S_IWGRP | stat.S_IWOTH
 
@@ -170,12 +171,12 @@ def reread(file: ConfigFile) -> ConfigFile:
     return _of_folder(file.path)
 
 
-def read_judged(path: Path, *, most_bytes: int = _MOST_BYTES) -> JudgedFile:
+def read_judged(path: Path) -> JudgedFile:
     """Read a regular file that only root and the caller can change.
 
     Raises:
         UnsafeFile: Others can change it, or it lies in the home of a user.
-        OSError: It cannot be read, or is longer than `most_bytes`.
+        OSError: It cannot be read, or is longer than 4 MiB.
     """
     with open(open_file(path), "rb") as file:
         facts = os.fstat(file.fileno())
@@ -185,9 +186,9 @@ def read_judged(path: Path, *, most_bytes: int = _MOST_BYTES) -> JudgedFile:
             _check_writers(facts, "it", file.fileno())
         for folder in dict.fromkeys((*place.parents, *_on_the_way(path))):
             _check_folder(folder)
-        content = file.read(most_bytes + 1)
-    if len(content) > most_bytes:
-        raise OSError(errno.EFBIG, f"it has more than {most_bytes} bytes", str(path))
+        content = file.read(_MOST_BYTES + 1)
+    if len(content) > _MOST_BYTES:
+        raise OSError(errno.EFBIG, f"it has more than {_MOST_BYTES} bytes", str(path))
     return JudgedFile(path=_in_folder(path), content=content, uid=facts.st_uid)
 
 

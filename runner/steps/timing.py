@@ -4,11 +4,10 @@ Source: `docs/widgets.md`.
 """
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from runner.observation.audit_log import BeginLine
 from runner.store.protocol import Record
 from sandbox.outcome import Outcome
 
@@ -34,7 +33,7 @@ class Steps:
         generated: What was kept of files that the tool wrote and did not return.
         trace: The call's span, as a `traceparent`, where spans are made.
         span: The call's span for OpenTelemetry, where spans are made.
-        begin: Its first line in the audit log, if there is one.
+        begin: Writes its first line to the audit log, if there is one; returns the digest of its arguments.
         laps: When each step was done, in seconds since the first began; one that came twice, twice.
         approval: The approval that it needed, in words of the audit log.
     """
@@ -46,7 +45,7 @@ class Steps:
     generated: list[Record] = field(default_factory=list)
     trace: str | None = None
     span: "CallSpan | None" = None
-    begin: BeginLine | None = None
+    begin: Callable[[], str] | None = None
     laps: list[tuple[str, float]] = field(default_factory=list)
     approval: str | None = None
     _began: float = field(default_factory=time.perf_counter)

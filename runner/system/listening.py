@@ -3,15 +3,17 @@
 import asyncio
 import socket
 import ssl
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from typing import Any
 
 import uvicorn
+from starlette.types import ASGIApp
 
 from runner.errors import UsageError
 from runner.system.accepting import Acceptor
 
-__all__ = ["BACKLOG", "QuietServer", "listen_on"]
+__all__ = ["BACKLOG", "QuietServer", "listen_on", "serving_beside"]
 
 BACKLOG = 2048
 
@@ -87,3 +89,23 @@ def listen_on(host: str, port: int, *, setting: str) -> socket.socket:
             f"cannot listen on {host} port {port}: {error.strerror}; choose another {setting}"
         ) from error
     return listener
+
+
+@asynccontextmanager
+async def serving_beside(app: ASGIApp, listeners: list[socket.socket], **options: Any) -> AsyncIterator[None]:
+    """Serve a small application beside the main one, until the block ends.
+
+    Args:
+        app: The application.
+        listeners: Sockets that listen.
+        options: Further options of uvicorn.
+    """
+    options |= {"ws": "none", "log_config": None, "access_log": False, "lifespan": "off"}
+    # A client that is slow to receive an answer has a second.
+    server = QuietServer(uvicorn.Config(app, timeout_graceful_shutdown=1, **options))
+    task = asyncio.create_task(server.serve(sockets=listeners))
+    try:
+        yield
+    finally:
+        server.should_exit = True
+        await asyncio.wait({task})

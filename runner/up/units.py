@@ -62,9 +62,7 @@ def warnings(servers: Sequence[UserServer]) -> list[str]:
 
 def _drop_in(server: UserServer) -> Iterator[str]:
     values = server.options
-    options = ["--transport", "http", "--port", str(server.port), "--user", server.user]
-    options += ["--config", str(server.config)] if server.config else []
-    words = ["-P", "-m", "runner", server.command, *options, *server.words]
+    words = ["-P", "-m", "runner", *server.arguments("--port", str(server.port))]
     yield "# Written by `runner up`: change the users file and run it again."
     # The template asks for a file and a folder that only its own users have.
     yield "[Unit]\nAssertPathExists=\n\n[Service]\nEnvironmentFile=\nWorkingDirectory=/"
@@ -74,12 +72,9 @@ def _drop_in(server: UserServer) -> Iterator[str]:
     # The program itself is not searched for variables.
     yield f"ExecStart=\nExecStart={_quoted(sys.executable)} {' '.join(map(_argument, words))}"
     yield f"TimeoutStopSec={server.stop_s:g}"
-    if values.memory_mb is not None:
-        yield f"MemoryMax={values.memory_mb}M"
-    if values.processes is not None:
-        yield f"TasksMax={values.processes}"
-    if values.cpus is not None:
-        yield f"CPUQuota={max(1, round(values.cpus * 100))}%"
+    share = values.cpus and max(1, round(values.cpus * 100))
+    limits = {"MemoryMax={}M": values.memory_mb, "TasksMax={}": values.processes, "CPUQuota={}%": share}
+    yield from (limit.format(value) for limit, value in limits.items() if value is not None)
 
 
 def _argument(word: str) -> str:

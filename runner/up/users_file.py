@@ -8,15 +8,15 @@ import json
 import os
 import re
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import Annotated, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from runner.errors import UsageError
-from runner.settings.trust import UnsafeFile, read_judged
+from runner.settings.trust import read_named
 from runner.system.private_files import read_private
 
 __all__ = ["UserServer", "planned", "unit_of"]
@@ -97,10 +97,9 @@ class UserServer:
         user: The name of the user.
         unit: The user's part of unit, service and system user names.
         port: The port that it is reached at.
-        words: The arguments of `runner` after the options: the tools, or the server behind the proxy.
-        files: The files among them, and the configuration file.
+        words: The last arguments of `runner`: its configuration file, and the tools or the server behind it.
+        files: The files among them.
         options: The keys of the user, with the defaults.
-        config: The configuration file.
         environment_file: The file of variables.
         stop_s: The longest time that it may take to end, in seconds.
     """
@@ -111,14 +110,13 @@ class UserServer:
     words: tuple[str, ...]
     files: tuple[Path, ...]
     options: _Given
-    config: Path | None
     environment_file: Path | None
     stop_s: float
 
-    @property
-    def command(self) -> str:
-        """The command of `runner` that serves."""
-        return "serve" if self.options.proxy is None else "proxy"
+    def arguments(self, *address: str) -> list[str]:
+        """Return the arguments of `runner` that serve the user, at the address of these options."""
+        command = "serve" if self.options.proxy is None else "proxy"
+        return [command, "--transport", "http", *address, "--user", self.user, *self.words]
 
 
 def planned(path: Path, ports: Mapping[str, int]) -> list[UserServer]:
@@ -131,20 +129,22 @@ def planned(path: Path, ports: Mapping[str, int]) -> list[UserServer]:
     Raises:
         UsageError: The file cannot be read, or something in it is wrong.
     """
+    # Only its owner may write it: it decides which commands run as which user.
+    name = f"the users file {path}"
+    read = read_named(path, name, refusal="is not read", check="--users")
     try:
-        # Only its owner may write it: it decides which commands run as which user.
-        text = read_judged(path, most_bytes=_MOST_BYTES).content.decode()
+        text = read.content.decode()
         file = _UsersFile.model_validate(json.loads(text) if path.suffix == ".json" else tomllib.loads(text))
-    except OSError as error:
-        raise UsageError(f"the users file {path} cannot be read: {error.strerror}; check --users") from error
-    except UnsafeFile as error:
-        raise UsageError(f"the users file {path} is not read: {error}") from None
     except ValidationError as error:
-        raise UsageError("\n".join(f"{path}: {line}" for line in _sentences(error))) from None
+        faults = error.errors(include_url=False, include_input=False)
+        lines = [
+            (str(path), ".".join(map(str, one["loc"])), str(one.get("ctx", {}).get("error", one["msg"])))
+            for one in faults
+        ]
+        raise UsageError("\n".join(": ".join(filter(None, line)) for line in lines)) from None
     except (ValueError, RecursionError) as error:
-        raise UsageError(f"the users file {path} cannot be parsed: {error}") from error
-    found = _ports(file, ports)
-    return [_server(name, file, path.absolute().parent, found[name]) for name in file.users]
+        raise UsageError(f"{name} cannot be parsed: {error}") from error
+    return [_server(user, file, path.absolute().parent, port) for user, port in _ports(file, ports).items()]
 
 
 def unit_of(user: str) -> str:
@@ -155,19 +155,16 @@ def unit_of(user: str) -> str:
 def _ports(file: _UsersFile, before: Mapping[str, int]) -> dict[str, int]:
     """Return the port of each user: the one in the file, the one from before, or the first free one."""
     first, last = map(int, (file.ports or "1-0").split("-"))
-    pool = range(first, min(last, 65535) + 1)
-    found = {name: user.port for name, user in file.users.items() if user.port is not None}
-    asking = [name for name in file.users if name not in found]
-    for name in asking:
-        if before.get(name) in pool and before[name] not in found.values():
-            found[name] = before[name]
-    free = iter([port for port in pool if port and port not in found.values()])
-    for name in (name for name in asking if name not in found):
-        port = next(free, None)
-        if port is None:
-            raise UsageError(f"there is no port for {name!r}; set its `port`, or a wider range in `ports`")
-        found[name] = port
-    return found
+    pool = range(max(first, 1), min(last, 65535) + 1)
+    known = {name: user.port for name, user in file.users.items()}
+    for name, port in known.items():
+        if port is None and before.get(name) in pool and before[name] not in known.values():
+            known[name] = before[name]
+    free = (port for port in pool if port not in known.values())
+    ports = {name: port or next(free, 0) for name, port in known.items()}
+    if name := next((name for name, port in ports.items() if not port), ""):
+        raise UsageError(f"there is no port for {name!r}; set its `port`, or a wider range in `ports`")
+    return ports
 
 
 def _server(name: str, file: _UsersFile, beside: Path, port: int) -> UserServer:
@@ -180,10 +177,13 @@ def _server(name: str, file: _UsersFile, beside: Path, port: int) -> UserServer:
     served = values.proxy or values.tools
     if served is None:
         raise UsageError(f"users.{name} has neither `tools` nor `proxy`; set one, or one in [defaults]")
+    words, files = list[str](), list[Path]()
+    if values.config is not None:
+        files.append(beside / values.config)
+        words += ["--config", str(files[0])]
     if values.proxy is not None and len(values.proxy) > 1:
-        words, files = ["--", *values.proxy], []
+        words += ["--", *values.proxy]
     else:
-        words, files = [], list[Path]()
         for word in served:
             target, colon, rest = word.partition(":")
             is_file = "://" not in word and os.path.exists(beside / target)
@@ -191,7 +191,6 @@ def _server(name: str, file: _UsersFile, beside: Path, port: int) -> UserServer:
                 raise UsageError(f"users.{name}: {beside / target} does not exist")
             words.append(f"{beside / target}{colon}{rest}" if is_file else word)
             files += [beside / target] if is_file else []
-    config = None if values.config is None else beside / values.config
     variables = None if values.environment_file is None else beside / values.environment_file
     if variables is not None:
         # systemd and Compose read it; what others may read is not the place of a secret.
@@ -203,16 +202,8 @@ def _server(name: str, file: _UsersFile, beside: Path, port: int) -> UserServer:
         unit=unit_of(name),
         port=port,
         words=tuple(words),
-        files=(*files, *([config] if config else [])),
+        files=tuple(files),
         options=values,
-        config=config,
         environment_file=variables,
         stop_s=file.stop_s,
     )
-
-
-def _sentences(error: ValidationError) -> Iterator[str]:
-    for one in error.errors(include_url=False, include_input=False):
-        where = ".".join(map(str, one["loc"]))
-        reason: Any = one.get("ctx", {}).get("error", one["msg"])
-        yield f"{where}: {reason}" if where else str(reason)

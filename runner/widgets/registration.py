@@ -4,7 +4,7 @@ Runs where the author's file runs. The runner's host reads the pages once, when 
 them itself; under plain FastMCP they are ordinary resources.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from fastmcp import FastMCP
@@ -28,7 +28,7 @@ from runner.contract.widget_dialects import (
 )
 from runner.widgets.widget import Widget
 
-__all__ = ["MountedPages", "WidgetPage", "add_widgets", "served_pages"]
+__all__ = ["WidgetPage", "add_widgets", "mounted_pages", "served_pages"]
 
 
 class WidgetPage(TextResource):
@@ -55,17 +55,24 @@ class _Addresses(ResourceTemplate):
         return self.pages[unversioned(uri)].model_copy(update={"uri": AnyUrl(uri)})
 
 
-class _Listing(Transform):
-    """Sets the schema dialect of tools with widgets, and hides the addresses of pages."""
+class _EachTool(Transform):
+    """Shows each tool of a server as a function returns it."""
+
+    def __init__(self, shown: Callable[[Tool], Tool]) -> None:
+        self._shown = shown
 
     async def list_tools(self, tools: Sequence[Tool]) -> Sequence[Tool]:
-        return [_in_dialect(tool) for tool in tools]
+        return [self._shown(tool) for tool in tools]
 
     async def get_tool(
         self, name: str, call_next: GetToolNext, *, version: VersionSpec | None = None
     ) -> Tool | None:
         tool = await call_next(name, version=version)
-        return None if tool is None else _in_dialect(tool)
+        return None if tool is None else self._shown(tool)
+
+
+class _Listing(_EachTool):
+    """Shows tools with widgets in their schema dialect, and hides the addresses of pages."""
 
     async def list_resource_templates(
         self, templates: Sequence[ResourceTemplate]
@@ -73,30 +80,18 @@ class _Listing(Transform):
         return [template for template in templates if not isinstance(template, _Addresses)]
 
 
-class MountedPages(Transform):
-    """Sets the addresses of pages in the tools of a mounted server."""
+def mounted_pages(prefix: str) -> Transform:
+    """Return a transform that sets the addresses of pages in the tools of a mounted server."""
 
-    def __init__(self, prefix: str) -> None:
-        self._prefix = prefix
+    def address(uri: str) -> str:
+        return uri.replace(SCHEME, f"{SCHEME}{prefix}/", 1) if uri.startswith(SCHEME) else uri
 
-    async def list_tools(self, tools: Sequence[Tool]) -> Sequence[Tool]:
-        """Return the tools, their pages under the prefix."""
-        return [self._moved(tool) for tool in tools]
-
-    async def get_tool(
-        self, name: str, call_next: GetToolNext, *, version: VersionSpec | None = None
-    ) -> Tool | None:
-        """Return one tool, its page under the prefix."""
-        tool = await call_next(name, version=version)
-        return None if tool is None else self._moved(tool)
-
-    def _moved(self, tool: Tool) -> Tool:
+    def moved(tool: Tool) -> Tool:
         if not templates_of(tool.meta):
             return tool
-        return tool.model_copy(update={"meta": with_pages(tool.meta or {}, self._address)})
+        return tool.model_copy(update={"meta": with_pages(tool.meta or {}, address)})
 
-    def _address(self, uri: str) -> str:
-        return uri.replace(SCHEME, f"{SCHEME}{self._prefix}/", 1) if uri.startswith(SCHEME) else uri
+    return _EachTool(moved)
 
 
 def add_widgets(server: FastMCP, widgets: Iterable[Widget]) -> None:
@@ -130,7 +125,7 @@ def add_widgets(server: FastMCP, widgets: Iterable[Widget]) -> None:
         server.add_template(
             _Addresses(name=template, uri_template=template, mime_type=mime, parameters={}, pages=pages)
         )
-    server.add_transform(_Listing())
+    server.add_transform(_Listing(_in_dialect))
 
 
 def _in_dialect(tool: Tool) -> Tool:

@@ -31,7 +31,7 @@ from pydantic import ValidationError
 from runner.contract.missed_network import missed_network
 from runner.errors import UsageError
 from runner.settings.lendable import OUR_VARIABLES, flag_for, within
-from runner.widgets.registration import MountedPages
+from runner.widgets.registration import mounted_pages
 from runner.worker.internals.server import inner_provider
 from runner.worker.internals.unguarded_run import serving_nothing
 from runner.worker.output_transformer import NAME, ToolTransformer
@@ -81,7 +81,7 @@ def load_tool_files(targets: Sequence[str]) -> AnyServer:
                 f"{entry.file.name} holds a server of the MCP SDK, which is served alone; "
                 "give each such file a `runner serve` of its own"
             )
-        server.add_transform(MountedPages(entry.title))
+        server.add_transform(mounted_pages(entry.title))
         whole.mount(server, namespace=entry.title)
     return whole
 

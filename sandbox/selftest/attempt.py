@@ -8,6 +8,7 @@ word which was planted where the worker may not read is proof by itself.
 import enum
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -167,22 +168,12 @@ def rows(
 
     A name alone is that of its system call.
     """
-    made = []
+    made = partial(Attempt, kind=kind, residue=residue, limit_s=limit_s)
+    attempts = []
     for title, row in acts.items():
         name, _, technique = title.partition(": ")
-        technique = technique or f"{name}(2)"
         judged, act = row if isinstance(row, tuple) else (judge, row)
         escaped, during = judged if isinstance(judged, tuple) else (judged, None)
-        made.append(
-            Attempt(
-                id=f"{kind.value.partition(' ')[0]}-{name}",
-                kind=kind,
-                technique=technique,
-                act=act,
-                escaped=escaped,
-                during=during,
-                residue=residue,
-                limit_s=limit_s,
-            )
-        )
-    return tuple(made)
+        id_, technique = f"{kind.value.partition(' ')[0]}-{name}", technique or f"{name}(2)"
+        attempts.append(made(id=id_, technique=technique, act=act, escaped=escaped, during=during))
+    return tuple(attempts)

@@ -10,7 +10,6 @@ clock or name, loading modules and kernels, swap and quotas, kill(2) of all proc
 import errno
 import os
 import signal
-import socket
 from collections.abc import Iterable, Mapping
 
 from sandbox.denials.judge import GuardDenied
@@ -40,21 +39,14 @@ class Attacker:
     def __init__(self, attempts: Iterable[Attempt]) -> None:
         self._attempts = {attempt.id: attempt for attempt in attempts}
 
-    def begin(self) -> None:
-        """Do nothing."""
+    def begin(self, *_args: object, **_options: object) -> None:
+        """Do nothing. Between two calls threads go on by themselves."""
+
+    warm_up = prepare = wait = begin
 
     def load(self, config: Mapping[str, object]) -> object:
         """Load nothing: the acts came with the module."""
         return {"acts": len(self._attempts), **config}
-
-    def warm_up(self) -> None:
-        """Do nothing."""
-
-    def prepare(self, *, warm: bool) -> None:
-        """Do nothing."""
-
-    def wait(self, connection: socket.socket) -> None:
-        """Do nothing: threads go on by themselves."""
 
     def serve(self, call: object, channel: Channel) -> object:
         """Run one act; answer with what it returned, or how it was denied.

@@ -6,7 +6,6 @@ Source: user_namespaces(7) and flock(2) for how the host looks; sandbox notes on
 import contextlib
 import fcntl
 import glob
-import itertools
 import os
 import random
 import secrets
@@ -19,6 +18,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import chain, cycle
 from pathlib import Path
 
 from sandbox.policy import MIB, Limits
@@ -65,7 +65,7 @@ class Ground:
         if self.ids is None:
             return None
         uid = next(self.ids)
-        for each in itertools.chain.from_iterable((top, *top.rglob("*")) for top in folders):
+        for each in chain.from_iterable((top, *top.rglob("*")) for top in folders):
             os.chown(each, uid, uid, follow_symlinks=False)
         return uid
 
@@ -131,13 +131,12 @@ def ground(ids: range | None = None) -> Iterator[Ground]:
         made = {part: top / part for part in ("homes", "state", "shared")}
         for folder in made.values():
             folder.mkdir(mode=0o700)
-        word = _word()
-        (made["state"] / "word").write_text(word)
+        word, file = _word(), made["state"] / "word"
+        file.write_text(word)
         if ids is not None:
             for folder in (top, made["homes"], made["shared"]):
                 folder.chmod(0o755)
-        ids_in_turn = None if ids is None else itertools.cycle(reversed(ids))
-        yield Ground(**made, word=word, word_file=made["state"] / "word", ids=ids_in_turn)
+        yield Ground(**made, word=word, word_file=file, ids=cycle(reversed(ids)) if ids else None)
 
 
 @contextmanager

@@ -119,18 +119,8 @@ def test_grant_is_one_host_and_one_port(settings: Settings, target: str, place: 
 @pytest.mark.parametrize(
     "place",
     [
-        *(
-            "*",
-            "*:443",
-            ":443",
-            "*.com:443",
-            "example.com",
-            "0.0.0.0/0:443",
-            "10.0.0.0/8:1",
-            "::/0",
-            "a b:1",
-            "",
-        ),
+        *("*", "*:443", ":443", "*.com:443", "example.com"),
+        *("0.0.0.0/0:443", "10.0.0.0/8:1", "::/0", "a b:1", ""),
         *("example.com:0", "example.com:99999", 'x"]\nallow_run = ["*:443', "x,*:443", "169.254.169.254:80"),
         *("127.0.0.1:9999", "AF_INET SOCK_STREAM protocol 0", "\x1b[2J:1"),
     ],

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from runner.observation.audit_log import AuditLog, BeginLine
+from runner.observation.audit_log import AuditLog
 from runner.observation.call_record import CallRecord, FileFacts
 
 SECRET = "correct horse battery staple"
@@ -24,10 +24,9 @@ def record(**more: object) -> CallRecord:
     return CallRecord(**{**facts, **more})  # type: ignore[arg-type]
 
 
-def ended(log: AuditLog, **more: object) -> tuple[CallRecord, BeginLine]:
-    """Return a call that has ended, whose first line was written before."""
-    begin = BeginLine(log=log, facts={}, arguments=None, digest=log.digest({"text": SECRET}))
-    return record(**more), begin
+def ended(log: AuditLog, **more: object) -> tuple[CallRecord, str]:
+    """Return a call that has ended, with the digest of its arguments."""
+    return record(**more), log.digest({"text": SECRET})
 
 
 def lines(folder: Path) -> list[dict[str, Any]]:

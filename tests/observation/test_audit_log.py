@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -32,7 +33,7 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def log(folder: Path) -> Iterator[AuditLog]:
-    opened = AuditLog.open(folder, max_bytes=1 << 20)
+    opened = AuditLog(folder, max_bytes=1 << 20)
     yield opened
     opened.close()
 
@@ -57,12 +58,22 @@ def test_no_line_holds_what_a_call_was_given(log: AuditLog, folder: Path) -> Non
 
 
 def test_digest_is_useless_without_the_key(folder: Path, tmp_path: Path) -> None:
-    one, other = (AuditLog.open(path, max_bytes=1 << 20) for path in (folder, tmp_path / "other"))
+    one, other = (AuditLog(path, max_bytes=1 << 20) for path in (folder, tmp_path / "other"))
 
     assert one.digest("x") != other.digest("x")
     assert (folder / "key").stat().st_mode & 0o077 == 0
     one.close()
     other.close()
+
+
+def test_logs_made_at_once_share_one_key(folder: Path) -> None:
+    with ThreadPoolExecutor() as threads:
+        logs = list(threads.map(AuditLog, [folder] * 8))
+    digests = {log.digest("x") for log in logs}
+    for log in logs:
+        log.close()
+
+    assert len(digests) == 1
 
 
 def test_lines_follow_each_other_and_the_log_is_whole(log: AuditLog, folder: Path) -> None:
@@ -103,7 +114,7 @@ def test_tampering_is_named(log: AuditLog, folder: Path, change: object, message
 
 def test_rewritten_audit_log_lacks_the_hash_stored_elsewhere(folder: Path, tmp_path: Path) -> None:
     def written(place: Path) -> AuditVerdict:
-        log = AuditLog.open(place, max_bytes=1 << 20)
+        log = AuditLog(place, max_bytes=1 << 20)
         log.calls_ended([ended(log)])
         log.close()
         return verify(place)
@@ -116,7 +127,7 @@ def test_rewritten_audit_log_lacks_the_hash_stored_elsewhere(folder: Path, tmp_p
 
 
 def test_full_audit_file_is_followed_by_next_in_the_chain(folder: Path) -> None:
-    log = AuditLog.open(folder, max_bytes=1000)
+    log = AuditLog(folder, max_bytes=1000)
     for number in range(12):
         log.calls_ended([ended(log, id=f"c{number}")])
     log.close()
@@ -127,7 +138,7 @@ def test_full_audit_file_is_followed_by_next_in_the_chain(folder: Path) -> None:
 
 
 def test_a_missing_file_in_between_is_a_fault(folder: Path) -> None:
-    log = AuditLog.open(folder, max_bytes=1000)
+    log = AuditLog(folder, max_bytes=1000)
     for number in range(12):
         log.calls_ended([ended(log, id=f"c{number}")])
     log.close()
@@ -137,7 +148,7 @@ def test_a_missing_file_in_between_is_a_fault(folder: Path) -> None:
 
 
 def test_files_that_were_swapped_or_doubled_are_faults(folder: Path) -> None:
-    log = AuditLog.open(folder, max_bytes=1000)
+    log = AuditLog(folder, max_bytes=1000)
     for number in range(12):
         log.calls_ended([ended(log, id=f"c{number}")])
     log.close()
@@ -208,7 +219,7 @@ def test_every_operation_that_the_guard_names_is_known() -> None:
 
 
 def test_two_logs_of_one_folder_write_one_chain(folder: Path) -> None:
-    logs = [AuditLog.open(folder, max_bytes=2000) for _ in range(2)]
+    logs = [AuditLog(folder, max_bytes=2000) for _ in range(2)]
     for number in range(30):
         logs[number % 2].calls_ended([ended(logs[0], id=f"c{number}")])
     for log in logs:
@@ -223,7 +234,7 @@ _WRITER = """
 import sys
 from pathlib import Path
 from runner.observation.audit_log import AuditLog
-log = AuditLog.open(Path(sys.argv[1]), max_bytes=3000)
+log = AuditLog(Path(sys.argv[1]), max_bytes=3000)
 print("begun", flush=True)
 while True:
     log.add({"kind": "call"})
@@ -246,7 +257,7 @@ def test_processes_killed_while_writing_leave_audit_log_whole(folder: Path) -> N
             writer.kill()
             writer.communicate()
 
-    log = AuditLog.open(folder, max_bytes=3000)
+    log = AuditLog(folder, max_bytes=3000)
     log.add({"kind": "call", "call": "last"})
     log.close()
     verdict = verify(folder)
@@ -279,19 +290,19 @@ def test_partial_line_stays_and_next_file_continues(log: AuditLog, folder: Path)
 @pytest.mark.parametrize("tail", [b"", b'{"seq":3,"tim', b"\0" * 200_000], ids=["whole", "torn", "zeros"])
 def test_end_is_found_behind_lines_longer_than_a_block(folder: Path, tail: bytes) -> None:
     for number in range(2):
-        log = AuditLog.open(folder)
+        log = AuditLog(folder)
         log.calls_ended([ended(log, id=f"c{number}", user="x" * 100_000)])
         log.close()
     (folder / "head.json").unlink()
     with (folder / "audit-000001.jsonl").open("ab") as file:
         file.write(tail)
 
-    log = AuditLog.open(folder)
+    log = AuditLog(folder)
     log.calls_ended([ended(log, id="c2")])
     log.close()
 
     verdict = verify(folder)
-    assert (verdict.records, verdict.last, verdict.faults) == (3, 3, ())
+    assert (verdict.records, verdict.last, verdict.faults) == (3, 3, [])
 
 
 def test_long_tail_without_a_line_end_is_read_once(log: AuditLog, folder: Path) -> None:
@@ -301,7 +312,7 @@ def test_long_tail_without_a_line_end_is_read_once(log: AuditLog, folder: Path) 
         file.write(b"\0" * (16 << 20))
     began = time.process_time()
 
-    following = AuditLog.open(folder)
+    following = AuditLog(folder)
     following.calls_ended([ended(following)])
     following.close()
 
@@ -314,7 +325,7 @@ def test_log_without_head_resumes_at_its_end(log: AuditLog, folder: Path) -> Non
     log.close()
     (folder / "head.json").unlink()
     assert "head.json is missing" in verify(folder).notes[0]
-    again = AuditLog.open(folder, max_bytes=1 << 20)
+    again = AuditLog(folder, max_bytes=1 << 20)
     again.calls_ended([ended(log, id="c2")])
     again.close()
 
@@ -323,7 +334,7 @@ def test_log_without_head_resumes_at_its_end(log: AuditLog, folder: Path) -> Non
 
 
 def test_moved_audit_files_are_followed_by_new_file_in_chain(folder: Path, tmp_path: Path) -> None:
-    log = AuditLog.open(folder, max_bytes=1 << 20)
+    log = AuditLog(folder, max_bytes=1 << 20)
     log.calls_ended([ended(log)])
     (tmp_path / "archive").mkdir()
     (folder / "audit-000001.jsonl").rename(tmp_path / "archive" / "audit-000001.jsonl")
@@ -338,7 +349,7 @@ def test_moved_audit_files_are_followed_by_new_file_in_chain(folder: Path, tmp_p
 
 def test_records_wait_on_full_disk_and_are_written_later(tmp_path: Path) -> None:
     with small_disk(tmp_path / "disk", mib=1) as disk:
-        log = AuditLog.open(disk / "audit", max_bytes=1 << 20)
+        log = AuditLog(disk / "audit", max_bytes=1 << 20)
         log.calls_ended([ended(log, id="before")])
         filler = fill(disk)
         for number in range(MOST_PENDING + 20):
@@ -360,7 +371,7 @@ def test_records_wait_on_full_disk_and_are_written_later(tmp_path: Path) -> None
 
 def test_file_left_empty_by_a_full_disk_forks_no_chain(tmp_path: Path) -> None:
     with small_disk(tmp_path / "disk", mib=1) as disk:
-        one, other = (AuditLog.open(disk / "audit", max_bytes=300) for _ in range(2))
+        one, other = (AuditLog(disk / "audit", max_bytes=300) for _ in range(2))
         one.calls_ended([ended(one, id="fills the first file")])
         filler = fill(disk)
         one.calls_ended([ended(one, id="waits")])
@@ -379,7 +390,7 @@ def test_file_left_empty_by_a_full_disk_forks_no_chain(tmp_path: Path) -> None:
 
 def test_full_disk_holds_a_bounded_number_of_lines(tmp_path: Path) -> None:
     with small_disk(tmp_path / "disk", mib=4) as disk:
-        log = AuditLog.open(disk / "audit", max_bytes=1 << 22)
+        log = AuditLog(disk / "audit", max_bytes=1 << 22)
         log.add({"kind": "administration"})
         filler = fill(disk)
         log.calls_ended([ended(log)] * 4 * MOST_PENDING)
@@ -401,7 +412,7 @@ def test_unsynced_lines_are_reported_and_rewritten(tmp_path: Path, caplog: pytes
     with small_disk(tmp_path / "below", mib=16) as below:
         image = thin_image(below / "image")
         with mounted(image, below / "disk") as disk:
-            log = AuditLog.open(disk / "audit", max_bytes=1 << 20)
+            log = AuditLog(disk / "audit", max_bytes=1 << 20)
             filler = fill(below)
             # More than one block, and no more than a file has without another block for their numbers.
             for number in range(40):
@@ -437,7 +448,7 @@ def test_disk_that_syncs_nothing_holds_bounded_lines(tmp_path: Path) -> None:
         small_disk(tmp_path / "below", mib=16) as below,
         mounted(thin_image(below / "image"), below / "disk") as disk,
     ):
-        log = AuditLog.open(disk / "audit", max_bytes=1 << 24)
+        log = AuditLog(disk / "audit", max_bytes=1 << 24)
         fill(below)
         for _ in range(40):
             log.calls_ended([ended(log)])
@@ -457,7 +468,7 @@ def test_calls_are_refused_when_too_many_records_await_sync(
         small_disk(tmp_path / "below", mib=16) as below,
         mounted(thin_image(below / "image"), below / "disk") as disk,
     ):
-        log = AuditLog.open(disk / "audit", max_bytes=1 << 20)
+        log = AuditLog(disk / "audit", max_bytes=1 << 20)
         fill(below)
         for number in range(MOST_PENDING - 1):
             log.calls_ended([ended(log, id=f"c{number}")])
@@ -474,11 +485,9 @@ def test_calls_are_refused_when_too_many_records_await_sync(
     assert [vars(entry)["count"] for entry in lost] == [MOST_PENDING]
 
 
-def test_record_without_room_for_its_note_is_written_once(
-    tmp_path: Path,
-) -> None:
+def test_record_without_room_for_its_note_is_written_once(tmp_path: Path) -> None:
     with small_disk(tmp_path / "disk", mib=1) as disk:
-        log = AuditLog.open(disk / "audit", max_bytes=1 << 20)
+        log = AuditLog(disk / "audit", max_bytes=1 << 20)
         filler = fill(disk)
         log.calls_ended([ended(log, id="waits")])
         control = (log.pending, log.fault)
@@ -540,9 +549,9 @@ def test_a_folder_that_others_may_write_is_refused(tmp_path: Path) -> None:
     folder.chmod(0o777)
 
     with pytest.raises(UsageError, match="chmod 700"):
-        AuditLog.open(folder, max_bytes=1 << 20)
+        AuditLog(folder, max_bytes=1 << 20)
     folder.chmod(0o700)
-    AuditLog.open(folder, max_bytes=1 << 20).close()
+    AuditLog(folder, max_bytes=1 << 20).close()
 
 
 def test_link_in_place_of_audit_file_is_not_followed(folder: Path, tmp_path: Path) -> None:
@@ -550,7 +559,7 @@ def test_link_in_place_of_audit_file_is_not_followed(folder: Path, tmp_path: Pat
     target = tmp_path / "target"
     target.write_text("theirs\n")
     os.symlink(target, folder / "audit-000001.jsonl")
-    log = AuditLog.open(folder, max_bytes=1 << 20)
+    log = AuditLog(folder, max_bytes=1 << 20)
     log.calls_ended([ended(log)])
     log.close()
 
@@ -563,7 +572,7 @@ def test_verify_without_a_log_is_refused(tmp_path: Path) -> None:
 
 
 def test_many_records_at_once_fill_file_after_file_of_one_chain(folder: Path) -> None:
-    log = AuditLog.open(folder, max_bytes=2000)
+    log = AuditLog(folder, max_bytes=2000)
     log.calls_ended([ended(log, id=f"c{number}") for number in range(150)])
     log.close()
 
@@ -577,7 +586,7 @@ def test_many_records_at_once_fill_file_after_file_of_one_chain(folder: Path) ->
 
 def test_record_burst_fills_disk_and_the_rest_waits(tmp_path: Path) -> None:
     with small_disk(tmp_path / "disk", mib=1) as disk:
-        log = AuditLog.open(disk / "audit", max_bytes=1 << 20)
+        log = AuditLog(disk / "audit", max_bytes=1 << 20)
         filler = fill(disk)
         os.truncate(filler, filler.stat().st_size - 16384)
         log.calls_ended([ended(log, id=f"c{number}") for number in range(90)])

@@ -7,6 +7,8 @@ import logging
 import subprocess
 import sys
 import weakref
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -17,7 +19,7 @@ from support import becomes
 
 from runner.errors import CallError, Code
 from runner.observation.audit_chain import verify
-from runner.observation.audit_log import AuditLog, BeginLine
+from runner.observation.audit_log import AuditLog
 from runner.observation.call_record import CallRecord
 from runner.observation.observers import Observers
 from runner.steps.call import Call, observed
@@ -39,26 +41,28 @@ _HOST = """
 import sys, time
 from pathlib import Path
 from audit_records import SECRET, record
-from runner.observation.audit_log import AuditLog, BeginLine
-log = AuditLog.open(Path(sys.argv[1]), max_bytes=1 << 20)
+from runner.observation.audit_log import AuditLog
+log = AuditLog(Path(sys.argv[1]), max_bytes=1 << 20)
 for call in ("recorded", "unended"):
     said = {"call": call, "user": "alice", "method": "tools/call", "tool": "report"}
-    noted = BeginLine(log=log, facts=said, arguments={"text": SECRET})
-    noted.write()
+    digest = log.begin(said, {"text": SECRET})
     if call == "recorded":
-        log.calls_ended([(record(id=call), noted)])
+        log.calls_ended([(record(id=call), digest)])
 print("written", flush=True)
 time.sleep(60)
 """
 
 
 def opened(folder: Path) -> AuditLog:
-    return AuditLog.open(folder, max_bytes=MIB)
+    return AuditLog(folder, max_bytes=MIB)
 
 
-def noted(log: AuditLog, call: str = "c1", tool: str = "report") -> BeginLine:
-    facts = {"call": call, "user": "alice", "method": "tools/call", "tool": tool}
-    return BeginLine(log=log, facts=facts, arguments={"text": SECRET})
+def facts(call: str = "c1") -> dict[str, str]:
+    return {"call": call, "user": "alice", "method": "tools/call", "tool": "report"}
+
+
+def begin(log: AuditLog, call: str = "c1") -> Callable[[], str]:
+    return partial(log.begin, facts(call), {"text": SECRET})
 
 
 def kinds(folder: Path) -> list[tuple[object, object]]:
@@ -83,9 +87,7 @@ def test_a_killed_host_leaves_begin_without_end_beside_others(tmp_path: Path) ->
     process.communicate()
 
     log = opened(tmp_path)
-    one = noted(log)
-    one.write()
-    log.calls_ended([(record(id="c1"), one)])
+    log.calls_ended([(record(id="c1"), begin(log)())])
     log.close()
     verdict = verify(tmp_path)
 
@@ -103,14 +105,12 @@ def test_a_killed_host_leaves_begin_without_end_beside_others(tmp_path: Path) ->
 
 def test_a_first_line_holds_no_argument(tmp_path: Path) -> None:
     log = opened(tmp_path)
-    one = noted(log)
-    one.write()
-    one.write()
+    digest = begin(log)()
     log.close()
     (line,) = lines(tmp_path)
 
     assert SECRET not in str(line)
-    assert line["arguments"] == one.digest
+    assert line["arguments"] == digest == log.digest({"text": SECRET})
 
 
 def test_the_begin_is_written_before_the_answer(tmp_path: Path) -> None:
@@ -118,7 +118,7 @@ def test_the_begin_is_written_before_the_answer(tmp_path: Path) -> None:
     observers = Observers(audit=log)
 
     async def end() -> None:
-        observers.call_ended(record(), begin=noted(log))
+        observers.call_ended(record(), begin=begin(log))
         assert kinds(tmp_path) == [("begin", "c1")]
         assert await becomes(lambda: len(lines(tmp_path)) == 2)
 
@@ -130,12 +130,12 @@ def test_the_begin_is_written_before_the_answer(tmp_path: Path) -> None:
 
 def test_a_full_disk_keeps_both_lines_waiting(tmp_path: Path) -> None:
     with small_disk(tmp_path / "disk", mib=1) as disk:
-        log = AuditLog.open(disk / "audit", max_bytes=MIB)
+        log = AuditLog(disk / "audit", max_bytes=MIB)
         filler = fill(disk)
         observers = Observers(audit=log)
 
         async def end() -> None:
-            observers.call_ended(record(), begin=noted(log))
+            observers.call_ended(record(), begin=begin(log))
             observers.record_ended()
             assert log.pending == 2
 
@@ -153,9 +153,9 @@ def test_a_full_file_is_closed_by_the_sync(tmp_path: Path) -> None:
             ".jsonl" in str(link.readlink()) for link in Path("/proc/self/fd").iterdir() if link.is_symlink()
         )
 
-    log = AuditLog.open(tmp_path, max_bytes=1000)
+    log = AuditLog(tmp_path, max_bytes=1000)
     for number in range(10):
-        noted(log, f"c{number}").write()
+        begin(log, f"c{number}")()
     before = open_files()
 
     log.sync()
@@ -170,10 +170,9 @@ def test_a_full_file_is_closed_by_the_sync(tmp_path: Path) -> None:
 def test_calls_ending_with_the_host_are_recorded(tmp_path: Path) -> None:
     log = opened(tmp_path)
     observers = Observers(audit=log)
-    one = noted(log)
 
     async def end() -> None:
-        observers.call_ended(record(), begin=one)
+        observers.call_ended(record(), begin=begin(log))
         observers.record_ended()
         observers.close()
 
@@ -187,17 +186,24 @@ def test_call_arguments_are_freed_while_record_waits(tmp_path: Path) -> None:
         """Arguments to which there can be a weak reference."""
 
     log = opened(tmp_path)
+    observers = Observers(audit=log)
     arguments = Given(text=SECRET)
-    facts = {"call": "c1", "user": "alice", "method": "tools/call", "tool": "report"}
-    one = BeginLine(log=log, facts=facts, arguments=arguments)
-    one.write()
     gone = weakref.ref(arguments)
-    del arguments
-    gc.collect()
 
-    assert gone() is None
-    assert one.digest == log.digest({"text": SECRET})
+    async def end() -> None:
+        nonlocal arguments
+        observers.call_ended(record(), begin=observers.begin_line(facts(), arguments))
+        del arguments
+        await asyncio.sleep(0)
+        gc.collect()
+        assert gone() is None
+        assert kinds(tmp_path) == [("begin", "c1")]
+        observers.record_ended()
+
+    asyncio.run(end())
     log.close()
+
+    assert kinds(tmp_path) == [("begin", "c1"), ("call", "c1")]
 
 
 def test_a_recipient_that_fails_for_one_call_leaves_the_others(
@@ -218,7 +224,7 @@ def test_a_recipient_that_fails_for_one_call_leaves_the_others(
 
     async def end() -> None:
         for call in ("c1", "c2", "c3"):
-            observers.call_ended(record(id=call), begin=noted(log, call))
+            observers.call_ended(record(id=call), begin=begin(log, call))
         observers.record_ended()
 
     asyncio.run(end())
@@ -249,7 +255,7 @@ def test_record_about_many_calls_has_no_call_id(tmp_path: Path, monkeypatch: pyt
 
     async def end() -> None:
         with CallScope("c1"):
-            observers.call_ended(record(id="c1"), begin=noted(log, "c1"))
+            observers.call_ended(record(id="c1"), begin=begin(log, "c1"))
         assert await becomes(lambda: len(ids) == 1)
 
     asyncio.run(end())
@@ -260,10 +266,9 @@ def test_record_about_many_calls_has_no_call_id(tmp_path: Path, monkeypatch: pyt
 
 def test_a_closed_log_takes_no_line(tmp_path: Path) -> None:
     log = opened(tmp_path)
-    late = noted(log)
     log.close()
 
-    late.write()
+    begin(log)()
 
     assert not lines(tmp_path)
 

@@ -324,7 +324,7 @@ def test_worker_reuse_option_is_used_and_reported() -> None:
         (["--against", "nonsense"], "monkeypatch"),
         (["--against", "monkeypatch", "--without-guard"], "--without-guard"),
         (["--against", "monkeypatch", "--isolation", "user"], "leave out --isolation"),
-        (["--reuse", "nonsense"], "--reuse takes user or call"),
+        (["--reuse", "nonsense"], "--reuse"),
         (["--against", "monkeypatch", "--reuse", "user"], "leave out --reuse"),
         (["--isolation", "guard"], "--against monkeypatch"),
         (["--isolation", "nonsense"], "isolation"),

@@ -283,7 +283,7 @@ def _fifo(path: Path) -> None:
 
 
 def _too_long(path: Path) -> None:
-    path.write_bytes(b"#" * (2 << 20))
+    path.write_bytes(b"#" * (5 << 20))
 
 
 def _to_itself(path: Path) -> None:

@@ -33,7 +33,8 @@ def test_keys_of_a_user_go_before_the_defaults(tmp_path: Path) -> None:
     assert [one.options.memory_mb for one in servers.values()] == [256, 512]
     assert servers["ann"].options.environment == {"A": "1", "B": "2"}
     assert servers["ann"].words == (str(tmp_path / "tool.py"),)
-    assert (servers["bob"].command, servers["bob"].words) == ("proxy", ("https://example.com/mcp",))
+    served = ["proxy", "--transport", "http", "--port", "1", "--user", "bob", "https://example.com/mcp"]
+    assert servers["bob"].arguments("--port", "1") == served
 
 
 def test_user_retains_a_free_port(tmp_path: Path) -> None:

@@ -42,7 +42,7 @@ def approve(
         ]
         return Report({"approvals": found}, _list(found))
     # Opened first: what cannot be recorded is not approved.
-    audit = None if settings.audit_dir is None else AuditLog.open(settings.audit_dir)
+    audit = None if settings.audit_dir is None else AuditLog(settings.audit_dir)
     with contextlib.nullcontext() if audit is None else contextlib.closing(audit):
         try:
             pending = files.answer(name, approve=not refuse)

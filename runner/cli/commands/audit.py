@@ -48,7 +48,7 @@ def audit(
             raise UsageError(f"standard input is not JSON: {error}") from error
         if not log.is_dir():
             raise UsageError(f"there is no audit log in {log}; is it the setting audit_dir?")
-        with contextlib.closing(AuditLog.open(log)) as opened:
+        with contextlib.closing(AuditLog(log)) as opened:
             print(opened.digest(value))  # noqa: T201
         return 0
     verdict = verify(log, expected=expect)

@@ -13,8 +13,8 @@ from typing import Annotated, Any
 
 import typer
 
-from runner.check.dry_run import example
-from runner.check.learning import Arguments, Learner, policy_text
+from runner.check.dry_run import Arguments, example_arguments
+from runner.check.learning import Learner, policy_text
 from runner.check.report import parsed
 from runner.cli.arguments import ParsedArguments, parse_arguments
 from runner.cli.commands.call import put_files, read_by_schema
@@ -22,15 +22,12 @@ from runner.cli.options import LOGS, Config, File, Flags, takes
 from runner.cli.start import explained, start
 from runner.formats.terminal_text import one_line
 from runner.settings.settings import Settings
-from runner.store.protocol import Origin
 from runner.toolset.catalog import ToolSpec
 from runner.toolset.toolset import Toolset
 from runner.users.identity import User
 from runner.worker.targets import check_targets, entry_of
 
 __all__ = ["learn"]
-
-_EXAMPLE = ("example.csv", b"name,value\nexample,1\nanother,2\n")
 
 
 @takes("isolation", *LOGS)
@@ -72,10 +69,10 @@ async def _learned(settings: Settings, target: str, calls: Mapping[str, list[str
             report=lambda line: print(f"runner: {one_line(line)}", file=sys.stderr),  # noqa: T201
         )
         from_words: dict[str, Arguments] = {
-            tool: partial(_from_words, parse_arguments(words, None)) if words else _from_schema
+            tool: partial(_from_words, parse_arguments(words, None)) if words else example_arguments
             for tool, words in calls.items()
         }
-        learned = await learner.learn(from_words, _from_schema)
+        learned = await learner.learn(from_words, example_arguments)
         print(policy_text(learned, settings, learner.at_import))  # noqa: T201
     return int(any(one.error is not None for one in learned))
 
@@ -85,12 +82,3 @@ async def _from_words(
 ) -> Mapping[str, Any]:
     """Return the arguments of a command line, as `runner call` reads them."""
     return read_by_schema(words, await put_files(toolset.files(user), words), spec)
-
-
-async def _from_schema(toolset: Toolset, user: User, spec: ToolSpec) -> Mapping[str, Any]:
-    """Return an example of the arguments of a tool, as in the dry run of `runner check`."""
-    files, (name, content) = toolset.files(user), _EXAMPLE
-    if spec.takes_files and await files.find(name) is None:
-        await files.put(content, name=name, origin=Origin.UPLOADED)
-    identity = toolset.settings.username_parameter
-    return {key: item for key, item in example(spec.parameters).items() if key != identity}

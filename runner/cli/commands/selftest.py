@@ -8,9 +8,11 @@ import typer
 
 from runner.cli.options import AsJson
 from runner.cli.start import warn_ignored
-from runner.selftest.report import SelftestOptions, selftest_from_shell, settings_to_attack
+from runner.selftest.report import Against, SelftestOptions, selftest_from_shell, settings_to_attack
 from runner.settings.isolation import in_force, lacking
 from sandbox.errors import IsolationUnavailable
+from sandbox.selftest.attempt import AttemptKind
+from sandbox.selftest.trial import Mode
 
 __all__ = ["selftest"]
 
@@ -21,10 +23,10 @@ def selftest(
     junit: Annotated[
         Path | None, typer.Option("--junit", metavar="FILE", help="Write a JUnit report, too.")
     ] = None,
-    kind: Annotated[list[str] | None, typer.Option("--kind", metavar="KIND", help="Only this kind.")] = None,
+    kind: Annotated[list[AttemptKind] | None, typer.Option(metavar="KIND", help="Only this kind.")] = None,
     only: Annotated[list[str] | None, typer.Option("--only", metavar="ID", help="Only this attempt.")] = None,
     against: Annotated[
-        str, typer.Option(metavar="sandbox|monkeypatch", help="All layers, or the Python patches alone.")
+        Against, typer.Option(metavar="sandbox|monkeypatch", help="All layers, or the Python patches alone.")
     ] = "sandbox",
     without_guard: Annotated[
         bool, typer.Option("--without-guard", help="The kernel alone, without the Python patches.")
@@ -33,8 +35,9 @@ def selftest(
         str | None, typer.Option("--isolation", help="auto, process, user or namespace.")
     ] = None,
     reuse: Annotated[
-        str, typer.Option(metavar="user|call", help="Workers that stay with their user, or not; else both.")
-    ] = "",
+        Mode | None,
+        typer.Option(metavar="user|call", help="Workers that stay with their user, or not; else both."),
+    ] = None,
 ) -> int:
     """Try to break out; the exit status is 0 only if nothing got out."""
     settings = settings_to_attack(isolation, against=against)

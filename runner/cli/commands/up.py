@@ -27,7 +27,6 @@ from runner.up.users_file import planned, unit_of
 __all__ = ["up"]
 
 _MANIFEST = "up.json"
-_MOST_BYTES = 4 << 20
 _PORTS = TypeAdapter(dict[str, int])
 _Format = Literal["systemd", "compose"]
 
@@ -42,16 +41,7 @@ def up(
     as_json: AsJson = False,
 ) -> Report:
     """Write the files of a server for each user, and print the commands that apply them."""
-    return _up(users, out.absolute(), kind)
-
-
-def _up(users: Path, out: Path, kind: _Format) -> Report:
-    """Write the files of all servers, and report the commands to run.
-
-    Raises:
-        UsageError: The users file is wrong, or the folder holds files of another kind; nothing is written.
-        StartError: The folder cannot be written.
-    """
+    out = out.absolute()
     known = _known(out)
     servers = planned(users, known)
     if kind == "compose":
@@ -101,7 +91,7 @@ def _known(out: Path) -> dict[str, int]:
             raise UsageError(
                 f"{out} holds files that `runner up` did not write; choose an empty folder with --out"
             )
-        document = json.loads(read_judged(manifest, most_bytes=_MOST_BYTES).content)
+        document = json.loads(read_judged(manifest).content)
         return _PORTS.validate_python(document["ports"])
     except (OSError, UnsafeFile, ValidationError, ValueError, KeyError, TypeError) as error:
         reason = one_line(str(error)).partition("\n")[0]
