@@ -336,8 +336,8 @@ async def test_schema_of_many_fields_does_not_lift_limit(files: MyFiles) -> None
             Budgets(ttl_seconds=5, cleanup_strategy=Cleanup.FIFO),
         ),
         (
-            {"retention": {"max_session_bytes": 9, "max_trace_bytes": 8, "max_artifacts_per_trace": 7}},
-            Budgets(max_session_bytes=9, max_trace_bytes=8, max_artifacts_per_trace=7),
+            {"retention": {"max_session_bytes": 100}},
+            Budgets(max_session_bytes=100, max_trace_bytes=20, max_artifact_bytes=10),
         ),
     ],
 )
