@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any, get_args, get_origin
 
 import pytest
-from botocore.utils import is_valid_endpoint_url, is_valid_ipv6_endpoint_url
 from jsonschema import Draft202012Validator
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
@@ -130,6 +129,7 @@ def test_an_unknown_key_is_refused_with_the_nearest_known_one(content: str, sent
         ("playground_model_url", "https://host.example/v1"),
         ("auth.jwks_max_age_s", 5),
         ("identity_case", "lower"),
+        ("s3_endpoint", "https://s3.example.com"),
     ],
 )
 def test_a_removed_setting_is_refused_with_its_replacement(
@@ -222,36 +222,6 @@ def test_every_fault_is_one_sentence_that_says_where_it_is(monkeypatch: pytest.M
 def test_a_store_of_another_kind_is_refused(flags: dict[str, object], sentence: str) -> None:
     with pytest.raises(UsageError, match=sentence):
         load(flags)
-
-
-@pytest.mark.parametrize(
-    ("address", "sentence"),
-    # boto3 checks most of these only when it sends its first request.
-    [
-        ("https://s3.example.com", None),
-        ("http://MINIO:9000/", None),
-        ("http://[::1]:9000", None),
-        ("http://my_minio:9000", "in a bucket's server name such as 'my_minio'"),
-        ("http://a..b", "in a bucket's server name such as 'a..b'"),
-        ("http://bad host", "in a bucket's server name such as 'bad host'"),
-        ("http://minio:90x", "its host or port is malformed"),
-        ("http://minio:99999", "its host or port is malformed"),
-        ("http://[::1:9000", "its host or port is malformed"),
-        ("minio:9000", "an address is written as https://host"),
-    ],
-)
-def test_endpoint_is_accepted_as_by_boto3_or_refused(
-    address: str, sentence: str | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("RUNNER_S3_ENDPOINT", address)
-
-    if sentence is None:
-        assert load({}).s3_endpoint == address.rstrip("/")
-        assert is_valid_endpoint_url(address) or is_valid_ipv6_endpoint_url(address)
-        return
-    refusal = f"variable RUNNER_S3_ENDPOINT: {address!r} will not do for s3_endpoint: {sentence}"
-    with pytest.raises(UsageError, match=f"^{re.escape(refusal)}"):
-        load({})
 
 
 @pytest.mark.parametrize(

@@ -25,12 +25,12 @@ from botocore.exceptions import BotoCoreError, ClientError
 from pydantic import SecretStr
 from urllib3.exceptions import HTTPError
 
-from runner.errors import CallError, Code
+from runner.errors import CallError, Code, UsageError
 from runner.store.blobs import Blob
 from runner.store.s3.faults import failed
 from runner.store.s3.waiting import check_wanted
 
-__all__ = ["Bucket", "BucketAddress", "NoSuchObject", "Stream", "failed"]
+__all__ = ["Bucket", "BucketAddress", "NoSuchObject", "Stream", "configured_endpoint", "failed"]
 
 _ABSENT = frozenset({"404", "NoSuchKey", "NotFound", "NoSuchUpload"})
 _TAKEN = frozenset({"412", "PreconditionFailed", "409", "ConditionalRequestConflict"})
@@ -310,6 +310,25 @@ def _translated(operation: str, error: ClientError) -> Exception:
 def _session() -> Any:
     # Reading its description of S3 takes a third of a second.
     return boto3.session.Session()
+
+
+def configured_endpoint() -> str | None:
+    """Return the address that AWS's variables and files name; None: AWS.
+
+    Raises:
+        UsageError: It is malformed.
+    """
+    session, usual = _session(), Config(ignore_configured_endpoint_urls=True)
+    try:
+        url, of_aws = (session.client("s3", config=config).meta.endpoint_url for config in (None, usual))
+    except ValueError:
+        raise UsageError(
+            "AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL or endpoint_url in ~/.aws/config is no address that S3 "
+            "clients take; write it as https://HOST:PORT, of letters, digits, hyphens and dots"
+        ) from None
+    except BotoCoreError as error:
+        raise failed("connect", type(error).__name__) from None
+    return None if url == of_aws else str(url)
 
 
 def _client(at: BucketAddress, *, read_s: float, attempts: int) -> Any:
