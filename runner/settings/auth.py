@@ -13,7 +13,6 @@ from runner.settings.values import (
     EachName,
     Networks,
     PrivatePath,
-    PublicPath,
     SettingsTable,
     UpstreamUrl,
     UpstreamUrls,
@@ -44,7 +43,7 @@ _NEEDS = {
 }
 """Settings that a kind cannot do without."""
 
-_TLS = ("gateway_certificate", "gateway_key", "gateway_ca", "gateway_names")
+_TLS = ("gateway_tls", "gateway_names")
 """Settings that go together: with them the server requires TLS and a client certificate."""
 
 
@@ -128,22 +127,12 @@ class Auth(SettingsTable):
         description="For `gateway`: addresses and networks, such as `10.0.0.5, 10.1.0.0/16`, from which that "
         "header counts. Optional with a client certificate, where it narrows further.",
     )
-    gateway_certificate: Annotated[PublicPath | None, _GATEWAY] = Field(
+    gateway_tls: Annotated[PrivatePath | None, _GATEWAY] = Field(
         None,
-        description="For `gateway`: PEM file with this server's certificate and its chain. With it the "
-        "server accepts only TLS connections with a client certificate "
-        "([serving.md](serving.md#a-gateway-with-a-certificate)). Set it together with the next three. "
-        "Relative paths start from the configuration file's folder.",
-    )
-    gateway_key: Annotated[PrivatePath | None, _GATEWAY] = Field(
-        None,
-        description="PEM file with the key of that certificate, without a passphrase, mode 0600. No tool "
-        "can read it.",
-    )
-    gateway_ca: Annotated[PublicPath | None, _GATEWAY] = Field(
-        None,
-        description="PEM file with the authorities of accepted client certificates, and optional revocation "
-        "lists.",
+        description="For `gateway`: folder of `tls.crt`, `tls.key` and `ca.crt`, as a Kubernetes Secret has "
+        "them. With it and `auth.gateway_names` the server accepts only TLS connections with a client "
+        "certificate of an authority in `ca.crt` ([serving.md](serving.md#a-gateway-with-a-certificate)). No "
+        "tool can read it.",
     )
     gateway_names: Annotated[CertificateNames, _GATEWAY] = Field(
         (),

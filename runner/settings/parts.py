@@ -254,7 +254,7 @@ class ServerSettings(IdentitySettings):
     @property
     def scheme(self) -> str:
         """Return the scheme of the server's address: `https` where it listens with TLS, else `http`."""
-        return "http" if self.auth.gateway_certificate is None else "https"
+        return "http" if self.auth.gateway_tls is None else "https"
 
 
 class RightsSettings(SettingsTable):

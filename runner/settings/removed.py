@@ -19,6 +19,10 @@ REMOVED: Mapping[str, str] = {
     "audit_max_files": "move or delete full files of the audit log, oldest first (docs/operating.md)",
     "auth.login_scopes": "a login requests auth.required_scopes; with oidc also openid and email",
     "auth.client_secret": "write it into a file of mode 0600, and set auth.client_secret_file",
+    **{
+        f"auth.gateway_{name}": f"put it into a folder as {file}, and set auth.gateway_tls to that folder"
+        for name, file in (("certificate", "tls.crt"), ("key", "tls.key"), ("ca", "ca.crt"))
+    },
     "auth.resource_metadata": "give auth.authorization_servers; the server then describes itself",
     "auth.config_url": "set auth.issuer to the part before /.well-known/openid-configuration",
     "connect_timeout_s": "set load_timeout_s, which also holds for servers behind `runner proxy`",

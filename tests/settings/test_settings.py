@@ -130,6 +130,7 @@ def test_an_unknown_key_is_refused_with_the_nearest_known_one(content: str, sent
         ("auth.jwks_max_age_s", 5),
         ("identity_case", "lower"),
         ("s3_endpoint", "https://s3.example.com"),
+        ("auth.gateway_key", "key.pem"),
     ],
 )
 def test_a_removed_setting_is_refused_with_its_replacement(
@@ -239,13 +240,8 @@ def test_a_store_of_another_kind_is_refused(flags: dict[str, object], sentence: 
         ('kind = "gateway"', "needs auth.gateway_addresses, or for a gateway with a certificate"),
         ('gateway_names = ["a"]', 'auth.kind is "none"; set it to "gateway"'),
         (
-            'kind = "gateway"\ngateway_addresses = ["::1"]\ngateway_ca = "ca.pem"\ngateway_key = "k.pem"',
-            "auth.gateway_key is given, and TLS with a gateway also needs auth.gateway_certificate and "
-            "auth.gateway_names",
-        ),
-        (
-            'kind = "gateway"\ngateway_certificate = "a"\ngateway_key = "a"\ngateway_ca = "a"',
-            "TLS with a gateway also needs auth.gateway_names",
+            'kind = "gateway"\ngateway_addresses = ["::1"]\ngateway_tls = "tls"',
+            "auth.gateway_tls is given, and TLS with a gateway also needs auth.gateway_names",
         ),
         ('kind = "gateway"\ngateway_names = ["*.example.com"]', "one is compared as it is"),
         ('kind = "gateway"\ngateway_names = ["example.com:443"]', "neither a DNS name nor a URI"),
@@ -260,18 +256,16 @@ def test_auth_settings_that_do_not_belong_together_are_refused(auth: str, senten
 
 def test_gateway_tls_needs_no_address_and_hides_its_key() -> None:
     trusted_config(
-        '[auth]\nkind = "gateway"\ngateway_certificate = "c.pem"\ngateway_key = "k.pem"\n'
-        'gateway_ca = "ca.pem"\ngateway_names = ["gateway.example.com", "spiffe://example.com/gateway"]\n'
+        '[auth]\nkind = "gateway"\ngateway_tls = "tls"\n'
+        'gateway_names = ["gateway.example.com", "spiffe://example.com/gateway"]\n'
     )
 
     settings = load({})
 
     here = Path.cwd()
     assert (settings.scheme, Settings().scheme) == ("https", "http")
-    assert settings.auth.gateway_certificate == here / "c.pem"
-    assert settings.auth.gateway_ca == here / "ca.pem"
-    assert here / "k.pem" in settings.private_paths
-    assert OwnPaths.of(settings).redact(f"{here}/k.pem") == "{auth.gateway_key}"
+    assert here / "tls" in settings.private_paths
+    assert OwnPaths.of(settings).redact(f"{here}/tls/tls.key") == "{auth.gateway_tls}"
 
 
 def test_keys_may_be_fetched_from_this_machine_without_https() -> None:
@@ -443,11 +437,8 @@ def names_a_path(annotation: Any) -> bool:
     return annotation is Path or any(map(names_a_path, get_args(annotation)))
 
 
-OPEN = {
-    *("homes", "allow_read", "allow_write", "tools.NAME.allow_read", "tools.NAME.allow_write"),
-    *("auth.gateway_certificate", "auth.gateway_ca"),
-}
-"""Homes have rules of their own, lent paths are readable by design, and certificates are public."""
+OPEN = {"homes", "allow_read", "allow_write", "tools.NAME.allow_read", "tools.NAME.allow_write"}
+"""Homes have rules of their own, and lent paths are readable by design."""
 
 
 def test_every_path_setting_is_private_unless_listed_as_open() -> None:
@@ -469,7 +460,7 @@ def test_every_path_setting_is_private_unless_listed_as_open() -> None:
     hidden = {path for name, path in values.items() if name not in OPEN}
     derived = {Path("/secret/of-a-tool"), settings.store_path, settings.packages_path, trust_record()}
     assert set(settings.private_paths) == hidden | derived
-    assert {"fleet_key_file", "audit_dir", "auth.gateway_key"} < paths.keys()
+    assert {"fleet_key_file", "audit_dir", "auth.gateway_tls"} < paths.keys()
 
 
 def test_new_path_setting_is_private_by_default() -> None:
