@@ -32,14 +32,12 @@ class _For:
 _JWT = _For(("jwt",))
 _STATIC = _For(("static",))
 _GATEWAY = _For(("gateway",))
-_OAUTH_PROXY = _For(("oauth_proxy",))
 _LOGINS = _For(("oauth_proxy", "oidc"))
 _TOKENS = _For(("jwt", "oauth_proxy", "oidc"))
 
 _NEEDS = {
     "static": ("tokens_file",),
-    "oidc": ("client_id", "client_secret_file", "issuer"),
-    "oauth_proxy": ("client_id", "client_secret_file", "authorization_endpoint", "token_endpoint"),
+    **dict.fromkeys(("oidc", "oauth_proxy"), ("client_id", "client_secret_file", "issuer")),
 }
 """Settings that a kind cannot do without."""
 
@@ -57,9 +55,9 @@ class Auth(SettingsTable):
         "`oauth_proxy`, `oidc`. A header of a gateway in front: `gateway`. See "
         "[serving.md](serving.md#authentication).",
     )
-    jwks_uri: Annotated[UpstreamUrl | None, _For(("jwt", "oauth_proxy"))] = Field(
+    jwks_uri: Annotated[UpstreamUrl | None, _JWT] = Field(
         None,
-        description="Address of the issuer's keys, for `jwt` and `oauth_proxy`; https, or loopback.",
+        description="Address of the issuer's keys, for `jwt`; https, or loopback.",
     )
     public_key: Annotated[SecretStr | None, _JWT] = Field(
         None,
@@ -72,15 +70,16 @@ class Auth(SettingsTable):
     issuer: Annotated[str | None, _TOKENS] = Field(
         None,
         min_length=1,
-        description="Required `iss` of a token, for `jwt`. For `oidc` the provider: its address before "
-        "`/.well-known/openid-configuration`.",
+        description="Required `iss` of a token, for `jwt`. For `oidc` and `oauth_proxy` the provider, whose "
+        "metadata is read at start: its address before `/.well-known/openid-configuration`.",
     )
     audience: Annotated[str | None, _TOKENS] = Field(
         None,
         min_length=1,
         description="Required `aud` of a token, so that a token for another service is refused. Required for "
         "`jwt`; with `auth.authorization_servers` it defaults to the address of `/mcp`. With it, `oidc` "
-        "checks access tokens of the provider instead of ID tokens. Tokens need an expiry (`exp`); one whose "
+        "checks access tokens of the provider instead of ID tokens; `oauth_proxy` needs it if the provider "
+        "offers no introspection. Tokens need an expiry (`exp`); one whose "
         "`nbf` is more than 60 s ahead is refused.",
     )
     required_scopes: Annotated[EachName, _TOKENS] = Field(
@@ -100,17 +99,6 @@ class Auth(SettingsTable):
     )
     client_secret_file: Annotated[PrivatePath | None, _LOGINS] = Field(
         None, description="A file with the secret of that client id, mode 0600."
-    )
-    authorization_endpoint: Annotated[UpstreamUrl | None, _OAUTH_PROXY] = Field(
-        None, description="For `oauth_proxy`: the provider's authorization endpoint."
-    )
-    token_endpoint: Annotated[UpstreamUrl | None, _OAUTH_PROXY] = Field(
-        None, description="For `oauth_proxy`: the provider's token endpoint."
-    )
-    introspection_endpoint: Annotated[UpstreamUrl | None, _OAUTH_PROXY] = Field(
-        None,
-        description="For `oauth_proxy`: the provider's introspection endpoint (RFC 7662), if its tokens are "
-        "not JWTs.",
     )
     client_redirects: EachName = Field(
         ("http://localhost:*", "http://127.0.0.1:*"),
@@ -174,14 +162,8 @@ class Auth(SettingsTable):
             self._is_whole_gateway()
         if self.kind == "jwt":
             self._is_whole_jwt()
-        if self.kind == "oidc" and self.issuer:
+        if self.kind in _LOGINS.kinds and self.issuer:
             https_url(self.issuer)
-        checks_jwt = self.jwks_uri and self.issuer and self.audience
-        if self.kind == "oauth_proxy" and bool(checks_jwt) == bool(self.introspection_endpoint):
-            raise ValueError(
-                'auth.kind is "oauth_proxy", which needs either auth.introspection_endpoint, or '
-                "auth.jwks_uri, auth.issuer and auth.audience, to know whose a token of the provider is"
-            )
         return self
 
     def _is_whole_gateway(self) -> None:

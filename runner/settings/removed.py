@@ -23,6 +23,10 @@ REMOVED: Mapping[str, str] = {
         f"auth.gateway_{name}": f"put it into a folder as {file}, and set auth.gateway_tls to that folder"
         for name, file in (("certificate", "tls.crt"), ("key", "tls.key"), ("ca", "ca.crt"))
     },
+    **{
+        f"auth.{name}_endpoint": "set auth.issuer to the provider, whose metadata names it (docs/serving.md)"
+        for name in ("authorization", "token", "introspection")
+    },
     "auth.resource_metadata": "give auth.authorization_servers; the server then describes itself",
     "auth.config_url": "set auth.issuer to the part before /.well-known/openid-configuration",
     "connect_timeout_s": "set load_timeout_s, which also holds for servers behind `runner proxy`",

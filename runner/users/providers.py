@@ -9,13 +9,16 @@
 
 The provider's own token determines the user, and is checked each time.
 
-Source: RFC 9728; RFC 8707; RFC 9700, 2.1 and 4.1; MCP specification 2025-11-25, "Authorization".
+Source: RFC 8414; RFC 9728; RFC 8707; RFC 9700, 2.1 and 4.1; MCP specification 2025-11-25, "Authorization".
 """
 
+import logging
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any
+from urllib.parse import urlsplit
 
+import httpx2
 from fastmcp.server.auth import (
     AccessToken,
     AuthProvider,
@@ -24,11 +27,12 @@ from fastmcp.server.auth import (
     RemoteAuthProvider,
     TokenVerifier,
 )
-from pydantic import AnyHttpUrl, TypeAdapter, UrlConstraints
+from pydantic import AnyHttpUrl, BaseModel, TypeAdapter, UrlConstraints
 from starlette.routing import Route
 
 from runner.errors import UsageError
 from runner.settings.parts import ServerSettings
+from runner.settings.values import UpstreamUrl
 from runner.system.private_files import read_private
 from runner.users.asked_tokens import AskingVerifier
 from runner.users.bearer_tokens import TimedVerifier
@@ -38,10 +42,15 @@ from runner.users.token_checks import tokens_fault
 
 __all__ = ["of"]
 
+log = logging.getLogger(__name__)
+
 # Exactly: clients compare it with what the server calls itself, which may have no slash at its end.
 _URL = TypeAdapter(Annotated[AnyHttpUrl, UrlConstraints(preserve_empty_path=True)])
 
 _MOST_SECRET_BYTES = 64 * 1024
+_METADATA_S = 10.0
+
+_KEYS_OF_PROVIDER = "the jwks_uri of the provider of auth.issuer"
 
 NameOf = Callable[[Mapping[str, object]], str | None]
 
@@ -57,22 +66,30 @@ def of(settings: ServerSettings, name_of: NameOf) -> AuthProvider:
         UsageError: The secret cannot be read, or nobody says by which address users reach this server.
         ValueError: FastMCP does not take the settings.
     """
-    kind = settings.auth.kind
+    auth, kind = settings.auth, settings.auth.kind
     if kind == "oauth_proxy":
         return _proxy(settings, name_of)
     if kind == "oidc":
         return _oidc(settings, name_of)
     if kind == "gateway":
         return _NoTokens()
-    servers = settings.auth.authorization_servers
-    verifier = _jwt(settings, name_of, settings.auth.audience or resource_url(settings))
+    servers = auth.authorization_servers
+    verifier = TimedVerifier(
+        name_of=name_of,
+        jwks_uri=auth.jwks_uri,
+        public_key=auth.public_key.get_secret_value() if auth.public_key else None,
+        algorithm=auth.algorithm,
+        issuer=auth.issuer,
+        audience=auth.audience or resource_url(settings),
+        required_scopes=list(auth.required_scopes),
+    )
     if not servers:
         return verifier
     return _Resource(
         token_verifier=verifier,
         authorization_servers=[_URL.validate_python(server) for server in servers],
         base_url=base_url(settings),
-        scopes_supported=list(settings.auth.scopes) or None,
+        scopes_supported=list(auth.scopes) or None,
     )
 
 
@@ -153,7 +170,7 @@ class _Oidc(_OwnTokens, OIDCProxy):
             raise ValueError("the OpenID provider names no issuer or no jwks_uri below auth.issuer")
         self.checks = TimedVerifier(
             name_of=self.name_of,
-            keys_from="the jwks_uri of the provider of auth.issuer",
+            keys_from=_KEYS_OF_PROVIDER,
             jwks_uri=str(self.oidc_config.jwks_uri),
             issuer=str(self.oidc_config.issuer),
             algorithm=algorithm,
@@ -190,22 +207,73 @@ def _oidc(settings: ServerSettings, name_of: NameOf) -> AuthProvider:
     )
 
 
+class _Metadata(BaseModel):
+    """Endpoints of an OAuth provider, as it publishes them."""
+
+    issuer: str
+    authorization_endpoint: UpstreamUrl
+    token_endpoint: UpstreamUrl
+    introspection_endpoint: UpstreamUrl | None = None
+    jwks_uri: UpstreamUrl | None = None
+
+
+def _metadata_of(issuer: str) -> _Metadata:
+    """Fetch the metadata of a provider.
+
+    Raises:
+        UsageError: It publishes none, or that of another issuer.
+    """
+    address = urlsplit(issuer.rstrip("/"))
+    urls = (
+        # RFC 8414, section 3.1; OpenID Connect Discovery 1.0, section 4.
+        f"{address.scheme}://{address.netloc}/.well-known/oauth-authorization-server{address.path}",
+        f"{address.geturl()}/.well-known/openid-configuration",
+    )
+    for url in urls:
+        try:
+            answer = httpx2.get(url, timeout=_METADATA_S).raise_for_status()
+            found = _Metadata.model_validate_json(answer.content)
+        except (httpx2.HTTPError, ValueError) as error:
+            log.info("provider metadata unavailable", extra={"url": url, "reason": str(error)})
+            continue
+        if found.issuer.rstrip("/") == address.geturl():
+            return found
+    raise UsageError(
+        f"auth.issuer {issuer} publishes no metadata of its own with https endpoints, at {urls[0]} or "
+        f"{urls[1]}; set it to the issuer that the provider's metadata names"
+    )
+
+
 def _proxy(settings: ServerSettings, name_of: NameOf) -> AuthProvider:
     auth, login = settings.auth, _login(settings)
+    provider = _metadata_of(str(auth.issuer))
     verifier: TokenVerifier
-    if auth.introspection_endpoint is not None:
+    if provider.introspection_endpoint is not None:
         verifier = AskingVerifier(
-            introspection_url=auth.introspection_endpoint,
+            introspection_url=provider.introspection_endpoint,
             client_id=str(auth.client_id),
             client_secret=_secret(settings),
             required_scopes=list(auth.required_scopes),
             audience=auth.audience,
         )
+    elif provider.jwks_uri is not None and auth.audience is not None:
+        verifier = TimedVerifier(
+            name_of=name_of,
+            keys_from=_KEYS_OF_PROVIDER,
+            jwks_uri=provider.jwks_uri,
+            issuer=provider.issuer,
+            algorithm=auth.algorithm,
+            audience=auth.audience,
+            required_scopes=list(auth.required_scopes),
+        )
     else:
-        verifier = _jwt(settings, name_of, str(auth.audience))
+        raise UsageError(
+            "the metadata of auth.issuer has no introspection_endpoint; without it, access tokens have to be "
+            "JWTs, with a jwks_uri in the metadata and their audience in auth.audience"
+        )
     proxy = _Proxy(
-        upstream_authorization_endpoint=str(auth.authorization_endpoint),
-        upstream_token_endpoint=str(auth.token_endpoint),
+        upstream_authorization_endpoint=provider.authorization_endpoint,
+        upstream_token_endpoint=provider.token_endpoint,
         upstream_client_id=str(auth.client_id),
         upstream_client_secret=login.pop("client_secret"),
         token_verifier=verifier,
@@ -233,19 +301,6 @@ def _login(settings: ServerSettings) -> dict[str, Any]:
         # Clients register; documents of theirs are not fetched from addresses that strangers name.
         "enable_cimd": False,
     }
-
-
-def _jwt(settings: ServerSettings, name_of: NameOf, audience: str) -> TimedVerifier:
-    auth = settings.auth
-    return TimedVerifier(
-        name_of=name_of,
-        jwks_uri=auth.jwks_uri,
-        public_key=auth.public_key.get_secret_value() if auth.public_key else None,
-        algorithm=auth.algorithm,
-        issuer=auth.issuer,
-        audience=audience,
-        required_scopes=list(auth.required_scopes),
-    )
 
 
 def _secret(settings: ServerSettings) -> str:

@@ -20,12 +20,6 @@ pytestmark = [pytest.mark.release, pytest.mark.anyio, pytest.mark.kernel]
 
 Serve = Callable[..., str]
 
-_SERVERS = {
-    "RUNNER_AUTH__AUTHORIZATION_ENDPOINT": "https://login.example.com/auth",
-    "RUNNER_AUTH__TOKEN_ENDPOINT": "https://login.example.com/token",
-    "RUNNER_AUTH__CLIENT_ID": "runner",
-}
-
 
 @dataclass
 class Away:
@@ -38,6 +32,14 @@ class Away:
 
     address: str
     answers: dict[str, tuple[int, Any]]
+
+    def publish(self, path: str = "", **endpoints: str) -> str:
+        """Publish the metadata of an issuer, and return its address."""
+        issuer = f"{self.address}{path}"
+        usual = {"authorization_endpoint": f"{issuer}/auth", "token_endpoint": f"{issuer}/token"}
+        well_known = f"/.well-known/oauth-authorization-server{path}"
+        self.answers[well_known] = 200, {"issuer": issuer, **usual, **endpoints}
+        return issuer
 
 
 @contextmanager
@@ -127,16 +129,18 @@ async def test_unfetchable_keys_of_protected_resource_reported(
 
 
 async def test_unfetchable_keys_behind_oauth_proxy_reported(serve_to: Serve, url: str) -> None:
-    served = serve_to(
-        **_SERVERS,
-        RUNNER_AUTH__KIND="oauth_proxy",
-        RUNNER_AUTH__JWKS_URI=f"http://127.0.0.1:{free_port()}/jwks",
-        RUNNER_AUTH__ISSUER="https://login.example.com",
-        RUNNER_AUTH__AUDIENCE="runner",
-        RUNNER_PUBLIC_URL=url,
-    )
+    with login_provider() as away:
+        # One that is no OpenID provider, and whose address has a path.
+        issuer = away.publish("/oauth/login", jwks_uri=f"http://127.0.0.1:{free_port()}/jwks")
+        served = serve_to(
+            RUNNER_AUTH__KIND="oauth_proxy",
+            RUNNER_AUTH__ISSUER=issuer,
+            RUNNER_AUTH__CLIENT_ID="runner",
+            RUNNER_AUTH__AUDIENCE="runner",
+            RUNNER_PUBLIC_URL=url,
+        )
 
-    assert await says(served, "auth.jwks_uri", "connect")
+        assert await says(served, "auth.issuer", "connect")
 
 
 async def test_unfetchable_keys_of_openid_configuration_reported(serve_to: Serve, url: str) -> None:
@@ -168,21 +172,21 @@ async def test_unfetchable_keys_of_openid_configuration_reported(serve_to: Serve
 async def test_failed_introspection_and_refused_secret_reported(serve_to: Serve, url: str) -> None:
     with login_provider() as away:
         served = serve_to(
-            **_SERVERS,
             RUNNER_AUTH__KIND="oauth_proxy",
-            RUNNER_AUTH__INTROSPECTION_ENDPOINT=f"{away.address}/introspection",
+            RUNNER_AUTH__ISSUER=away.publish(introspection_endpoint=f"{away.address}/introspection"),
+            RUNNER_AUTH__CLIENT_ID="runner",
             RUNNER_PUBLIC_URL=url,
         )
 
-        assert await says(served, "auth.introspection_endpoint", "status 503")
+        assert await says(served, "introspection_endpoint of auth.issuer", "status 503")
         away.answers["/introspection"] = 401, {"error": "invalid_client"}
-        assert await says(served, "auth.introspection_endpoint", "refuses auth.client_id")
+        assert await says(served, "introspection_endpoint of auth.issuer", "refuses auth.client_id")
         away.answers["/introspection"] = 200, ["a page of somebody else"]
-        assert await says(served, "auth.introspection_endpoint", "not about a token")
+        assert await says(served, "introspection_endpoint of auth.issuer", "not about a token")
         away.answers["/introspection"] = 200, {"active": False}
         assert await becomes(lambda: ready(served) == {"status": "ready"})
     # It does not answer at all, and what it once said counts only for a while.
-    assert await says(served, "auth.introspection_endpoint", "does not answer")
+    assert await says(served, "introspection_endpoint of auth.issuer", "does not answer")
 
 
 async def test_unfetchable_keys_of_file_auth_reported_as_tool_file(serve_to: Serve, tmp_path: Path) -> None:

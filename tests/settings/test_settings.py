@@ -131,6 +131,7 @@ def test_an_unknown_key_is_refused_with_the_nearest_known_one(content: str, sent
         ("identity_case", "lower"),
         ("s3_endpoint", "https://s3.example.com"),
         ("auth.gateway_key", "key.pem"),
+        ("auth.token_endpoint", "https://issuer/token"),
     ],
 )
 def test_a_removed_setting_is_refused_with_its_replacement(
