@@ -52,6 +52,7 @@ _FIXED = "its value is fixed; leave it out"
 _GENERAL = "set it for all tools, under [output_guard.retention]"
 _SHARES = "set output_guard.retention.max_session_bytes; a call may fill a fifth of it, an artifact a tenth"
 _REMOVED: Mapping[str | int, str] = {
+    "cleanup_strategy": "the longest unused go where a budget is full; leave it out",
     "max_artifact_bytes": _SHARES,
     "max_artifacts": _FIXED,
     "max_artifacts_per_session": _FIXED,

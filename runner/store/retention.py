@@ -84,10 +84,8 @@ class RetentionSettings(BaseModel):
     max_session_bytes: int = Field(
         Budgets().max_session_bytes,
         ge=10,
-        description="All of one session; one call may fill a fifth of it, one artifact a tenth.",
-    )
-    cleanup_strategy: Cleanup = Field(
-        Cleanup.LRU, description="Which go where a budget is full: the longest unused, the oldest, or none."
+        description="All of one session; one call may fill a fifth of it, one artifact a tenth. Where it is "
+        "full the longest unused go.",
     )
 
 
@@ -108,7 +106,6 @@ def budgets_of(section: Mapping[str, Any]) -> Budgets:
         max_artifact_bytes=given.max_session_bytes // 10,
         max_session_bytes=given.max_session_bytes,
         max_trace_bytes=given.max_session_bytes // 5,
-        cleanup_strategy=given.cleanup_strategy,
     )
 
 
