@@ -6,15 +6,15 @@ Source: architecture, decision "Identity"; `docs/serving.md`.
 from dataclasses import dataclass
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, SecretStr, model_validator
+from pydantic import Field, model_validator
 
 from runner.settings.values import (
     CertificateNames,
     EachName,
+    KeySource,
     Networks,
     PrivatePath,
     SettingsTable,
-    UpstreamUrl,
     UpstreamUrls,
     https_url,
 )
@@ -37,6 +37,7 @@ _TOKENS = _For(("jwt", "oauth_proxy", "oidc"))
 
 _NEEDS = {
     "static": ("tokens_file",),
+    "jwt": ("keys",),
     **dict.fromkeys(("oidc", "oauth_proxy"), ("client_id", "client_secret_file", "issuer")),
 }
 """Settings that a kind cannot do without."""
@@ -55,14 +56,10 @@ class Auth(SettingsTable):
         "`oauth_proxy`, `oidc`. A header of a gateway in front: `gateway`. See "
         "[serving.md](serving.md#authentication).",
     )
-    jwks_uri: Annotated[UpstreamUrl | None, _JWT] = Field(
+    keys: Annotated[KeySource | None, _JWT] = Field(
         None,
-        description="Address of the issuer's keys, for `jwt`; https, or loopback.",
-    )
-    public_key: Annotated[SecretStr | None, _JWT] = Field(
-        None,
-        description="For `jwt`, instead of `jwks_uri`: the issuer's key as PEM text, or the secret of an HS "
-        "algorithm.",
+        description="For `jwt`: the address of the issuer's keys (JWKS; https, or loopback), or a file of "
+        "mode 0600 with its public key in PEM form, or with the secret of an HS algorithm.",
     )
     algorithm: str = Field(
         "RS256", description="The only accepted signature algorithm, for `jwt`, `oauth_proxy` and `oidc`."
@@ -180,8 +177,6 @@ class Auth(SettingsTable):
             )
 
     def _is_whole_jwt(self) -> None:
-        if bool(self.jwks_uri) == bool(self.public_key):
-            raise ValueError('auth.kind is "jwt", which needs one of auth.jwks_uri and auth.public_key')
         if not self.issuer or not (self.audience or self.authorization_servers):
             raise ValueError(
                 'auth.kind is "jwt", which needs auth.issuer and auth.audience: '

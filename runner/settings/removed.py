@@ -27,6 +27,8 @@ REMOVED: Mapping[str, str] = {
         f"auth.{name}_endpoint": "set auth.issuer to the provider, whose metadata names it (docs/serving.md)"
         for name in ("authorization", "token", "introspection")
     },
+    "auth.jwks_uri": "set auth.keys to that address",
+    "auth.public_key": "write it into a file of mode 0600, and set auth.keys to the file",
     "auth.resource_metadata": "give auth.authorization_servers; the server then describes itself",
     "auth.config_url": "set auth.issuer to the part before /.well-known/openid-configuration",
     "connect_timeout_s": "set load_timeout_s, which also holds for servers behind `runner proxy`",

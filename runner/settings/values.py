@@ -25,6 +25,7 @@ __all__ = [
     "EachName",
     "Flag",
     "HostPort",
+    "KeySource",
     "LimitFacts",
     "Names",
     "Networks",
@@ -275,6 +276,10 @@ def https_url(url: str) -> str:
     return url
 
 
+def _key_source(value: object) -> object:
+    return https_url(value) if isinstance(value, str) and "://" in value else _absolute(Path(str(value)))
+
+
 def _web_address(url: str) -> str:
     try:
         parts = urlsplit(url)
@@ -343,5 +348,7 @@ StoreUrl = Annotated[str, AfterValidator(_store_url)]
 UidRange = Annotated[str, AfterValidator(_uid_range)]
 HostPort = Annotated[str, AfterValidator(_host_port)]
 UpstreamUrl = Annotated[str, AfterValidator(https_url)]
+KeySource = Annotated[str | Path, BeforeValidator(_key_source)]
+"""A URL as text, or the path of a file."""
 UpstreamUrls = Annotated[tuple[UpstreamUrl, ...], BeforeValidator(split_at_commas)]
 WebAddress = Annotated[str, AfterValidator(_web_address)]

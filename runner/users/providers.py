@@ -76,8 +76,8 @@ def of(settings: ServerSettings, name_of: NameOf) -> AuthProvider:
     servers = auth.authorization_servers
     verifier = TimedVerifier(
         name_of=name_of,
-        jwks_uri=auth.jwks_uri,
-        public_key=auth.public_key.get_secret_value() if auth.public_key else None,
+        jwks_uri=auth.keys if isinstance(auth.keys, str) else None,
+        public_key=_secret("auth.keys", auth.keys) if isinstance(auth.keys, Path) else None,
         algorithm=auth.algorithm,
         issuer=auth.issuer,
         audience=auth.audience or resource_url(settings),
@@ -252,7 +252,7 @@ def _proxy(settings: ServerSettings, name_of: NameOf) -> AuthProvider:
         verifier = AskingVerifier(
             introspection_url=provider.introspection_endpoint,
             client_id=str(auth.client_id),
-            client_secret=_secret(settings),
+            client_secret=_client_secret(settings),
             required_scopes=list(auth.required_scopes),
             audience=auth.audience,
         )
@@ -287,7 +287,7 @@ def _proxy(settings: ServerSettings, name_of: NameOf) -> AuthProvider:
 def _login(settings: ServerSettings) -> dict[str, Any]:
     """Return the options that both kinds of login share."""
     return {
-        "client_secret": _secret(settings),
+        "client_secret": _client_secret(settings),
         "base_url": base_url(settings),
         # The page of this server is one of the clients.
         "allowed_client_redirect_uris": [
@@ -303,15 +303,18 @@ def _login(settings: ServerSettings) -> dict[str, Any]:
     }
 
 
-def _secret(settings: ServerSettings) -> str:
-    path = Path(str(settings.auth.client_secret_file))
-    raw = read_private("auth.client_secret_file", path, most_bytes=_MOST_SECRET_BYTES)
+def _client_secret(settings: ServerSettings) -> str:
+    return _secret("auth.client_secret_file", Path(str(settings.auth.client_secret_file)))
+
+
+def _secret(setting: str, path: Path) -> str:
+    raw = read_private(setting, path, most_bytes=_MOST_SECRET_BYTES)
     try:
         text = raw.decode().strip()
     except UnicodeDecodeError:
-        raise UsageError(f"auth.client_secret_file {path} is not UTF-8 text") from None
+        raise UsageError(f"{setting} {path} is not UTF-8 text") from None
     if not text:
-        raise UsageError(f"auth.client_secret_file {path} is empty; write the client's secret into it")
+        raise UsageError(f"{setting} {path} is empty; write the key or secret into it")
     return text
 
 

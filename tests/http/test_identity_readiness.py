@@ -105,7 +105,7 @@ async def test_unfetchable_keys_reported_with_page_on_and_in_metrics(
     def exposed() -> str:
         return httpx2.get(scraped.group(1), trust_env=False, timeout=30).text
 
-    assert await says(url, "auth.jwks_uri", "status 503")
+    assert await says(url, "auth.keys", "status 503")
     assert await becomes(lambda: 'toolcell_fault{part="identity"} 1.0' in exposed())
     assert "toolcell_ready 0.0" in exposed()
     issuer.status = 200
@@ -118,14 +118,14 @@ async def test_unfetchable_keys_of_protected_resource_reported(
 ) -> None:
     closed = f"http://127.0.0.1:{free_port()}/jwks"
     settings = issuer.settings(
-        RUNNER_AUTH__JWKS_URI=closed,
+        RUNNER_AUTH__KEYS=closed,
         RUNNER_AUTH__AUTHORIZATION_SERVERS="https://login.example.com",
         RUNNER_PUBLIC_URL=url,
     )
 
     served = serve_to(**settings)
 
-    assert await says(served, "auth.jwks_uri", "connect")
+    assert await says(served, "auth.keys", "connect")
 
 
 async def test_unfetchable_keys_behind_oauth_proxy_reported(serve_to: Serve, url: str) -> None:

@@ -36,7 +36,7 @@ async def test_client_discovers_authorisation_server_and_calls(
     url = serve_to(
         *port(address),
         RUNNER_AUTH__KIND="jwt",
-        RUNNER_AUTH__JWKS_URI=f"{provider}/jwks",
+        RUNNER_AUTH__KEYS=f"{provider}/jwks",
         RUNNER_AUTH__ISSUER=provider,
         RUNNER_AUTH__AUTHORIZATION_SERVERS=provider,
         RUNNER_AUTH__REQUIRED_SCOPES="call",

@@ -40,7 +40,7 @@ def settings_of(kind: str, provider: str, address: str, folder: Path) -> dict[st
         "RUNNER_AUTH__CLIENT_ID": "runner",
         "RUNNER_AUTH__CLIENT_SECRET_FILE": client_secret(folder),
         "RUNNER_AUTH__ISSUER": provider,
-        **dict.fromkeys(("RUNNER_AUTH__JWKS_URI", "RUNNER_AUTH__AUDIENCE"), ""),
+        **dict.fromkeys(("RUNNER_AUTH__KEYS", "RUNNER_AUTH__AUDIENCE"), ""),
         "RUNNER_PORT": address.rpartition(":")[2],
     }
     return common if kind == "oauth_proxy" else {**common, "RUNNER_IDENTITY_CLAIM": "email"}

@@ -132,6 +132,7 @@ def test_an_unknown_key_is_refused_with_the_nearest_known_one(content: str, sent
         ("s3_endpoint", "https://s3.example.com"),
         ("auth.gateway_key", "key.pem"),
         ("auth.token_endpoint", "https://issuer/token"),
+        ("auth.jwks_uri", "https://issuer/jwks"),
     ],
 )
 def test_a_removed_setting_is_refused_with_its_replacement(
@@ -232,10 +233,10 @@ def test_a_store_of_another_kind_is_refused(flags: dict[str, object], sentence: 
         ('kind = "static"', "needs auth.tokens_file"),
         ('tokens_file = "t.json"', 'auth.kind is "none"; set it to "static"'),
         ('issuer = "https://a"', 'auth.kind is "none"; set it to "jwt"'),
-        ('kind = "jwt"\nissuer = "i"\naudience = "a"', "needs one of auth.jwks_uri and auth.public_key"),
-        ('kind = "jwt"\njwks_uri = "https://a/jwks"\nissuer = "i"', "needs auth.issuer and auth.audience"),
+        ('kind = "jwt"\nissuer = "i"\naudience = "a"', "which needs auth.keys"),
+        ('kind = "jwt"\nkeys = "https://a/jwks"\nissuer = "i"', "needs auth.issuer and auth.audience"),
         (
-            'kind = "jwt"\njwks_uri = "http://a/jwks"\nissuer = "i"\naudience = "a"',
+            'kind = "jwt"\nkeys = "http://a/jwks"\nissuer = "i"\naudience = "a"',
             "keys, logins and tokens go over https only",
         ),
         ('kind = "gateway"', "needs auth.gateway_addresses, or for a gateway with a certificate"),
@@ -270,9 +271,9 @@ def test_gateway_tls_needs_no_address_and_hides_its_key() -> None:
 
 
 def test_keys_may_be_fetched_from_this_machine_without_https() -> None:
-    auth = Auth(kind="jwt", jwks_uri="http://localhost:9000/jwks", issuer="i", audience="a")
+    auth = Auth(kind="jwt", keys="http://localhost:9000/jwks", issuer="i", audience="a")
 
-    assert auth.jwks_uri == "http://localhost:9000/jwks"
+    assert auth.keys == "http://localhost:9000/jwks"
 
 
 def test_a_list_is_read_from_commas_and_from_a_toml_list(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -294,7 +295,7 @@ def test_an_empty_variable_counts_as_not_given(monkeypatch: pytest.MonkeyPatch) 
 def test_nested_variables_join_the_table_of_the_file(monkeypatch: pytest.MonkeyPatch) -> None:
     trusted_config('[auth]\nkind = "jwt"\nissuer = "file"\naudience = "a"\n')
     monkeypatch.setenv("RUNNER_AUTH__ISSUER", "environment")
-    monkeypatch.setenv("RUNNER_AUTH__JWKS_URI", "https://a/jwks")
+    monkeypatch.setenv("RUNNER_AUTH__KEYS", "https://a/jwks")
 
     settings = load({})
 
@@ -315,6 +316,7 @@ def test_relative_path_starts_from_folder_of_its_file(tmp_path: Path) -> None:
     assert settings.allow_read == (folder / "a", Path("/b"))
 
 
+JWT = '[auth]\nkind = "jwt"\nkeys = "x"\nissuer = "i"\naudience = "a"'
 LOGIN = '[auth]\nkind = "oidc"\nissuer = "https://issuer"\nclient_id = "c"\nclient_secret_file = "x"'
 
 
@@ -329,6 +331,7 @@ LOGIN = '[auth]\nkind = "oidc"\nissuer = "https://issuer"\nclient_id = "c"\nclie
         ('[secrets.S]\nfile = "x"\ntools = ["t"]', lambda settings: settings.secrets["S"].file),
         ('[auth]\nkind = "static"\ntokens_file = "x"', lambda settings: settings.auth.tokens_file),
         (LOGIN, lambda settings: settings.auth.client_secret_file),
+        (JWT, lambda settings: settings.auth.keys),
     ],
 )
 def test_every_path_setting_starts_from_folder_of_its_file(
@@ -495,15 +498,15 @@ def test_neither_the_report_nor_an_error_shows_a_secret(monkeypatch: pytest.Monk
     monkeypatch.setenv("RUNNER_AUTH__KIND", "jwt")
     monkeypatch.setenv("RUNNER_AUTH__ISSUER", "i")
     monkeypatch.setenv("RUNNER_AUTH__AUDIENCE", "a")
-    monkeypatch.setenv("RUNNER_AUTH__ALGORITHM", "HS256")
-    monkeypatch.setenv("RUNNER_AUTH__PUBLIC_KEY", "hunter2hunter2")
+    monkeypatch.setenv("RUNNER_AUTH__KEYS", "https://u:hunter2hunter2@a/jwks?token=hunter2hunter2")
+    monkeypatch.setenv("RUNNER_REDIS_URL", "rediss://:hunter2hunter2@a/0")
 
     shown = config_text(load({}))
-    monkeypatch.setenv("RUNNER_AUTH__JWKS_URI", "https://u:hunter2hunter2@a/jwks?token=hunter2hunter2")
+    monkeypatch.setenv("RUNNER_AUTH__KIND", "static")
     with pytest.raises(UsageError) as caught:
         load({})
 
-    assert "auth.public_key" in shown
+    assert "auth.keys" in shown
     assert "hunter2" not in shown + str(caught.value)
 
 
