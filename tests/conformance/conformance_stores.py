@@ -3,7 +3,7 @@
 import asyncio
 import base64
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import Any
@@ -16,7 +16,7 @@ from runner.store.discovery import discover
 from runner.store.memory import MemoryStore
 from runner.store.opening import open_store
 from runner.store.protocol import ArtifactStore, Put, Record, Retention, Scope
-from runner.store.retention import Budgets, Cleanup, RetentionRules
+from runner.store.retention import Budgets, RetentionRules
 
 __all__ = ["OPERATIONS"]
 
@@ -33,8 +33,7 @@ def _scope_check(case: Mapping[str, Any]) -> Observation:
 
 
 def _budgets(config: Mapping[str, Any]) -> Budgets:
-    found = {one.name: config[one.name] for one in fields(Budgets) if one.name in config}
-    return Budgets(**found | {"cleanup_strategy": Cleanup(config.get("cleanup_strategy", "lru"))})
+    return Budgets(**{name: config[name] for name in Budgets.model_fields if name in config})
 
 
 @dataclass

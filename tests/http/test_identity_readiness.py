@@ -128,21 +128,6 @@ async def test_unfetchable_keys_of_protected_resource_reported(
     assert await says(served, "auth.keys", "connect")
 
 
-async def test_unfetchable_keys_behind_oauth_proxy_reported(serve_to: Serve, url: str) -> None:
-    with login_provider() as away:
-        # One that is no OpenID provider, and whose address has a path.
-        issuer = away.publish("/oauth/login", jwks_uri=f"http://127.0.0.1:{free_port()}/jwks")
-        served = serve_to(
-            RUNNER_AUTH__KIND="oauth_proxy",
-            RUNNER_AUTH__ISSUER=issuer,
-            RUNNER_AUTH__CLIENT_ID="runner",
-            RUNNER_AUTH__AUDIENCE="runner",
-            RUNNER_PUBLIC_URL=url,
-        )
-
-        assert await says(served, "auth.issuer", "connect")
-
-
 async def test_unfetchable_keys_of_openid_configuration_reported(serve_to: Serve, url: str) -> None:
     with login_provider() as away:
         away.answers["/.well-known/openid-configuration"] = (
