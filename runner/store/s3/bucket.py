@@ -316,18 +316,16 @@ def configured_endpoint() -> str | None:
     """Return the address that AWS's variables and files name; None: AWS.
 
     Raises:
-        UsageError: It is malformed.
+        UsageError: It is malformed, or the profile does not exist.
     """
-    session, usual = _session(), Config(ignore_configured_endpoint_urls=True)
+    usual = Config(ignore_configured_endpoint_urls=True)
     try:
-        url, of_aws = (session.client("s3", config=config).meta.endpoint_url for config in (None, usual))
-    except ValueError:
+        url, of_aws = (_session().client("s3", config=config).meta.endpoint_url for config in (None, usual))
+    except (BotoCoreError, ValueError) as error:
         raise UsageError(
-            "AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL or endpoint_url in ~/.aws/config is no address that S3 "
-            "clients take; write it as https://HOST:PORT, of letters, digits, hyphens and dots"
+            "AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL or endpoint_url in ~/.aws/config cannot be used "
+            f"({type(error).__name__}); write it as https://HOST:PORT, of letters, digits, hyphens and dots"
         ) from None
-    except BotoCoreError as error:
-        raise failed("connect", type(error).__name__) from None
     return None if url == of_aws else str(url)
 
 
@@ -340,10 +338,7 @@ def _client(at: BucketAddress, *, read_s: float, attempts: int) -> Any:
         read_timeout=read_s,
         retries={"mode": "standard", "max_attempts": attempts},
         max_pool_connections=_CONNECTIONS,
-        s3={
-            "addressing_style": "path" if at.endpoint else "auto",
-            **({"payload_signing_enabled": True} if at.endpoint else {}),
-        },
+        s3={"addressing_style": "path", "payload_signing_enabled": True} if at.endpoint else {},
         # Servers that are not AWS may know none of the newer checksums.
         request_checksum_calculation="when_required" if at.endpoint else "when_supported",
         response_checksum_validation="when_required" if at.endpoint else "when_supported",
