@@ -48,22 +48,16 @@ MAX_PARSE_CHARS = 16 * 1024 * 1024
 """Longer JSON text is stored unparsed: parsed, it takes ten times its size in memory."""
 
 _OLDER = {"auto_artifact_enabled": "auto_artifact_large_content", "artifact_fields": "tool_fields"}
-_FIXED = "its value is fixed; leave it out"
-_GENERAL = "set it for all tools, under [output_guard.retention]"
+_FIXED = (
+    "cleanup_strategy", "max_artifacts", "max_artifacts_per_session", "max_artifacts_per_trace",
+    "max_elements", "max_parse_bytes", "transformer_max_chars", "transformer_timeout_s",
+)  # fmt: skip
 _SHARES = "set output_guard.retention.max_session_bytes; a call may fill a fifth of it, an artifact a tenth"
 _REMOVED: Mapping[str | int, str] = {
-    "cleanup_strategy": "the longest unused go where a budget is full; leave it out",
-    "max_artifact_bytes": _SHARES,
-    "max_artifacts": _FIXED,
-    "max_artifacts_per_session": _FIXED,
-    "max_artifacts_per_trace": _FIXED,
-    "max_elements": _FIXED,
-    "max_parse_bytes": _FIXED,
-    "max_trace_bytes": _SHARES,
+    **dict.fromkeys(_FIXED, "its value is fixed; leave it out"),
+    **dict.fromkeys(("max_artifact_bytes", "max_trace_bytes"), _SHARES),
     "servers": 'set it under [output_guard.tools."SERVER.*"]',
-    "transformer_max_chars": _FIXED,
-    "transformer_timeout_s": _FIXED,
-    "ttl_seconds": _GENERAL,
+    "ttl_seconds": "set it for all tools, under [output_guard.retention]",
 }
 _JOINTS = ("_", "-", ".", "/", ":")
 

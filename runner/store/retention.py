@@ -50,43 +50,23 @@ class Cleanup(enum.Enum):
     NONE = "none"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Budgets:
-    """Lifetime and budgets of observations.
-
-    Attributes:
-        ttl_seconds: Lifetime of each; 0: for ever.
-        max_artifact_bytes: Largest one.
-        max_session_bytes: All of one session.
-        max_trace_bytes: All of one call.
-        max_artifacts_per_trace: Number of one call.
-        max_artifacts_per_session: Number of one session.
-        cleanup_strategy: Which go where a budget is full.
-    """
-
-    ttl_seconds: float = 3600.0
-    max_artifact_bytes: int = 50 * _MIB
-    max_session_bytes: int = 500 * _MIB
-    max_trace_bytes: int = 100 * _MIB
-    max_artifacts_per_trace: int = 100
-    max_artifacts_per_session: int = 1000
-    cleanup_strategy: Cleanup = Cleanup.LRU
-
-
 class RetentionSettings(BaseModel):
     """Lifetime and size of observations, as `output_guard.retention` of runner.toml gives them."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    ttl_seconds: float = Field(
-        Budgets().ttl_seconds, ge=0, allow_inf_nan=False, description="Lifetime of each; 0: for ever."
-    )
-    max_session_bytes: int = Field(
-        Budgets().max_session_bytes,
-        ge=10,
-        description="All of one session; one call may fill a fifth of it, one artifact a tenth. Where it is "
-        "full the longest unused go.",
-    )
+    ttl_seconds: float = Field(3600.0, ge=0, allow_inf_nan=False, description="Lifetime; 0: for ever.")
+    max_session_bytes: int = Field(500 * _MIB, gt=0, description="All of one session; a call has a fifth.")
+
+
+class Budgets(RetentionSettings):
+    """Lifetime and budgets of observations: each, of one call (trace) and of one session."""
+
+    max_artifact_bytes: int = 50 * _MIB
+    max_trace_bytes: int = 100 * _MIB
+    max_artifacts_per_trace: int = 100
+    max_artifacts_per_session: int = 1000
+    cleanup_strategy: Cleanup = Cleanup.LRU
 
 
 def budgets_of(section: Mapping[str, Any]) -> Budgets:
@@ -96,17 +76,13 @@ def budgets_of(section: Mapping[str, Any]) -> Budgets:
         UsageError: Something in it is wrong.
     """
     try:
-        given = RetentionSettings.model_validate(section.get("retention", {}))
+        found = RetentionSettings.model_validate(section.get("retention", {}))
     except ValidationError as error:
         fault = error.errors()[0]
         name = ".".join(map(str, ("output_guard.retention", *fault["loc"])))
         raise UsageError(f"{name}: {fault['msg']} (got {fault['input']!r})") from None
-    return Budgets(
-        ttl_seconds=given.ttl_seconds,
-        max_artifact_bytes=given.max_session_bytes // 10,
-        max_session_bytes=given.max_session_bytes,
-        max_trace_bytes=given.max_session_bytes // 5,
-    )
+    size = found.max_session_bytes
+    return Budgets(**found.model_dump(), max_artifact_bytes=size // 10, max_trace_bytes=size // 5)
 
 
 @dataclass(slots=True, kw_only=True)

@@ -74,7 +74,7 @@ def test_every_preset_is_valid(name: str) -> None:
         ({"tool_fields": {"$preset": "tablo"}}, ["no preset 'tablo'", "tableau"]),
         ({"tool_fields": {"t": [{}]}}, ["field_path", "required"]),
         ({"retention": {"max_trace_bytes": 1}}, ["retention.max_trace_bytes", "removed: set output_guard"]),
-        ({"retention": {"cleanup_strategy": "fifo"}}, ["retention.cleanup_strategy", "longest unused go"]),
+        ({"retention": {"cleanup_strategy": "fifo"}}, ["retention.cleanup_strategy", "is fixed"]),
         ({"retention": {"max_artifacts_per_trace": 1}}, ["retention.max_artifacts_per_trace", "is fixed"]),
     ],
 )
