@@ -163,9 +163,9 @@ class Runner:
             raise UsageError(
                 "nothing says who may call; give `identity`, or set auth.kind (docs/settings.md)"
             )
-        if settings.auth.gateway_certificate is not None:
+        if settings.auth.gateway_tls is not None:
             raise UsageError(
-                "auth.gateway_certificate is for a server of `runner serve`: here the program listens, and "
+                "auth.gateway_tls is for a server of `runner serve`: here the program listens, and "
                 "what a client's certificate says is not known; use auth.gateway_addresses alone"
             )
 

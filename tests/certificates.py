@@ -109,6 +109,21 @@ class Authority:
         )
 
 
+def tls_folder(pair: Pair, authorities: Path) -> Path:
+    """Return a folder with links to these files, as `auth.gateway_tls` names one; the key is there itself."""
+    folder = pair.certificate.with_suffix(".tls")
+    folder.mkdir(exist_ok=True)
+    files = {"tls.crt": pair.certificate, "ca.crt": authorities}
+    for name, file in files.items():
+        (folder / name).unlink(missing_ok=True)
+        (folder / name).symlink_to(file)
+    key = folder / "tls.key"
+    key.unlink(missing_ok=True)
+    if pair.key.exists():
+        os.link(pair.key, key)
+    return folder
+
+
 def here(*names: x509.GeneralName) -> tuple[x509.GeneralName, ...]:
     """Return names of a server on this machine, and others."""
     loopback = x509.IPAddress(ipaddress.ip_address("127.0.0.1"))

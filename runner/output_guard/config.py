@@ -28,7 +28,7 @@ from runner.output_guard.artifact_field import ArtifactField
 from runner.output_guard.operator_code import function_name
 from runner.output_guard.preset import preset
 from runner.settings.values import PER_TOOL, overrides_of
-from runner.store.retention import Budgets
+from runner.store.retention import RetentionSettings
 
 __all__ = [
     "MAX_ELEMENTS",
@@ -48,17 +48,16 @@ MAX_PARSE_CHARS = 16 * 1024 * 1024
 """Longer JSON text is stored unparsed: parsed, it takes ten times its size in memory."""
 
 _OLDER = {"auto_artifact_enabled": "auto_artifact_large_content", "artifact_fields": "tool_fields"}
-_FIXED = "its value is fixed; leave it out"
-_GENERAL = "set it for all tools, under [output_guard.retention]"
+_FIXED = (
+    "cleanup_strategy", "max_artifacts", "max_artifacts_per_session", "max_artifacts_per_trace",
+    "max_elements", "max_parse_bytes", "transformer_max_chars", "transformer_timeout_s",
+)  # fmt: skip
+_SHARES = "set output_guard.retention.max_session_bytes; a call may fill a fifth of it, an artifact a tenth"
 _REMOVED: Mapping[str | int, str] = {
-    "max_artifact_bytes": _GENERAL,
-    "max_artifacts": _FIXED,
-    "max_elements": _FIXED,
-    "max_parse_bytes": _FIXED,
+    **dict.fromkeys(_FIXED, "its value is fixed; leave it out"),
+    **dict.fromkeys(("max_artifact_bytes", "max_trace_bytes"), _SHARES),
     "servers": 'set it under [output_guard.tools."SERVER.*"]',
-    "transformer_max_chars": _FIXED,
-    "transformer_timeout_s": _FIXED,
-    "ttl_seconds": _GENERAL,
+    "ttl_seconds": "set it for all tools, under [output_guard.retention]",
 }
 _JOINTS = ("_", "-", ".", "/", ":")
 
@@ -144,8 +143,8 @@ class GuardConfig(_Limits):
     default_summary_template: str = Field(
         "Binary content stored as artifact ({size} bytes)", description="Where no field says otherwise."
     )
-    retention: Budgets = Field(
-        default_factory=Budgets, description="How much is kept of what was taken out, and how long."
+    retention: RetentionSettings = Field(
+        default_factory=RetentionSettings, description="How much is kept of what was taken out, and how long."
     )
     tools: dict[str, Budget] = Field(
         default_factory=dict, description="Tool, server.tool, or server.* → its limits."

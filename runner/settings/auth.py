@@ -6,16 +6,15 @@ Source: architecture, decision "Identity"; `docs/serving.md`.
 from dataclasses import dataclass
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, SecretStr, model_validator
+from pydantic import Field, model_validator
 
 from runner.settings.values import (
     CertificateNames,
     EachName,
+    KeySource,
     Networks,
     PrivatePath,
-    PublicPath,
     SettingsTable,
-    UpstreamUrl,
     UpstreamUrls,
     https_url,
 )
@@ -33,18 +32,17 @@ class _For:
 _JWT = _For(("jwt",))
 _STATIC = _For(("static",))
 _GATEWAY = _For(("gateway",))
-_OAUTH_PROXY = _For(("oauth_proxy",))
 _LOGINS = _For(("oauth_proxy", "oidc"))
 _TOKENS = _For(("jwt", "oauth_proxy", "oidc"))
 
 _NEEDS = {
     "static": ("tokens_file",),
-    "oidc": ("client_id", "client_secret_file", "issuer"),
-    "oauth_proxy": ("client_id", "client_secret_file", "authorization_endpoint", "token_endpoint"),
+    "jwt": ("keys",),
+    **dict.fromkeys(("oidc", "oauth_proxy"), ("client_id", "client_secret_file", "issuer")),
 }
 """Settings that a kind cannot do without."""
 
-_TLS = ("gateway_certificate", "gateway_key", "gateway_ca", "gateway_names")
+_TLS = ("gateway_tls", "gateway_names")
 """Settings that go together: with them the server requires TLS and a client certificate."""
 
 
@@ -58,14 +56,10 @@ class Auth(SettingsTable):
         "`oauth_proxy`, `oidc`. A header of a gateway in front: `gateway`. See "
         "[serving.md](serving.md#authentication).",
     )
-    jwks_uri: Annotated[UpstreamUrl | None, _For(("jwt", "oauth_proxy"))] = Field(
+    keys: Annotated[KeySource | None, _JWT] = Field(
         None,
-        description="Address of the issuer's keys, for `jwt` and `oauth_proxy`; https, or loopback.",
-    )
-    public_key: Annotated[SecretStr | None, _JWT] = Field(
-        None,
-        description="For `jwt`, instead of `jwks_uri`: the issuer's key as PEM text, or the secret of an HS "
-        "algorithm.",
+        description="For `jwt`: the address of the issuer's keys (JWKS; https, or loopback), or a file of "
+        "mode 0600 with its public key in PEM form, or with the secret of an HS algorithm.",
     )
     algorithm: str = Field(
         "RS256", description="The only accepted signature algorithm, for `jwt`, `oauth_proxy` and `oidc`."
@@ -73,15 +67,16 @@ class Auth(SettingsTable):
     issuer: Annotated[str | None, _TOKENS] = Field(
         None,
         min_length=1,
-        description="Required `iss` of a token, for `jwt`. For `oidc` the provider: its address before "
-        "`/.well-known/openid-configuration`.",
+        description="Required `iss` of a token, for `jwt`. For `oidc` and `oauth_proxy` the provider, whose "
+        "metadata is read at start: its address before `/.well-known/openid-configuration`.",
     )
     audience: Annotated[str | None, _TOKENS] = Field(
         None,
         min_length=1,
         description="Required `aud` of a token, so that a token for another service is refused. Required for "
         "`jwt`; with `auth.authorization_servers` it defaults to the address of `/mcp`. With it, `oidc` "
-        "checks access tokens of the provider instead of ID tokens. Tokens need an expiry (`exp`); one whose "
+        "checks access tokens of the provider instead of ID tokens; `oauth_proxy` needs it if the provider "
+        "offers no introspection. Tokens need an expiry (`exp`); one whose "
         "`nbf` is more than 60 s ahead is refused.",
     )
     required_scopes: Annotated[EachName, _TOKENS] = Field(
@@ -102,17 +97,6 @@ class Auth(SettingsTable):
     client_secret_file: Annotated[PrivatePath | None, _LOGINS] = Field(
         None, description="A file with the secret of that client id, mode 0600."
     )
-    authorization_endpoint: Annotated[UpstreamUrl | None, _OAUTH_PROXY] = Field(
-        None, description="For `oauth_proxy`: the provider's authorization endpoint."
-    )
-    token_endpoint: Annotated[UpstreamUrl | None, _OAUTH_PROXY] = Field(
-        None, description="For `oauth_proxy`: the provider's token endpoint."
-    )
-    introspection_endpoint: Annotated[UpstreamUrl | None, _OAUTH_PROXY] = Field(
-        None,
-        description="For `oauth_proxy`: the provider's introspection endpoint (RFC 7662), if its tokens are "
-        "not JWTs.",
-    )
     client_redirects: EachName = Field(
         ("http://localhost:*", "http://127.0.0.1:*"),
         description="For `oauth_proxy` and `oidc`: allowed redirect URIs of MCP clients, `*` for any part. "
@@ -128,22 +112,12 @@ class Auth(SettingsTable):
         description="For `gateway`: addresses and networks, such as `10.0.0.5, 10.1.0.0/16`, from which that "
         "header counts. Optional with a client certificate, where it narrows further.",
     )
-    gateway_certificate: Annotated[PublicPath | None, _GATEWAY] = Field(
+    gateway_tls: Annotated[PrivatePath | None, _GATEWAY] = Field(
         None,
-        description="For `gateway`: PEM file with this server's certificate and its chain. With it the "
-        "server accepts only TLS connections with a client certificate "
-        "([serving.md](serving.md#a-gateway-with-a-certificate)). Set it together with the next three. "
-        "Relative paths start from the configuration file's folder.",
-    )
-    gateway_key: Annotated[PrivatePath | None, _GATEWAY] = Field(
-        None,
-        description="PEM file with the key of that certificate, without a passphrase, mode 0600. No tool "
-        "can read it.",
-    )
-    gateway_ca: Annotated[PublicPath | None, _GATEWAY] = Field(
-        None,
-        description="PEM file with the authorities of accepted client certificates, and optional revocation "
-        "lists.",
+        description="For `gateway`: folder of `tls.crt`, `tls.key` and `ca.crt`, as a Kubernetes Secret has "
+        "them. With it and `auth.gateway_names` the server accepts only TLS connections with a client "
+        "certificate of an authority in `ca.crt` ([serving.md](serving.md#a-gateway-with-a-certificate)). No "
+        "tool can read it.",
     )
     gateway_names: Annotated[CertificateNames, _GATEWAY] = Field(
         (),
@@ -185,14 +159,8 @@ class Auth(SettingsTable):
             self._is_whole_gateway()
         if self.kind == "jwt":
             self._is_whole_jwt()
-        if self.kind == "oidc" and self.issuer:
+        if self.kind in _LOGINS.kinds and self.issuer:
             https_url(self.issuer)
-        checks_jwt = self.jwks_uri and self.issuer and self.audience
-        if self.kind == "oauth_proxy" and bool(checks_jwt) == bool(self.introspection_endpoint):
-            raise ValueError(
-                'auth.kind is "oauth_proxy", which needs either auth.introspection_endpoint, or '
-                "auth.jwks_uri, auth.issuer and auth.audience, to know whose a token of the provider is"
-            )
         return self
 
     def _is_whole_gateway(self) -> None:
@@ -209,8 +177,6 @@ class Auth(SettingsTable):
             )
 
     def _is_whole_jwt(self) -> None:
-        if bool(self.jwks_uri) == bool(self.public_key):
-            raise ValueError('auth.kind is "jwt", which needs one of auth.jwks_uri and auth.public_key')
         if not self.issuer or not (self.audience or self.authorization_servers):
             raise ValueError(
                 'auth.kind is "jwt", which needs auth.issuer and auth.audience: '

@@ -29,7 +29,6 @@ from runner.settings.values import (
     Pattern,
     PrivatePath,
     PublicPath,
-    S3Address,
     Seconds,
     SettingsTable,
     StoreUrl,
@@ -103,13 +102,9 @@ class StoreSettings(StateSettings):
     store: Annotated[StoreUrl, Flag("URL")] = Field(
         default_factory=default_store,
         description="Place of My Files, a `file:///absolute/folder` or `s3://bucket/prefix` URL; `memory:` "
-        "ends with the process, `none:` stores nothing ([operating.md](operating.md#the-store)). "
-        "`XDG_DATA_HOME` is honoured.",
-    )
-    s3_endpoint: S3Address | None = Field(
-        None,
-        description="Address of the S3 server; without it, AWS. Keys and region come from variables "
-        "and files of AWS: [operating.md](operating.md#s3).",
+        "ends with the process, `none:` stores nothing ([operating.md](operating.md#the-store)). Server, "
+        "keys and region of S3 come from [variables and files of AWS](operating.md#s3). `XDG_DATA_HOME` is "
+        "honoured.",
     )
     max_artifact_bytes: Annotated[Count, LimitFacts("file_bytes", Code.E_FILE_TOO_LARGE, "bytes"), LIVE] = (
         Field(
@@ -259,7 +254,7 @@ class ServerSettings(IdentitySettings):
     @property
     def scheme(self) -> str:
         """Return the scheme of the server's address: `https` where it listens with TLS, else `http`."""
-        return "http" if self.auth.gateway_certificate is None else "https"
+        return "http" if self.auth.gateway_tls is None else "https"
 
 
 class RightsSettings(SettingsTable):

@@ -19,6 +19,16 @@ REMOVED: Mapping[str, str] = {
     "audit_max_files": "move or delete full files of the audit log, oldest first (docs/operating.md)",
     "auth.login_scopes": "a login requests auth.required_scopes; with oidc also openid and email",
     "auth.client_secret": "write it into a file of mode 0600, and set auth.client_secret_file",
+    **{
+        f"auth.gateway_{name}": f"put it into a folder as {file}, and set auth.gateway_tls to that folder"
+        for name, file in (("certificate", "tls.crt"), ("key", "tls.key"), ("ca", "ca.crt"))
+    },
+    **{
+        f"auth.{name}_endpoint": "set auth.issuer to the provider, whose metadata names it (docs/serving.md)"
+        for name in ("authorization", "token", "introspection")
+    },
+    "auth.jwks_uri": "set auth.keys to that address",
+    "auth.public_key": "write it into a file of mode 0600, and set auth.keys to the file",
     "auth.resource_metadata": "give auth.authorization_servers; the server then describes itself",
     "auth.config_url": "set auth.issuer to the part before /.well-known/openid-configuration",
     "connect_timeout_s": "set load_timeout_s, which also holds for servers behind `runner proxy`",
@@ -38,7 +48,8 @@ REMOVED: Mapping[str, str] = {
     "max_upload_bytes": "set max_artifact_bytes, which also bounds uploads",
     "playground_frames_port": "route playground_frames_url to the port above `port`",
     "s3_access_key": "name a file of keys in AWS_SHARED_CREDENTIALS_FILE (docs/operating.md)",
-    "s3_path_style": "the bucket's name stands in the path where s3_endpoint is given",
+    "s3_endpoint": "set AWS_ENDPOINT_URL_S3, or endpoint_url in ~/.aws/config (docs/operating.md)",
+    "s3_path_style": "the bucket's name stands in the path on servers other than AWS",
     "s3_region": "set AWS_DEFAULT_REGION, or region in ~/.aws/config",
     "s3_secret_key": "name a file of keys in AWS_SHARED_CREDENTIALS_FILE (docs/operating.md)",
     "shrink_pictures": "install toolcell[pictures], with which pictures are made to fit a message",

@@ -322,7 +322,7 @@ def _beside(config: Path, leaf: Leaf, value: object) -> object:
 
 
 def _below(config: Path, value: object) -> object:
-    if not isinstance(value, str) or value.startswith("~"):
+    if not isinstance(value, str) or value.startswith("~") or "://" in value:
         return value
     return config.absolute().parent / value
 

@@ -25,13 +25,13 @@ __all__ = [
     "EachName",
     "Flag",
     "HostPort",
+    "KeySource",
     "LimitFacts",
     "Names",
     "Networks",
     "Pattern",
     "PrivatePath",
     "PublicPath",
-    "S3Address",
     "Seconds",
     "SettingsTable",
     "StoreUrl",
@@ -106,8 +106,6 @@ class LimitFacts:
 
 _STORES_WITHOUT_PLACE = ("memory:", "none:")
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
-# As boto3 takes the host of an address; anything else fails with each request.
-_S3_HOST = re.compile(r"(?=.{1,255}$)((?!-)[a-z0-9-]{1,63}(?<!-)\.)*(?!-)[a-z0-9-]{1,63}(?<!-)\.?")
 _S3_PREFIX = re.compile(r"(?=.{0,200}$)(?:/[A-Za-z0-9_-][A-Za-z0-9_.-]*)*/?")
 _UID_RANGE = re.compile(r"([0-9]{1,10})-([0-9]{1,10})")
 # What the kernel takes for "leave it as it is", as its 32 and 16 bits.
@@ -194,7 +192,7 @@ def _store_url(url: str) -> str:
         if not plain or "@" in parts.netloc:
             raise ValueError(
                 "a store in S3 is named as s3://bucket or s3://bucket/prefix; keys are given by "
-                "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, the server by s3_endpoint"
+                "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, the server by AWS_ENDPOINT_URL_S3"
             )
         _check_bucket(parts.netloc, parts.path)
         return url
@@ -278,6 +276,10 @@ def https_url(url: str) -> str:
     return url
 
 
+def _key_source(value: object) -> object:
+    return https_url(value) if isinstance(value, str) and "://" in value else _absolute(Path(str(value)))
+
+
 def _web_address(url: str) -> str:
     try:
         parts = urlsplit(url)
@@ -290,18 +292,6 @@ def _web_address(url: str) -> str:
     if not plain or "@" in parts.netloc:
         raise ValueError("an address is written as https://host, perhaps with a path")
     return url.rstrip("/")
-
-
-def _s3_address(url: str) -> str:
-    address = _web_address(url)
-    host = urlsplit(address).hostname or ""
-    # What stands in brackets was checked as it was taken apart.
-    if ":" not in host and not _S3_HOST.fullmatch(host):
-        raise ValueError(
-            f"in a bucket's server name such as {host!r}, S3 clients take letters, digits, hyphens and dots "
-            "only; use another name of it, or its address"
-        )
-    return address
 
 
 def _host_port(text: str) -> str:
@@ -358,6 +348,7 @@ StoreUrl = Annotated[str, AfterValidator(_store_url)]
 UidRange = Annotated[str, AfterValidator(_uid_range)]
 HostPort = Annotated[str, AfterValidator(_host_port)]
 UpstreamUrl = Annotated[str, AfterValidator(https_url)]
+KeySource = Annotated[str | Path, BeforeValidator(_key_source)]
+"""A URL as text, or the path of a file."""
 UpstreamUrls = Annotated[tuple[UpstreamUrl, ...], BeforeValidator(split_at_commas)]
-S3Address = Annotated[str, AfterValidator(_s3_address)]
 WebAddress = Annotated[str, AfterValidator(_web_address)]

@@ -45,12 +45,12 @@ def open_store(settings: LibrarySettings, rules: RetentionRules) -> ArtifactStor
 def s3_address(settings: LibrarySettings) -> "BucketAddress":
     """Return the address of a store in S3."""
     # Only here: see above.
-    from runner.store.s3.bucket import BucketAddress  # noqa: PLC0415
+    from runner.store.s3.bucket import BucketAddress, configured_endpoint  # noqa: PLC0415
 
     parts = urlsplit(settings.store)
     prefix = parts.path.strip("/")
     return BucketAddress(
         bucket=parts.netloc,
         prefix=f"{prefix}/" if prefix else "",
-        endpoint=settings.s3_endpoint,
+        endpoint=configured_endpoint(),
     )

@@ -26,6 +26,7 @@ __all__ = [
     "KeptObservation",
     "Quota",
     "RetentionRules",
+    "RetentionSettings",
     "budgets_of",
     "check_quota",
     "ends_at",
@@ -48,22 +49,23 @@ class Cleanup(enum.Enum):
     NONE = "none"
 
 
-class Budgets(BaseModel):
-    """Lifetime and budgets of observations, as `output_guard.retention` of runner.toml gives them."""
+class RetentionSettings(BaseModel):
+    """Lifetime and size of observations, as `output_guard.retention` of runner.toml gives them."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    ttl_seconds: float = Field(
-        3600.0, ge=0, allow_inf_nan=False, description="Lifetime of each; 0: for ever."
-    )
-    max_artifact_bytes: int = Field(50 * _MIB, gt=0, description="Largest one.")
-    max_session_bytes: int = Field(500 * _MIB, gt=0, description="All of one session.")
-    max_trace_bytes: int = Field(100 * _MIB, gt=0, description="All of one call.")
-    max_artifacts_per_trace: int = Field(100, gt=0, description="Number of one call.")
-    max_artifacts_per_session: int = Field(1000, gt=0, description="Number of one session.")
-    cleanup_strategy: Cleanup = Field(
-        Cleanup.LRU, description="Which go where a budget is full: the longest unused, the oldest, or none."
-    )
+    ttl_seconds: float = Field(3600.0, ge=0, allow_inf_nan=False, description="Lifetime; 0: for ever.")
+    max_session_bytes: int = Field(500 * _MIB, gt=0, description="All of one session; a call has a fifth.")
+
+
+class Budgets(RetentionSettings):
+    """Lifetime and budgets of observations: each, of one call (trace) and of one session."""
+
+    max_artifact_bytes: int = 50 * _MIB
+    max_trace_bytes: int = 100 * _MIB
+    max_artifacts_per_trace: int = 100
+    max_artifacts_per_session: int = 1000
+    cleanup_strategy: Cleanup = Cleanup.LRU
 
 
 def budgets_of(section: Mapping[str, Any]) -> Budgets:
@@ -73,11 +75,13 @@ def budgets_of(section: Mapping[str, Any]) -> Budgets:
         UsageError: Something in it is wrong.
     """
     try:
-        return Budgets.model_validate(section.get("retention", {}))
+        found = RetentionSettings.model_validate(section.get("retention", {}))
     except ValidationError as error:
         fault = error.errors()[0]
         name = ".".join(map(str, ("output_guard.retention", *fault["loc"])))
         raise UsageError(f"{name}: {fault['msg']} (got {fault['input']!r})") from None
+    size = found.max_session_bytes
+    return Budgets(**found.model_dump(), max_artifact_bytes=size // 10, max_trace_bytes=size // 5)
 
 
 @dataclass(slots=True, kw_only=True)

@@ -50,7 +50,8 @@ class AskingVerifier(IntrospectionTokenVerifier):
         if self._clock() - self._answered_at > HEARD_S:
             self._fault = "it does not answer"
             await self.verify_token(f"readiness-{secrets.token_urlsafe(24)}")
-        return self._fault and f"tokens cannot be looked up at auth.introspection_endpoint: {self._fault}"
+        where = "the introspection_endpoint of auth.issuer"
+        return self._fault and f"tokens cannot be looked up at {where}: {self._fault}"
 
     async def _hear(self, answer: httpx2.Response) -> None:
         self._fault = await _fault_in(answer)

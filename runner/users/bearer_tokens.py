@@ -48,7 +48,7 @@ class TimedVerifier(JWTVerifier):
         self,
         *,
         name_of: Callable[[Mapping[str, object]], str | None],
-        keys_from: str = "auth.jwks_uri",
+        keys_from: str = "auth.keys",
         **options: Any,
     ) -> None:
         super().__init__(**options)

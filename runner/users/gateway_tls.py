@@ -1,8 +1,9 @@
 """TLS with a gateway in front: this server's certificate, and those by which a gateway proves itself.
 
-A connection is taken from a client only that has a certificate of an authority in `auth.gateway_ca`. An
-authority signs for others, too. So a caller may act for users only if its certificate carries one of
-`auth.gateway_names` as subjectAltName: DNS names and URIs, each compared as it is. Its subject says nothing.
+The folder of `auth.gateway_tls` has the files. A connection is taken from a client only that has a
+certificate of an authority in `ca.crt`. An authority signs for others, too. So a caller may act for users
+only if its certificate carries one of `auth.gateway_names` as subjectAltName: DNS names and URIs, each
+compared as it is. Its subject says nothing.
 
 Certificates are renewed on disk. Each new connection is made with the files as they are then, or with the
 last good ones while they cannot be used. Connections that stand go on as they began.
@@ -31,6 +32,7 @@ __all__ = ["GatewayTls", "names_of", "wanted_names"]
 
 log = logging.getLogger(__name__)
 
+_SETTING = "auth.gateway_tls"
 _KINDS = ("DNS", "URI")
 # Many times what the authorities of the web take.
 _MOST_BYTES = 4 * 1024 * 1024
@@ -79,7 +81,7 @@ class GatewayTls:
             UsageError: A file cannot be had or used; the message names the setting.
         """
         auth = settings.auth
-        if auth.gateway_certificate is None:
+        if auth.gateway_tls is None:
             return None
         # Before they are read: what changes meanwhile is read again.
         seen = _seen(auth)
@@ -111,9 +113,8 @@ class GatewayTls:
 
 
 def _files(auth: Auth) -> tuple[Path, Path, Path]:
-    found = auth.gateway_certificate, auth.gateway_key, auth.gateway_ca
-    # All or none, as the settings have checked.
-    return tuple(map(Path, found))  # type: ignore[arg-type, return-value]
+    folder = Path(str(auth.gateway_tls))
+    return folder / "tls.crt", folder / "tls.key", folder / "ca.crt"
 
 
 def _seen(auth: Auth) -> Seen:
@@ -136,13 +137,13 @@ def _made(auth: Auth, now: datetime) -> tuple[ssl.SSLContext, tuple[str, ...]]:
         UsageError: A file cannot be had or used.
     """
     certificate, key, ca = _files(auth)
-    own = _certificates("auth.gateway_certificate", certificate)[0]
-    authorities = _certificates("auth.gateway_ca", ca)
+    own = _certificates(certificate)[0]
+    authorities = _certificates(ca)
     context = _context(certificate, key, ca)
     names = [
-        (f"auth.gateway_certificate {certificate}", own, "gateways will not connect"),
+        (f"{_SETTING} {certificate}", own, "gateways will not connect"),
         *(
-            (f"auth.gateway_ca {ca}: {one.subject.rfc4514_string()}", one, "nobody it signed for gets in")
+            (f"{_SETTING} {ca}: {one.subject.rfc4514_string()}", one, "nobody it signed for gets in")
             for one in authorities
         ),
     ]
@@ -154,9 +155,12 @@ def _made(auth: Auth, now: datetime) -> tuple[ssl.SSLContext, tuple[str, ...]]:
 
 
 def _context(certificate: Path, key: Path, ca: Path) -> ssl.SSLContext:
-    if b"ENCRYPTED" in read_private("auth.gateway_key", key, most_bytes=_MOST_BYTES):
+    if not key.resolve().is_relative_to(key.parent.resolve()):
+        # Where it is, a tool could be lent it.
+        raise UsageError(f"{_SETTING} {key} is a link to another folder; put the key itself there, mode 0600")
+    if b"ENCRYPTED" in read_private(_SETTING, key, most_bytes=_MOST_BYTES):
         raise UsageError(
-            f"auth.gateway_key {key} is encrypted, and nobody is asked for its passphrase; "
+            f"{_SETTING} {key} is encrypted, and nobody is asked for its passphrase; "
             "write the key without one, mode 0600"
         )
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
@@ -172,22 +176,20 @@ def _context(certificate: Path, key: Path, ca: Path) -> ssl.SSLContext:
         context.load_cert_chain(certificate, key, password="")
     except ssl.SSLError as error:
         message = (
-            f"auth.gateway_key {key} is not the key of the first certificate in auth.gateway_certificate "
-            f"{certificate}; give the two that belong together"
+            f"{_SETTING} {key} is not the key of the first certificate in {certificate}; "
+            "give the two that belong together"
             if error.reason == "KEY_VALUES_MISMATCH"
-            else f"auth.gateway_certificate {certificate} and auth.gateway_key {key} cannot be used "
+            else f"{_SETTING} {certificate} and {key} cannot be used "
             f"({_reason(error)}); give a chain that begins with this server's certificate, and its key, in "
             "PEM form"
         )
         raise UsageError(message) from error
     except OSError as error:
-        raise UsageError(
-            f"auth.gateway_certificate {certificate} cannot be read: {error.strerror}"
-        ) from error
+        raise UsageError(f"{_SETTING} {certificate} cannot be read: {error.strerror}") from error
     try:
         context.load_verify_locations(cafile=ca)
     except OSError as error:
-        raise UsageError(f"auth.gateway_ca {ca} cannot be used: {_reason(error)}") from error
+        raise UsageError(f"{_SETTING} {ca} cannot be used: {_reason(error)}") from error
     if context.cert_store_stats()["crl"]:
         # A list of revoked certificates beside an authority has to be honoured.
         context.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF
@@ -198,7 +200,7 @@ def _reason(error: OSError) -> str:
     return (error.reason if isinstance(error, ssl.SSLError) else error.strerror) or str(error)
 
 
-def _certificates(setting: str, path: Path) -> "list[Any]":
+def _certificates(path: Path) -> "list[Any]":
     """Return the certificates of a file.
 
     Raises:
@@ -207,12 +209,12 @@ def _certificates(setting: str, path: Path) -> "list[Any]":
     # Only who listens with TLS needs it, and it takes a while to import.
     from cryptography import x509  # noqa: PLC0415
 
-    content = read_public(setting, path, most_bytes=_MOST_BYTES)
+    content = read_public(_SETTING, path, most_bytes=_MOST_BYTES)
     try:
         return x509.load_pem_x509_certificates(content)
     except ValueError as error:
         raise UsageError(
-            f"{setting} {path} holds no certificate in PEM form (-----BEGIN CERTIFICATE-----), "
+            f"{_SETTING} {path} holds no certificate in PEM form (-----BEGIN CERTIFICATE-----), "
             "or a damaged one"
         ) from error
 

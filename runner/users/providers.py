@@ -9,17 +9,18 @@
 
 The provider's own token determines the user, and is checked each time.
 
-Source: RFC 9728; RFC 8707; RFC 9700, 2.1 and 4.1; MCP specification 2025-11-25, "Authorization".
+Source: RFC 8414; RFC 9728; RFC 8707; RFC 9700, 2.1 and 4.1; MCP specification 2025-11-25, "Authorization".
 """
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any
+from urllib.parse import urlsplit
 
+import httpx2
 from fastmcp.server.auth import (
     AccessToken,
     AuthProvider,
-    OAuthProxy,
     OIDCProxy,
     RemoteAuthProvider,
     TokenVerifier,
@@ -28,12 +29,14 @@ from pydantic import AnyHttpUrl, TypeAdapter, UrlConstraints
 from starlette.routing import Route
 
 from runner.errors import UsageError
+from runner.settings.auth import Auth
 from runner.settings.parts import ServerSettings
+from runner.settings.values import https_url
 from runner.system.private_files import read_private
 from runner.users.asked_tokens import AskingVerifier
 from runner.users.bearer_tokens import TimedVerifier
 from runner.users.login_state import LoginState, signing_key
-from runner.users.resource import PAGE_LOGIN_DONE, WELL_KNOWN, base_url, resource_url
+from runner.users.resource import LOGINS, PAGE_LOGIN_DONE, WELL_KNOWN, base_url, resource_url
 from runner.users.token_checks import tokens_fault
 
 __all__ = ["of"]
@@ -42,6 +45,7 @@ __all__ = ["of"]
 _URL = TypeAdapter(Annotated[AnyHttpUrl, UrlConstraints(preserve_empty_path=True)])
 
 _MOST_SECRET_BYTES = 64 * 1024
+_METADATA_S = 10.0
 
 NameOf = Callable[[Mapping[str, object]], str | None]
 
@@ -57,22 +61,28 @@ def of(settings: ServerSettings, name_of: NameOf) -> AuthProvider:
         UsageError: The secret cannot be read, or nobody says by which address users reach this server.
         ValueError: FastMCP does not take the settings.
     """
-    kind = settings.auth.kind
-    if kind == "oauth_proxy":
-        return _proxy(settings, name_of)
-    if kind == "oidc":
-        return _oidc(settings, name_of)
+    auth, kind = settings.auth, settings.auth.kind
+    if kind in LOGINS:
+        return _login(settings, name_of)
     if kind == "gateway":
         return _NoTokens()
-    servers = settings.auth.authorization_servers
-    verifier = _jwt(settings, name_of, settings.auth.audience or resource_url(settings))
+    servers = auth.authorization_servers
+    verifier = TimedVerifier(
+        name_of=name_of,
+        jwks_uri=auth.keys if isinstance(auth.keys, str) else None,
+        public_key=_secret("auth.keys", auth.keys) if isinstance(auth.keys, Path) else None,
+        algorithm=auth.algorithm,
+        issuer=auth.issuer,
+        audience=auth.audience or resource_url(settings),
+        required_scopes=list(auth.required_scopes),
+    )
     if not servers:
         return verifier
     return _Resource(
         token_verifier=verifier,
         authorization_servers=[_URL.validate_python(server) for server in servers],
         base_url=base_url(settings),
-        scopes_supported=list(settings.auth.scopes) or None,
+        scopes_supported=list(auth.scopes) or None,
     )
 
 
@@ -96,38 +106,8 @@ class _Resource(RemoteAuthProvider):
         return _with_root(super().get_routes(mcp_path))
 
 
-class _OwnTokens:
-    """Base of the proxies below: the user that a token names, and the client's own token for tools."""
-
-    name_of: NameOf
-    checks: TokenVerifier
-
-    async def fault(self) -> str | None:
-        """Return the reason why no token can be checked now; None if one can: ours stand for theirs."""
-        return await tokens_fault(self.checks)
-
-    def _own(self, token: str, found: AccessToken | None) -> AccessToken | None:
-        """Return the claims of a token, without the provider's own token, which no tool may have."""
-        if found is None:
-            return None
-        name = self.name_of({"client_id": found.client_id, **found.claims})
-        return found.model_copy(update={"token": token, "subject": name or found.subject})
-
-
-class _Proxy(_OwnTokens, OAuthProxy):
-    """FastMCP's proxy of an OAuth provider."""
-
-    async def verify_token(self, token: str) -> AccessToken | None:
-        """Return the claims of a token, or None if it is not valid."""
-        return self._own(token, await super().verify_token(token))
-
-    def get_routes(self, mcp_path: str | None = None) -> list[Route]:
-        """Return the routes of logins, and those on which the server describes itself."""
-        return _with_root(super().get_routes(mcp_path))
-
-
-class _Oidc(_OwnTokens, OIDCProxy):
-    """FastMCP's proxy of an OpenID provider, whose tokens are checked as all are here.
+class _Login(OIDCProxy):
+    """FastMCP's proxy of a provider that publishes metadata, whose tokens are checked as all are here.
 
     Args:
         settings: The effective settings.
@@ -135,10 +115,16 @@ class _Oidc(_OwnTokens, OIDCProxy):
         options: FastMCP's own.
     """
 
+    checks: TokenVerifier
+
     def __init__(self, *, settings: ServerSettings, name_of: NameOf, **options: Any) -> None:
         self._settings = settings
-        self.name_of = name_of
+        self._name_of = name_of
         super().__init__(**options)
+
+    async def fault(self) -> str | None:
+        """Return the reason why no token can be checked now; None if one can: ours stand for theirs."""
+        return await tokens_fault(self.checks)
 
     def get_token_verifier(
         self,
@@ -149,13 +135,28 @@ class _Oidc(_OwnTokens, OIDCProxy):
         timeout_seconds: int | None = None,
     ) -> TokenVerifier:
         """Return the verifier of the provider's tokens. The arguments are FastMCP's."""
-        if self.oidc_config.issuer is None or self.oidc_config.jwks_uri is None:
-            raise ValueError("the OpenID provider names no issuer or no jwks_uri below auth.issuer")
+        auth, provider = self._settings.auth, self.oidc_config
+        for endpoint in (provider.authorization_endpoint, provider.token_endpoint):
+            https_url(str(endpoint))
+        if auth.kind == "oauth_proxy" and provider.introspection_endpoint is not None:
+            self.checks = AskingVerifier(
+                introspection_url=https_url(str(provider.introspection_endpoint)),
+                client_id=str(auth.client_id),
+                client_secret=_client_secret(self._settings),
+                required_scopes=required_scopes,
+                audience=audience,
+            )
+            return self.checks
+        if provider.issuer is None or provider.jwks_uri is None or audience is None:
+            raise ValueError(
+                "the metadata of auth.issuer has no introspection_endpoint for oauth_proxy; without it, set "
+                "auth.audience, and have the metadata name the issuer and its jwks_uri"
+            )
         self.checks = TimedVerifier(
-            name_of=self.name_of,
+            name_of=self._name_of,
             keys_from="the jwks_uri of the provider of auth.issuer",
-            jwks_uri=str(self.oidc_config.jwks_uri),
-            issuer=str(self.oidc_config.issuer),
+            jwks_uri=https_url(str(provider.jwks_uri)),
+            issuer=str(provider.issuer),
             algorithm=algorithm,
             audience=audience,
             required_scopes=required_scopes,
@@ -163,100 +164,74 @@ class _Oidc(_OwnTokens, OIDCProxy):
         return self.checks
 
     async def verify_token(self, token: str) -> AccessToken | None:
-        """Return the claims of a token, or None if it is not valid."""
-        return self._own(token, await super().verify_token(token))
+        """Return the claims of a token, without the provider's own token, which no tool may have."""
+        found = await super().verify_token(token)
+        if found is None:
+            return None
+        name = self._name_of({"client_id": found.client_id, **found.claims})
+        return found.model_copy(update={"token": token, "subject": name or found.subject})
 
     def get_routes(self, mcp_path: str | None = None) -> list[Route]:
         """Return the routes of logins, and those on which the server describes itself."""
         return _with_root(super().get_routes(mcp_path))
 
 
-def _oidc(settings: ServerSettings, name_of: NameOf) -> AuthProvider:
+def _metadata_address(auth: Auth) -> str:
+    """Return the address of a provider's metadata."""
+    issuer = urlsplit(str(auth.issuer).rstrip("/"))
+    # RFC 8414, section 3.1; OpenID Connect Discovery 1.0, section 4.
+    plain = f"{issuer.scheme}://{issuer.netloc}/.well-known/oauth-authorization-server{issuer.path}"
+    if auth.kind == "oauth_proxy" and httpx2.get(plain, timeout=_METADATA_S).is_success:
+        return plain
+    return f"{issuer.geturl()}/.well-known/openid-configuration"
+
+
+def _login(settings: ServerSettings, name_of: NameOf) -> AuthProvider:
     auth = settings.auth
     # What an access token looks like is the provider's own business; an ID token is always a JWT for us.
-    by_id_token = auth.audience is None
-    return _Oidc(
-        settings=settings,
-        name_of=name_of,
-        # OpenID Connect Discovery 1.0, section 4.
-        config_url=f"{str(auth.issuer).rstrip('/')}/.well-known/openid-configuration",
-        client_id=str(auth.client_id),
-        algorithm=auth.algorithm,
-        audience=auth.audience,
-        verify_id_token=by_id_token,
-        required_scopes=list(auth.required_scopes),
-        valid_scopes=list(auth.scopes),
-        **_login(settings),
-    )
-
-
-def _proxy(settings: ServerSettings, name_of: NameOf) -> AuthProvider:
-    auth, login = settings.auth, _login(settings)
-    verifier: TokenVerifier
-    if auth.introspection_endpoint is not None:
-        verifier = AskingVerifier(
-            introspection_url=auth.introspection_endpoint,
+    by_id_token = auth.kind == "oidc" and auth.audience is None
+    try:
+        return _Login(
+            settings=settings,
+            name_of=name_of,
+            config_url=_metadata_address(auth),
+            strict=auth.kind == "oidc",
             client_id=str(auth.client_id),
-            client_secret=_secret(settings),
-            required_scopes=list(auth.required_scopes),
+            client_secret=_client_secret(settings),
+            algorithm=auth.algorithm,
             audience=auth.audience,
+            verify_id_token=by_id_token,
+            required_scopes=list(auth.required_scopes),
+            valid_scopes=list(auth.scopes),
+            base_url=base_url(settings),
+            # The page of this server is one of the clients.
+            allowed_client_redirect_uris=[*auth.client_redirects, base_url(settings) + PAGE_LOGIN_DONE],
+            client_storage=LoginState(settings.state_dir),
+            jwt_signing_key=signing_key(settings.state_dir),
+            # Who wants the provider's token for an audience asks for it; some providers refuse the question.
+            forward_resource=auth.audience is not None,
+            # Clients register; documents of theirs are not fetched from addresses that strangers name.
+            enable_cimd=False,
         )
-    else:
-        verifier = _jwt(settings, name_of, str(auth.audience))
-    proxy = _Proxy(
-        upstream_authorization_endpoint=str(auth.authorization_endpoint),
-        upstream_token_endpoint=str(auth.token_endpoint),
-        upstream_client_id=str(auth.client_id),
-        upstream_client_secret=login.pop("client_secret"),
-        token_verifier=verifier,
-        valid_scopes=list(auth.scopes),
-        **login,
-    )
-    proxy.name_of, proxy.checks = name_of, verifier
-    return proxy
+    except httpx2.HTTPError as error:
+        raise UsageError(
+            f"auth.issuer {auth.issuer} publishes no metadata ({type(error).__name__}); check the address, "
+            "and that it can be reached from here"
+        ) from error
 
 
-def _login(settings: ServerSettings) -> dict[str, Any]:
-    """Return the options that both kinds of login share."""
-    return {
-        "client_secret": _secret(settings),
-        "base_url": base_url(settings),
-        # The page of this server is one of the clients.
-        "allowed_client_redirect_uris": [
-            *settings.auth.client_redirects,
-            base_url(settings) + PAGE_LOGIN_DONE,
-        ],
-        "client_storage": LoginState(settings.state_dir),
-        "jwt_signing_key": signing_key(settings.state_dir),
-        # Who wants the provider's token for an audience asks for it; some providers refuse the question.
-        "forward_resource": settings.auth.audience is not None,
-        # Clients register; documents of theirs are not fetched from addresses that strangers name.
-        "enable_cimd": False,
-    }
+def _client_secret(settings: ServerSettings) -> str:
+    return _secret("auth.client_secret_file", Path(str(settings.auth.client_secret_file)))
 
 
-def _jwt(settings: ServerSettings, name_of: NameOf, audience: str) -> TimedVerifier:
-    auth = settings.auth
-    return TimedVerifier(
-        name_of=name_of,
-        jwks_uri=auth.jwks_uri,
-        public_key=auth.public_key.get_secret_value() if auth.public_key else None,
-        algorithm=auth.algorithm,
-        issuer=auth.issuer,
-        audience=audience,
-        required_scopes=list(auth.required_scopes),
-    )
-
-
-def _secret(settings: ServerSettings) -> str:
-    path = Path(str(settings.auth.client_secret_file))
-    raw = read_private("auth.client_secret_file", path, most_bytes=_MOST_SECRET_BYTES)
+def _secret(setting: str, path: Path) -> str:
+    raw = read_private(setting, path, most_bytes=_MOST_SECRET_BYTES)
     try:
         text = raw.decode().strip()
     except UnicodeDecodeError:
-        raise UsageError(f"auth.client_secret_file {path} is not UTF-8 text") from None
+        raise UsageError(f"{setting} {path} is not UTF-8 text") from None
     if not text:
-        raise UsageError(f"auth.client_secret_file {path} is empty; write the client's secret into it")
+        raise UsageError(f"{setting} {path} is empty; write the key or secret into it")
     return text
 
 

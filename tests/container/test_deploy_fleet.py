@@ -73,7 +73,7 @@ def test_fleet_variables_are_fleet_settings(role: str, monkeypatch: pytest.Monke
 
 
 def test_fleet_hosts_and_nodes_share_equal_settings(monkeypatch: pytest.MonkeyPatch) -> None:
-    shared = ("redis_url", "fleet_key_file", "store", "s3_endpoint")
+    shared = ("redis_url", "fleet_key_file", "store")
     host, node = (settings(role, monkeypatch) for role in ROLES)
 
     assert [getattr(host, name) for name in shared] == [getattr(node, name) for name in shared]

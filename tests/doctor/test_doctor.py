@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from certificates import DAY, Authority, Pair, here
+from certificates import DAY, Authority, Pair, here, tls_folder
 
 from runner.doctor.report import SUPPORTED, DoctorLine, DoctorReport, Level, reflinks, report
 from runner.settings.auth import Auth
@@ -172,16 +172,14 @@ def test_a_server_that_would_not_start_fails(tmp_path: Path) -> None:
             tmp_path,
             auth=Auth(
                 kind="gateway",
-                gateway_certificate=tmp_path / "none.pem",
-                gateway_key=tmp_path / "none.pem",
-                gateway_ca=tmp_path / "none.pem",
+                gateway_tls=tmp_path / "none",
                 gateway_names=("gateway.example.com",),
             ),
         )
     )
 
     assert "does not exist" in lines(no_tokens, "configuration")["auth"].detail
-    assert "auth.gateway_certificate" in lines(no_key, "configuration")["auth"].detail
+    assert "auth.gateway_tls" in lines(no_key, "configuration")["auth"].detail
     assert (open_to_all.exit_status, no_tokens.exit_status, no_key.exit_status) == (1, 1, 1)
 
 
@@ -190,15 +188,14 @@ def test_invalid_gateway_certificate_is_noted_without_failing(tmp_path: Path) ->
     good, old = authority.signed("good", *here()), authority.signed("old", *here(), valid=(-2 * DAY, -DAY))
 
     def with_certificate(pair: Pair) -> DoctorReport:
-        names = {"gateway_ca": authority.file, "gateway_names": ("gateway.example.com",)}
-        files = {"gateway_certificate": pair.certificate, "gateway_key": pair.key}
-        return report(settings(tmp_path, auth=Auth(kind="gateway", **names, **files)))
+        names, folder = ("gateway.example.com",), tls_folder(pair, authority.file)
+        return report(settings(tmp_path, auth=Auth(kind="gateway", gateway_names=names, gateway_tls=folder)))
 
     valid, expired = with_certificate(good), with_certificate(old)
 
     lines = [line for line in expired.lines if line.section == "configuration" and line.name == "auth"]
     assert [line.level for line in lines] == [Level.OK, Level.NOTE]
-    assert f"auth.gateway_certificate {old.certificate}" in lines[1].detail
+    assert f"auth.gateway_tls {tmp_path}/keys/old.tls/tls.crt" in lines[1].detail
     assert "gateways will not connect until it is renewed" in lines[1].detail
     assert lines[1].cure == "renew it; new connections are made with it without a restart"
     assert [line.level for line in valid.lines if line.name == "auth"] == [Level.OK]

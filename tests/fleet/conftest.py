@@ -25,6 +25,7 @@ def fleet_bucket() -> BucketAddress:
     server = json.loads(started.stdout)
     os.environ["AWS_ACCESS_KEY_ID"] = server["access_key"]
     os.environ["AWS_SECRET_ACCESS_KEY"] = server["secret_key"]
+    os.environ["AWS_ENDPOINT_URL_S3"] = server["endpoint"]
     return with_bucket(server["endpoint"], server["access_key"], server["secret_key"])
 
 

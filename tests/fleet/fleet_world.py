@@ -142,6 +142,7 @@ class World:
     bucket: BucketAddress
     redis: RedisServer
     more: dict[str, Any] = field(default_factory=dict)
+    endpoint: str | None = None
     nodes: list[NodeProcess] = field(default_factory=list)
 
     def settings(self, name: str, **more: Any) -> dict[str, Any]:
@@ -155,7 +156,6 @@ class World:
             "redis_url": self.redis.url,
             "fleet_key_file": str(key),
             "store": f"s3://{bucket.bucket}/{bucket.prefix.rstrip('/')}",
-            "s3_endpoint": bucket.endpoint,
             "state_dir": str(self.folder / name / "state"),
             "homes": str(self.folder / name / "homes"),
             "generated": "ignore",
@@ -168,7 +168,7 @@ class World:
         settings = self.settings(name, **more)
         variables = {f"RUNNER_{key.upper()}": str(value) for key, value in settings.items()}
         usual = {key: value for key, value in os.environ.items() if not key.startswith("RUNNER_")}
-        return {**usual, **variables}
+        return {**usual, **variables, "AWS_ENDPOINT_URL_S3": self.endpoint or str(self.bucket.endpoint)}
 
     def node(
         self, name: str, *, tools: Path = TOOLS, prefix: Sequence[str] = (), wait: bool = True, **more: Any

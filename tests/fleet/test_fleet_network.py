@@ -115,9 +115,8 @@ async def test_fleet_survives_network_faults(
     more = {
         "allow_write": str(tmp_path / "runs"),
         "redis_insecure": True,
-        "s3_endpoint": f"http://{net.address}:{relay.port}",
     }
-    world = World(tmp_path, part, server, more)
+    world = World(tmp_path, part, server, more, endpoint=f"http://{net.address}:{relay.port}")
     places = [net.machine() for _ in range(5)]
     try:
         nodes = [
@@ -251,7 +250,7 @@ async def _is_as_promised(world: World, load: Load) -> None:
     assert [marker for marker in load.once if runs[marker] > 1] == []
     assert [marker for marker, is_done in load.once.items() if is_done and runs[marker] != 1] == []
     assert [marker for marker, is_done in load.again.items() if is_done and runs[marker] < 1] == []
-    settings = Settings(**(world.settings("look") | {"s3_endpoint": str(world.bucket.endpoint)}))
+    settings = Settings(**world.settings("look"))
     library = open_library(settings)
     for (user, name), digest in load.files.items():
         record = await library.of(user).find(name)

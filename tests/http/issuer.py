@@ -87,7 +87,7 @@ class Issuer:
         return {
             "RUNNER_USER": "",
             "RUNNER_AUTH__KIND": "jwt",
-            "RUNNER_AUTH__JWKS_URI": f"{self.address}/jwks",
+            "RUNNER_AUTH__KEYS": f"{self.address}/jwks",
             "RUNNER_AUTH__ISSUER": self.address,
             "RUNNER_AUTH__AUDIENCE": AUDIENCE,
             **more,

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import logging
+import os
 import socket
 import ssl
 import time
@@ -17,7 +18,7 @@ from typing import Any
 import httpx2
 import pytest
 import uvicorn
-from certificates import CLIENT, DAY, SERVER, Authority, Pair, here, pem_of
+from certificates import CLIENT, DAY, SERVER, Authority, Pair, here, pem_of, tls_folder
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
@@ -50,9 +51,7 @@ def auth_of(authority: Authority, **more: Any) -> Auth:
     own = authority.signed("server", *here(), purposes=[SERVER])
     usual = {
         "kind": "gateway",
-        "gateway_certificate": own.certificate,
-        "gateway_key": own.key,
-        "gateway_ca": authority.file,
+        "gateway_tls": tls_folder(own, authority.file),
         "gateway_names": ("gateway.example.com", "spiffe://example.com/gateway"),
     }
     return Auth(**(usual | more))
@@ -297,7 +296,8 @@ async def test_intermediate_authority_may_be_named_alone(authority: Authority) -
     """Its neighbours do not count, though the same root signed them."""
     ours = Authority(authority.folder, "ours", authority)
     theirs = Authority(authority.folder, "theirs", authority)
-    async with served(authority, gateway_ca=ours.file) as one:
+    own = authority.signed("own", *here(), purposes=[SERVER])
+    async with served(authority, gateway_tls=tls_folder(own, ours.file)) as one:
         mine = await one.response_to(ours.signed("mine", GATEWAY))
         neighbour = await one.response_to(theirs.signed("neighbour", GATEWAY))
         of_root = await one.response_to(authority.signed("of-root", GATEWAY))
@@ -351,6 +351,7 @@ async def test_renewed_certificates_apply_to_new_connections_only(
         old = await one.connected(context)
         first = await response_on(old)
         renewed = authority.signed("server", *here(), purposes=[SERVER])
+        tls_folder(renewed, authority.file)
         new = await one.connected(context)
         good = renewed.certificate.read_bytes()
         renewed.certificate.write_bytes(good[:200])
@@ -367,7 +368,7 @@ async def test_renewed_certificates_apply_to_new_connections_only(
     assert numbers == [renewed.number] * 4
     records = [record for record in caplog.records if record.message.startswith("certificate")]
     assert [record.levelname for record in records] == ["INFO", "WARNING", "INFO"]
-    assert "auth.gateway_certificate" in vars(records[1])["problem"]
+    assert "auth.gateway_tls" in vars(records[1])["problem"]
 
 
 def _number(stream: tuple[asyncio.StreamReader, asyncio.StreamWriter]) -> int:
@@ -456,16 +457,17 @@ def test_certificate_names_are_dns_and_uris_while_valid() -> None:
 @pytest.mark.parametrize(
     ("broken", "sentence"),
     [
-        ("missing certificate", r"auth\.gateway_certificate .* does not exist"),
-        ("no certificate", r"auth\.gateway_certificate .* holds no certificate in PEM form"),
-        ("missing key", r"auth\.gateway_key .* does not exist; write it there"),
-        ("open key", r"auth\.gateway_key .* is open to other users; chmod 600"),
-        ("key of another", r"auth\.gateway_key .* is not the key of the first certificate"),
-        ("damaged key", r"auth\.gateway_certificate .* and auth\.gateway_key .* cannot be used"),
-        ("encrypted key", r"auth\.gateway_key .* is encrypted, and nobody is asked"),
-        ("missing ca", r"auth\.gateway_ca .* does not exist"),
-        ("empty ca", r"auth\.gateway_ca .* holds no certificate in PEM form"),
-        ("folder as ca", r"auth\.gateway_ca .* cannot be read: it is a folder, and has"),
+        ("missing certificate", r"auth\.gateway_tls .*tls\.crt does not exist"),
+        ("no certificate", r"auth\.gateway_tls .*tls\.crt holds no certificate in PEM form"),
+        ("missing key", r"auth\.gateway_tls .*tls\.key does not exist; write it there"),
+        ("open key", r"auth\.gateway_tls .*tls\.key is open to other users; chmod 600"),
+        ("key of another", r"auth\.gateway_tls .*tls\.key is not the key of the first certificate"),
+        ("damaged key", r"auth\.gateway_tls .*tls\.crt and .*tls\.key cannot be used"),
+        ("encrypted key", r"auth\.gateway_tls .*tls\.key is encrypted, and nobody is asked"),
+        ("key elsewhere", r"auth\.gateway_tls .*tls\.key is a link to another folder; put the key itself"),
+        ("missing ca", r"auth\.gateway_tls .*ca\.crt does not exist"),
+        ("empty ca", r"auth\.gateway_tls .*ca\.crt holds no certificate in PEM form"),
+        ("folder as ca", r"auth\.gateway_tls .*ca\.crt cannot be read: it is a folder, and has"),
     ],
 )
 def test_unusable_files_reported_with_setting(
@@ -478,25 +480,33 @@ def test_unusable_files_reported_with_setting(
     encrypted.write_bytes(pem_of(ec.generate_private_key(ec.SECP256R1()), b"a passphrase"))
     empty = tmp_path / "empty.pem"
     empty.touch(mode=0o600)
+    folder = Path(str(auth.gateway_tls))
     opened = tmp_path / "open.key"
-    opened.write_bytes(Path(str(auth.gateway_key)).read_bytes())
+    opened.write_bytes((folder / "tls.key").read_bytes())
     opened.chmod(0o644)
-    changes: dict[str, dict[str, Path]] = {
-        "missing certificate": {"gateway_certificate": tmp_path / "nowhere"},
-        "no certificate": {"gateway_certificate": empty},
-        "missing key": {"gateway_key": tmp_path / "nowhere"},
-        "open key": {"gateway_key": opened},
-        "key of another": {"gateway_key": other.key},
-        "damaged key": {"gateway_key": empty},
-        "encrypted key": {"gateway_key": encrypted},
-        "missing ca": {"gateway_ca": tmp_path / "nowhere"},
-        "empty ca": {"gateway_ca": empty},
-        "folder as ca": {"gateway_ca": tmp_path},
+    changes: dict[str, tuple[str, Path]] = {
+        "missing certificate": ("tls.crt", tmp_path / "nowhere"),
+        "no certificate": ("tls.crt", empty),
+        "missing key": ("tls.key", tmp_path / "nowhere"),
+        "open key": ("tls.key", opened),
+        "key of another": ("tls.key", other.key),
+        "damaged key": ("tls.key", empty),
+        "encrypted key": ("tls.key", encrypted),
+        "key elsewhere": ("tls.key", other.key),
+        "missing ca": ("ca.crt", tmp_path / "nowhere"),
+        "empty ca": ("ca.crt", empty),
+        "folder as ca": ("ca.crt", tmp_path),
     }
+    name, file = changes[broken]
 
     usable = GatewayTls.of(Settings(auth=auth))
+    (folder / name).unlink()
+    if name != "tls.key" or broken == "key elsewhere":
+        (folder / name).symlink_to(file)
+    elif file.exists():
+        os.link(file, folder / name)
     with pytest.raises(UsageError, match=sentence):
-        GatewayTls.of(Settings(auth=auth.model_copy(update=changes[broken])))
+        GatewayTls.of(Settings(auth=auth))
 
     assert usable is not None
     assert usable.warnings == ()
@@ -505,13 +515,13 @@ def test_unusable_files_reported_with_setting(
 def test_expired_server_certificate_used_and_reported(authority: Authority) -> None:
     own = authority.signed("old", *here(), valid=(-2 * DAY, -DAY))
 
-    tls = GatewayTls.of(
-        Settings(auth=auth_of(authority, gateway_certificate=own.certificate, gateway_key=own.key))
-    )
+    folder = tls_folder(own, authority.file)
+
+    tls = GatewayTls.of(Settings(auth=auth_of(authority, gateway_tls=folder)))
 
     assert tls is not None
     (warning,) = tls.warnings
-    assert warning.startswith(f"auth.gateway_certificate {own.certificate} expired on ")
+    assert warning.startswith(f"auth.gateway_tls {folder}/tls.crt expired on ")
     assert warning.endswith("gateways will not connect until it is renewed")
 
 
@@ -526,9 +536,7 @@ async def test_official_client_calls_as_user_named_by_gateway(
     url = serve_to(
         RUNNER_USER="",
         RUNNER_AUTH__KIND="gateway",
-        RUNNER_AUTH__GATEWAY_CERTIFICATE=str(auth.gateway_certificate),
-        RUNNER_AUTH__GATEWAY_KEY=str(auth.gateway_key),
-        RUNNER_AUTH__GATEWAY_CA=str(auth.gateway_ca),
+        RUNNER_AUTH__GATEWAY_TLS=str(auth.gateway_tls),
         RUNNER_AUTH__GATEWAY_NAMES=",".join(auth.gateway_names),
     )
 

@@ -20,11 +20,8 @@ def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Served]:
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "tests")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret-of-the-tests")
     with socket.create_server(("127.0.0.1", 0), backlog=128) as silent:
-        yield Served.at(
-            tmp_path,
-            store="s3://bucket/prefix",
-            s3_endpoint=f"http://127.0.0.1:{silent.getsockname()[1]}",
-        )
+        monkeypatch.setenv("AWS_ENDPOINT_URL_S3", f"http://127.0.0.1:{silent.getsockname()[1]}")
+        yield Served.at(tmp_path, store="s3://bucket/prefix")
 
 
 @pytest.mark.parametrize(

@@ -20,12 +20,6 @@ pytestmark = [pytest.mark.release, pytest.mark.anyio, pytest.mark.kernel]
 
 Serve = Callable[..., str]
 
-_SERVERS = {
-    "RUNNER_AUTH__AUTHORIZATION_ENDPOINT": "https://login.example.com/auth",
-    "RUNNER_AUTH__TOKEN_ENDPOINT": "https://login.example.com/token",
-    "RUNNER_AUTH__CLIENT_ID": "runner",
-}
-
 
 @dataclass
 class Away:
@@ -38,6 +32,14 @@ class Away:
 
     address: str
     answers: dict[str, tuple[int, Any]]
+
+    def publish(self, path: str = "", **endpoints: str) -> str:
+        """Publish the metadata of an issuer, and return its address."""
+        issuer = f"{self.address}{path}"
+        usual = {"authorization_endpoint": f"{issuer}/auth", "token_endpoint": f"{issuer}/token"}
+        well_known = f"/.well-known/oauth-authorization-server{path}"
+        self.answers[well_known] = 200, {"issuer": issuer, **usual, **endpoints}
+        return issuer
 
 
 @contextmanager
@@ -103,7 +105,7 @@ async def test_unfetchable_keys_reported_with_page_on_and_in_metrics(
     def exposed() -> str:
         return httpx2.get(scraped.group(1), trust_env=False, timeout=120).text
 
-    assert await says(url, "auth.jwks_uri", "status 503")
+    assert await says(url, "auth.keys", "status 503")
     assert await becomes(lambda: 'toolcell_fault{part="identity"} 1.0' in exposed())
     assert "toolcell_ready 0.0" in exposed()
     issuer.status = 200
@@ -116,27 +118,14 @@ async def test_unfetchable_keys_of_protected_resource_reported(
 ) -> None:
     closed = f"http://127.0.0.1:{free_port()}/jwks"
     settings = issuer.settings(
-        RUNNER_AUTH__JWKS_URI=closed,
+        RUNNER_AUTH__KEYS=closed,
         RUNNER_AUTH__AUTHORIZATION_SERVERS="https://login.example.com",
         RUNNER_PUBLIC_URL=url,
     )
 
     served = serve_to(**settings)
 
-    assert await says(served, "auth.jwks_uri", "connect")
-
-
-async def test_unfetchable_keys_behind_oauth_proxy_reported(serve_to: Serve, url: str) -> None:
-    served = serve_to(
-        **_SERVERS,
-        RUNNER_AUTH__KIND="oauth_proxy",
-        RUNNER_AUTH__JWKS_URI=f"http://127.0.0.1:{free_port()}/jwks",
-        RUNNER_AUTH__ISSUER="https://login.example.com",
-        RUNNER_AUTH__AUDIENCE="runner",
-        RUNNER_PUBLIC_URL=url,
-    )
-
-    assert await says(served, "auth.jwks_uri", "connect")
+    assert await says(served, "auth.keys", "connect")
 
 
 async def test_unfetchable_keys_of_openid_configuration_reported(serve_to: Serve, url: str) -> None:
@@ -168,21 +157,21 @@ async def test_unfetchable_keys_of_openid_configuration_reported(serve_to: Serve
 async def test_failed_introspection_and_refused_secret_reported(serve_to: Serve, url: str) -> None:
     with login_provider() as away:
         served = serve_to(
-            **_SERVERS,
             RUNNER_AUTH__KIND="oauth_proxy",
-            RUNNER_AUTH__INTROSPECTION_ENDPOINT=f"{away.address}/introspection",
+            RUNNER_AUTH__ISSUER=away.publish(introspection_endpoint=f"{away.address}/introspection"),
+            RUNNER_AUTH__CLIENT_ID="runner",
             RUNNER_PUBLIC_URL=url,
         )
 
-        assert await says(served, "auth.introspection_endpoint", "status 503")
+        assert await says(served, "introspection_endpoint of auth.issuer", "status 503")
         away.answers["/introspection"] = 401, {"error": "invalid_client"}
-        assert await says(served, "auth.introspection_endpoint", "refuses auth.client_id")
+        assert await says(served, "introspection_endpoint of auth.issuer", "refuses auth.client_id")
         away.answers["/introspection"] = 200, ["a page of somebody else"]
-        assert await says(served, "auth.introspection_endpoint", "not about a token")
+        assert await says(served, "introspection_endpoint of auth.issuer", "not about a token")
         away.answers["/introspection"] = 200, {"active": False}
         assert await becomes(lambda: ready(served) == {"status": "ready"})
     # It does not answer at all, and what it once said counts only for a while.
-    assert await says(served, "auth.introspection_endpoint", "does not answer")
+    assert await says(served, "introspection_endpoint of auth.issuer", "does not answer")
 
 
 async def test_unfetchable_keys_of_file_auth_reported_as_tool_file(serve_to: Serve, tmp_path: Path) -> None:

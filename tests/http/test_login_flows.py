@@ -36,7 +36,7 @@ async def test_client_discovers_authorisation_server_and_calls(
     url = serve_to(
         *port(address),
         RUNNER_AUTH__KIND="jwt",
-        RUNNER_AUTH__JWKS_URI=f"{provider}/jwks",
+        RUNNER_AUTH__KEYS=f"{provider}/jwks",
         RUNNER_AUTH__ISSUER=provider,
         RUNNER_AUTH__AUTHORIZATION_SERVERS=provider,
         RUNNER_AUTH__REQUIRED_SCOPES="call",
@@ -102,9 +102,7 @@ async def test_login_with_opaque_tokens_uses_introspection(
     url = serve_to(
         *port(address),
         RUNNER_AUTH__KIND="oauth_proxy",
-        RUNNER_AUTH__AUTHORIZATION_ENDPOINT=f"{provider}/auth",
-        RUNNER_AUTH__TOKEN_ENDPOINT=f"{provider}/token",
-        RUNNER_AUTH__INTROSPECTION_ENDPOINT=f"{provider}/token/introspection",
+        RUNNER_AUTH__ISSUER=provider,
         RUNNER_AUTH__CLIENT_ID="runner",
         RUNNER_IDENTITY_CLAIM="sub",
     )

@@ -39,17 +39,11 @@ def settings_of(kind: str, provider: str, address: str, folder: Path) -> dict[st
         "RUNNER_AUTH__KIND": kind,
         "RUNNER_AUTH__CLIENT_ID": "runner",
         "RUNNER_AUTH__CLIENT_SECRET_FILE": client_secret(folder),
-        **dict.fromkeys(("RUNNER_AUTH__JWKS_URI", "RUNNER_AUTH__ISSUER", "RUNNER_AUTH__AUDIENCE"), ""),
+        "RUNNER_AUTH__ISSUER": provider,
+        **dict.fromkeys(("RUNNER_AUTH__KEYS", "RUNNER_AUTH__AUDIENCE"), ""),
         "RUNNER_PORT": address.rpartition(":")[2],
     }
-    if kind == "oidc":
-        return {**common, "RUNNER_AUTH__ISSUER": provider, "RUNNER_IDENTITY_CLAIM": "email"}
-    return {
-        **common,
-        "RUNNER_AUTH__AUTHORIZATION_ENDPOINT": f"{provider}/auth",
-        "RUNNER_AUTH__TOKEN_ENDPOINT": f"{provider}/token",
-        "RUNNER_AUTH__INTROSPECTION_ENDPOINT": f"{provider}/token/introspection",
-    }
+    return common if kind == "oauth_proxy" else {**common, "RUNNER_IDENTITY_CLAIM": "email"}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -127,12 +127,12 @@ async def test_unfetchable_issuer_keys_named_fetched_ones_suffice(
     served = Served.at(tmp_path)
     port = free_port()
     address = f"http://127.0.0.1:{port}/jwks"
-    auth = Auth(kind="jwt", issuer="https://issuer.example", audience="here", jwks_uri=address)
+    auth = Auth(kind="jwt", issuer="https://issuer.example", audience="here", keys=address)
     provider = providers.of(settings_in(tmp_path / "other", auth=auth), lambda _: "ann")
     check = partial(tokens_fault, provider)
 
     found = await Readiness.of_site(served.site, identity=check).faults()
-    assert "auth.jwks_uri" in found["identity"]
+    assert "auth.keys" in found["identity"]
     (tmp_path / "jwks").write_text('{"keys": []}')
     handler = partial(SimpleHTTPRequestHandler, directory=tmp_path)
     with ThreadingHTTPServer(("127.0.0.1", port), handler) as issuer:

@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 
 import httpx2
 import pytest
+from test_identity_readiness import login_provider
 
 pytestmark = pytest.mark.kernel
 
@@ -54,13 +55,10 @@ def test_unfinished_bodies_have_a_bound_on_a_real_server(serve_to: Callable[...,
 
 @pytest.mark.release
 def test_login_endpoints_take_short_bodies_only(serve_to: Callable[..., str]) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as provider:
-        named = f"http://127.0.0.1:{provider.getsockname()[1]}"
+    with login_provider() as provider:
         url = serve_to(
             RUNNER_AUTH__KIND="oauth_proxy",
-            RUNNER_AUTH__AUTHORIZATION_ENDPOINT=f"{named}/auth",
-            RUNNER_AUTH__TOKEN_ENDPOINT=f"{named}/token",
-            RUNNER_AUTH__INTROSPECTION_ENDPOINT=f"{named}/introspection",
+            RUNNER_AUTH__ISSUER=provider.publish(introspection_endpoint=f"{provider.address}/introspection"),
             RUNNER_AUTH__CLIENT_ID="runner",
             RUNNER_IDENTITY_CLAIM="sub",
             RUNNER_PUBLIC_URL="http://127.0.0.1:8000",

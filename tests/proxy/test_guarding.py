@@ -15,7 +15,7 @@ from runner.output_guard.config import GuardConfig
 from runner.output_guard.guard import GuardedCall, OutputGuard, config_of
 from runner.settings.sources import config_report, load
 from runner.store.memory import MemoryStore
-from runner.store.retention import Budgets, Cleanup, budgets_of
+from runner.store.retention import Budgets, budgets_of
 
 pytestmark = pytest.mark.anyio
 
@@ -332,12 +332,12 @@ async def test_schema_of_many_fields_does_not_lift_limit(files: MyFiles) -> None
     [
         ({}, Budgets()),
         (
-            {"retention": {"ttl_seconds": 5, "cleanup_strategy": "fifo"}},
-            Budgets(ttl_seconds=5, cleanup_strategy=Cleanup.FIFO),
+            {"retention": {"ttl_seconds": 5}},
+            Budgets(ttl_seconds=5),
         ),
         (
-            {"retention": {"max_session_bytes": 9, "max_trace_bytes": 8, "max_artifacts_per_trace": 7}},
-            Budgets(max_session_bytes=9, max_trace_bytes=8, max_artifacts_per_trace=7),
+            {"retention": {"max_session_bytes": 100}},
+            Budgets(max_session_bytes=100, max_trace_bytes=20, max_artifact_bytes=10),
         ),
     ],
 )

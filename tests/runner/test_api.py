@@ -187,13 +187,13 @@ async def test_application_without_possible_callers_refused(tools: Path, tmp_pat
 
 async def test_application_without_tls_refuses_gateway_certificate(tools: Path, tmp_path: Path) -> None:
     by_address = {"kind": "gateway", "gateway_addresses": ["127.0.0.1"]}
-    files = {f"gateway_{name}": str(tmp_path / "a.pem") for name in ("certificate", "key", "ca")}
-    by_certificate = {**by_address, **files, "gateway_names": ["gateway.example.com"]}
+    tls = {"gateway_tls": str(tmp_path / "tls"), "gateway_names": ["gateway.example.com"]}
+    by_certificate = {**by_address, **tls}
 
     async with Runner(tools, store="none:", settings={**own(tmp_path), "auth": by_address}) as runner:
         known = runner.app
     async with Runner(tools, store="none:", settings={**own(tmp_path), "auth": by_certificate}) as runner:
-        with pytest.raises(UsageError, match=r"auth\.gateway_certificate is for a server"):
+        with pytest.raises(UsageError, match=r"auth\.gateway_tls is for a server"):
             _ = runner.app
 
     assert known is not None

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any, get_args, get_origin
 
 import pytest
-from botocore.utils import is_valid_endpoint_url, is_valid_ipv6_endpoint_url
 from jsonschema import Draft202012Validator
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
@@ -130,6 +129,10 @@ def test_an_unknown_key_is_refused_with_the_nearest_known_one(content: str, sent
         ("playground_model_url", "https://host.example/v1"),
         ("auth.jwks_max_age_s", 5),
         ("identity_case", "lower"),
+        ("s3_endpoint", "https://s3.example.com"),
+        ("auth.gateway_key", "key.pem"),
+        ("auth.token_endpoint", "https://issuer/token"),
+        ("auth.jwks_uri", "https://issuer/jwks"),
     ],
 )
 def test_a_removed_setting_is_refused_with_its_replacement(
@@ -225,57 +228,22 @@ def test_a_store_of_another_kind_is_refused(flags: dict[str, object], sentence: 
 
 
 @pytest.mark.parametrize(
-    ("address", "sentence"),
-    # boto3 checks most of these only when it sends its first request.
-    [
-        ("https://s3.example.com", None),
-        ("http://MINIO:9000/", None),
-        ("http://[::1]:9000", None),
-        ("http://my_minio:9000", "in a bucket's server name such as 'my_minio'"),
-        ("http://a..b", "in a bucket's server name such as 'a..b'"),
-        ("http://bad host", "in a bucket's server name such as 'bad host'"),
-        ("http://minio:90x", "its host or port is malformed"),
-        ("http://minio:99999", "its host or port is malformed"),
-        ("http://[::1:9000", "its host or port is malformed"),
-        ("minio:9000", "an address is written as https://host"),
-    ],
-)
-def test_endpoint_is_accepted_as_by_boto3_or_refused(
-    address: str, sentence: str | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("RUNNER_S3_ENDPOINT", address)
-
-    if sentence is None:
-        assert load({}).s3_endpoint == address.rstrip("/")
-        assert is_valid_endpoint_url(address) or is_valid_ipv6_endpoint_url(address)
-        return
-    refusal = f"variable RUNNER_S3_ENDPOINT: {address!r} will not do for s3_endpoint: {sentence}"
-    with pytest.raises(UsageError, match=f"^{re.escape(refusal)}"):
-        load({})
-
-
-@pytest.mark.parametrize(
     ("auth", "sentence"),
     [
         ('kind = "static"', "needs auth.tokens_file"),
         ('tokens_file = "t.json"', 'auth.kind is "none"; set it to "static"'),
         ('issuer = "https://a"', 'auth.kind is "none"; set it to "jwt"'),
-        ('kind = "jwt"\nissuer = "i"\naudience = "a"', "needs one of auth.jwks_uri and auth.public_key"),
-        ('kind = "jwt"\njwks_uri = "https://a/jwks"\nissuer = "i"', "needs auth.issuer and auth.audience"),
+        ('kind = "jwt"\nissuer = "i"\naudience = "a"', "which needs auth.keys"),
+        ('kind = "jwt"\nkeys = "https://a/jwks"\nissuer = "i"', "needs auth.issuer and auth.audience"),
         (
-            'kind = "jwt"\njwks_uri = "http://a/jwks"\nissuer = "i"\naudience = "a"',
+            'kind = "jwt"\nkeys = "http://a/jwks"\nissuer = "i"\naudience = "a"',
             "keys, logins and tokens go over https only",
         ),
         ('kind = "gateway"', "needs auth.gateway_addresses, or for a gateway with a certificate"),
         ('gateway_names = ["a"]', 'auth.kind is "none"; set it to "gateway"'),
         (
-            'kind = "gateway"\ngateway_addresses = ["::1"]\ngateway_ca = "ca.pem"\ngateway_key = "k.pem"',
-            "auth.gateway_key is given, and TLS with a gateway also needs auth.gateway_certificate and "
-            "auth.gateway_names",
-        ),
-        (
-            'kind = "gateway"\ngateway_certificate = "a"\ngateway_key = "a"\ngateway_ca = "a"',
-            "TLS with a gateway also needs auth.gateway_names",
+            'kind = "gateway"\ngateway_addresses = ["::1"]\ngateway_tls = "tls"',
+            "auth.gateway_tls is given, and TLS with a gateway also needs auth.gateway_names",
         ),
         ('kind = "gateway"\ngateway_names = ["*.example.com"]', "one is compared as it is"),
         ('kind = "gateway"\ngateway_names = ["example.com:443"]', "neither a DNS name nor a URI"),
@@ -290,24 +258,22 @@ def test_auth_settings_that_do_not_belong_together_are_refused(auth: str, senten
 
 def test_gateway_tls_needs_no_address_and_hides_its_key() -> None:
     trusted_config(
-        '[auth]\nkind = "gateway"\ngateway_certificate = "c.pem"\ngateway_key = "k.pem"\n'
-        'gateway_ca = "ca.pem"\ngateway_names = ["gateway.example.com", "spiffe://example.com/gateway"]\n'
+        '[auth]\nkind = "gateway"\ngateway_tls = "tls"\n'
+        'gateway_names = ["gateway.example.com", "spiffe://example.com/gateway"]\n'
     )
 
     settings = load({})
 
     here = Path.cwd()
     assert (settings.scheme, Settings().scheme) == ("https", "http")
-    assert settings.auth.gateway_certificate == here / "c.pem"
-    assert settings.auth.gateway_ca == here / "ca.pem"
-    assert here / "k.pem" in settings.private_paths
-    assert OwnPaths.of(settings).redact(f"{here}/k.pem") == "{auth.gateway_key}"
+    assert here / "tls" in settings.private_paths
+    assert OwnPaths.of(settings).redact(f"{here}/tls/tls.key") == "{auth.gateway_tls}"
 
 
 def test_keys_may_be_fetched_from_this_machine_without_https() -> None:
-    auth = Auth(kind="jwt", jwks_uri="http://localhost:9000/jwks", issuer="i", audience="a")
+    auth = Auth(kind="jwt", keys="http://localhost:9000/jwks", issuer="i", audience="a")
 
-    assert auth.jwks_uri == "http://localhost:9000/jwks"
+    assert auth.keys == "http://localhost:9000/jwks"
 
 
 def test_a_list_is_read_from_commas_and_from_a_toml_list(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -329,7 +295,7 @@ def test_an_empty_variable_counts_as_not_given(monkeypatch: pytest.MonkeyPatch) 
 def test_nested_variables_join_the_table_of_the_file(monkeypatch: pytest.MonkeyPatch) -> None:
     trusted_config('[auth]\nkind = "jwt"\nissuer = "file"\naudience = "a"\n')
     monkeypatch.setenv("RUNNER_AUTH__ISSUER", "environment")
-    monkeypatch.setenv("RUNNER_AUTH__JWKS_URI", "https://a/jwks")
+    monkeypatch.setenv("RUNNER_AUTH__KEYS", "https://a/jwks")
 
     settings = load({})
 
@@ -350,6 +316,7 @@ def test_relative_path_starts_from_folder_of_its_file(tmp_path: Path) -> None:
     assert settings.allow_read == (folder / "a", Path("/b"))
 
 
+JWT = '[auth]\nkind = "jwt"\nkeys = "x"\nissuer = "i"\naudience = "a"'
 LOGIN = '[auth]\nkind = "oidc"\nissuer = "https://issuer"\nclient_id = "c"\nclient_secret_file = "x"'
 
 
@@ -364,6 +331,7 @@ LOGIN = '[auth]\nkind = "oidc"\nissuer = "https://issuer"\nclient_id = "c"\nclie
         ('[secrets.S]\nfile = "x"\ntools = ["t"]', lambda settings: settings.secrets["S"].file),
         ('[auth]\nkind = "static"\ntokens_file = "x"', lambda settings: settings.auth.tokens_file),
         (LOGIN, lambda settings: settings.auth.client_secret_file),
+        (JWT, lambda settings: settings.auth.keys),
     ],
 )
 def test_every_path_setting_starts_from_folder_of_its_file(
@@ -473,11 +441,8 @@ def names_a_path(annotation: Any) -> bool:
     return annotation is Path or any(map(names_a_path, get_args(annotation)))
 
 
-OPEN = {
-    *("homes", "allow_read", "allow_write", "tools.NAME.allow_read", "tools.NAME.allow_write"),
-    *("auth.gateway_certificate", "auth.gateway_ca"),
-}
-"""Homes have rules of their own, lent paths are readable by design, and certificates are public."""
+OPEN = {"homes", "allow_read", "allow_write", "tools.NAME.allow_read", "tools.NAME.allow_write"}
+"""Homes have rules of their own, and lent paths are readable by design."""
 
 
 def test_every_path_setting_is_private_unless_listed_as_open() -> None:
@@ -499,7 +464,7 @@ def test_every_path_setting_is_private_unless_listed_as_open() -> None:
     hidden = {path for name, path in values.items() if name not in OPEN}
     derived = {Path("/secret/of-a-tool"), settings.store_path, settings.packages_path, trust_record()}
     assert set(settings.private_paths) == hidden | derived
-    assert {"fleet_key_file", "audit_dir", "auth.gateway_key"} < paths.keys()
+    assert {"fleet_key_file", "audit_dir", "auth.gateway_tls"} < paths.keys()
 
 
 def test_new_path_setting_is_private_by_default() -> None:
@@ -533,15 +498,15 @@ def test_neither_the_report_nor_an_error_shows_a_secret(monkeypatch: pytest.Monk
     monkeypatch.setenv("RUNNER_AUTH__KIND", "jwt")
     monkeypatch.setenv("RUNNER_AUTH__ISSUER", "i")
     monkeypatch.setenv("RUNNER_AUTH__AUDIENCE", "a")
-    monkeypatch.setenv("RUNNER_AUTH__ALGORITHM", "HS256")
-    monkeypatch.setenv("RUNNER_AUTH__PUBLIC_KEY", "hunter2hunter2")
+    monkeypatch.setenv("RUNNER_AUTH__KEYS", "https://u:hunter2hunter2@a/jwks?token=hunter2hunter2")
+    monkeypatch.setenv("RUNNER_REDIS_URL", "rediss://:hunter2hunter2@a/0")
 
     shown = config_text(load({}))
-    monkeypatch.setenv("RUNNER_AUTH__JWKS_URI", "https://u:hunter2hunter2@a/jwks?token=hunter2hunter2")
+    monkeypatch.setenv("RUNNER_AUTH__KIND", "static")
     with pytest.raises(UsageError) as caught:
         load({})
 
-    assert "auth.public_key" in shown
+    assert "auth.keys" in shown
     assert "hunter2" not in shown + str(caught.value)
 
 

@@ -19,7 +19,6 @@ def settings_for(address: BucketAddress, folder: Path, **changes: str) -> Settin
         {
             "store": f"s3://{address.bucket}/some/where",
             "state_dir": folder,
-            "s3_endpoint": address.endpoint,
             **changes,
         }
     )
@@ -46,12 +45,15 @@ def test_absent_bucket_is_reported_missing_with_its_cure(rgw: BucketAddress, tmp
     assert "make the bucket" in str(line.cure)
 
 
-def test_a_server_that_is_away_is_said_to_be(rgw: BucketAddress, tmp_path: Path) -> None:
+def test_a_server_that_is_away_is_said_to_be(
+    rgw: BucketAddress, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with CuttingProxy(rgw, cut_after=0) as proxy:
+        monkeypatch.setenv("AWS_ENDPOINT_URL_S3", str(proxy.address.endpoint))
         fault = fault_of(settings_for(proxy.address, tmp_path))
 
     assert fault is not None
-    assert "RUNNER_S3_ENDPOINT" in fault.cure
+    assert "AWS_ENDPOINT_URL_S3" in fault.cure
 
 
 def test_a_local_store_has_no_bucket(tmp_path: Path) -> None:

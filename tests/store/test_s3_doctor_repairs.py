@@ -30,7 +30,7 @@ def run(rgw: BucketAddress, tmp_path: Path) -> Run:
     environment = outer_environment() | {
         "RUNNER_STATE_DIR": str(tmp_path / "state"),
         "RUNNER_STORE": f"s3://{rgw.bucket}/{rgw.prefix.rstrip('/')}",
-        "RUNNER_S3_ENDPOINT": str(rgw.endpoint),
+        "AWS_ENDPOINT_URL_S3": str(rgw.endpoint),
         "PYTHONPATH": str(ROOT),
     }
 

@@ -36,7 +36,6 @@ def settings_for(address: BucketAddress, folder: Path, **more: object) -> Settin
         {
             "store": f"s3://{address.bucket}/{address.prefix.rstrip('/')}",
             "state_dir": folder / "state",
-            "s3_endpoint": address.endpoint,
             **more,
         }
     )
@@ -65,7 +64,8 @@ async def test_call_stores_its_file_in_the_bucket_without_address(
 async def test_call_without_server_spools_its_file_for_the_next_run(
     rgw: BucketAddress, user: str, tmp_path: Path
 ) -> None:
-    with CuttingProxy(rgw, cut_after=0) as proxy:
+    with CuttingProxy(rgw, cut_after=0) as proxy, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("AWS_ENDPOINT_URL_S3", str(proxy.address.endpoint))
         gone = settings_for(proxy.address, tmp_path)
         waiting = await open_store(gone, RetentionRules()).put_bytes(
             b"x", Put(name="a.txt"), scope=Scope(user_id=user)
@@ -81,7 +81,8 @@ async def test_call_without_server_spools_its_file_for_the_next_run(
 async def test_stopping_server_sends_what_waits_for_the_bucket(
     rgw: BucketAddress, user: str, tmp_path: Path
 ) -> None:
-    with CuttingProxy(rgw, cut_after=0) as proxy:
+    with CuttingProxy(rgw, cut_after=0) as proxy, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("AWS_ENDPOINT_URL_S3", str(proxy.address.endpoint))
         settings, scope = settings_for(proxy.address, tmp_path), Scope(user_id=user)
         async with Toolset.open(settings, [str(TOOLS / "files.py")]) as toolset:
             await call(toolset, user, "make", name="a.txt", size=5)

@@ -92,8 +92,10 @@ def test_kubernetes_secret_link_chain_is_read(tmp_path: Path) -> None:
 
 
 def _gateway(path: Path) -> object:
-    files = {"gateway_certificate": path, "gateway_key": path, "gateway_ca": path}
-    return GatewayTls.of(Settings(auth=Auth(kind="gateway", gateway_names=("a",), **files)))
+    folder = path.with_suffix(".tls")
+    folder.mkdir()
+    (folder / "tls.crt").symlink_to(path)
+    return GatewayTls.of(Settings(auth=Auth(kind="gateway", gateway_names=("a",), gateway_tls=folder)))
 
 
 EVERY_FILE: dict[str, Callable[[Path], object]] = {

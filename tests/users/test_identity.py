@@ -171,15 +171,21 @@ def test_missing_tokens_file_refused_by_name() -> None:
         auth_provider(Settings(auth=TOKENS))
 
 
-def jwt_settings(public_key: str) -> Settings:
-    return Settings(
-        auth=Auth(kind="jwt", public_key=public_key, issuer="https://issuer", audience="toolcell")
-    )
+def key_file(folder: Path, key: str) -> Path:
+    path = folder / "issuer.pem"
+    path.touch(mode=0o600)
+    path.write_text(key)
+    return path
 
 
-def test_jwt_needs_right_key_issuer_and_audience() -> None:
+def jwt_settings(folder: Path, key: str) -> Settings:
+    keys = key_file(folder, key)
+    return Settings(auth=Auth(kind="jwt", keys=keys, issuer="https://issuer", audience="toolcell"))
+
+
+def test_jwt_needs_right_key_issuer_and_audience(tmp_path: Path) -> None:
     keys, others = RSAKeyPair.generate(), RSAKeyPair.generate()
-    settings = jwt_settings(keys.public_key)
+    settings = jwt_settings(tmp_path, keys.public_key)
     provider = auth_provider(settings)
     assert isinstance(provider, JWTVerifier)
 
@@ -196,11 +202,9 @@ def test_jwt_needs_right_key_issuer_and_audience() -> None:
 
 
 @pytest.mark.parametrize("claims", [{}, {"sub": "one-for-all"}], ids=["no sub", "another claim first"])
-def test_users_by_another_claim_own_separate_sessions(
-    claims: dict[str, str],
-) -> None:
+def test_users_by_another_claim_own_separate_sessions(claims: dict[str, str], tmp_path: Path) -> None:
     keys = RSAKeyPair.generate()
-    settings = jwt_settings(keys.public_key).model_copy(update={"identity_claim": ("email", "sub")})
+    settings = jwt_settings(tmp_path, keys.public_key).model_copy(update={"identity_claim": ("email", "sub")})
     provider = auth_provider(settings)
     assert provider is not None
 
@@ -234,9 +238,11 @@ def test_users_by_another_claim_own_separate_sessions(
         ({}, False),
     ],
 )
-def test_jwt_needs_current_time_and_expiry(times: dict[str, int | None], counts: bool) -> None:
+def test_jwt_needs_current_time_and_expiry(
+    times: dict[str, int | None], counts: bool, tmp_path: Path
+) -> None:
     keys = RSAKeyPair.generate()
-    provider = auth_provider(jwt_settings(keys.public_key))
+    provider = auth_provider(jwt_settings(tmp_path, keys.public_key))
     assert isinstance(provider, JWTVerifier)
     now = int(time.time())
     times_sent = {name: None if after is None else now + after for name, after in times.items()}
@@ -253,10 +259,9 @@ def test_non_numeric_time_is_a_fault(value: object) -> None:
     assert fault_in_times({"exp": 10**12, "nbf": value}, now=0) is not None
 
 
-def test_unknown_algorithm_refused_at_start() -> None:
-    settings = Settings(
-        auth=Auth(kind="jwt", public_key="secret", algorithm="none", issuer="i", audience="a")
-    )
+def test_unknown_algorithm_refused_at_start(tmp_path: Path) -> None:
+    keys = key_file(tmp_path, "secret")
+    settings = Settings(auth=Auth(kind="jwt", keys=keys, algorithm="none", issuer="i", audience="a"))
 
     with pytest.raises(UsageError, match="under auth cannot be used"):
         auth_provider(settings)

@@ -25,12 +25,12 @@ from botocore.exceptions import BotoCoreError, ClientError
 from pydantic import SecretStr
 from urllib3.exceptions import HTTPError
 
-from runner.errors import CallError, Code
+from runner.errors import CallError, Code, UsageError
 from runner.store.blobs import Blob
 from runner.store.s3.faults import failed
 from runner.store.s3.waiting import check_wanted
 
-__all__ = ["Bucket", "BucketAddress", "NoSuchObject", "Stream", "failed"]
+__all__ = ["Bucket", "BucketAddress", "NoSuchObject", "Stream", "configured_endpoint", "failed"]
 
 _ABSENT = frozenset({"404", "NoSuchKey", "NotFound", "NoSuchUpload"})
 _TAKEN = frozenset({"412", "PreconditionFailed", "409", "ConditionalRequestConflict"})
@@ -312,6 +312,23 @@ def _session() -> Any:
     return boto3.session.Session()
 
 
+def configured_endpoint() -> str | None:
+    """Return the address that AWS's variables and files name; None: AWS.
+
+    Raises:
+        UsageError: It is malformed, or the profile does not exist.
+    """
+    usual = Config(ignore_configured_endpoint_urls=True)
+    try:
+        url, of_aws = (_session().client("s3", config=config).meta.endpoint_url for config in (None, usual))
+    except (BotoCoreError, ValueError) as error:
+        raise UsageError(
+            "AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL or endpoint_url in ~/.aws/config cannot be used "
+            f"({type(error).__name__}); write it as https://HOST:PORT, of letters, digits, hyphens and dots"
+        ) from None
+    return None if url == of_aws else str(url)
+
+
 def _client(at: BucketAddress, *, read_s: float, attempts: int) -> Any:
     # They say where they found credentials, and at level debug they print signatures.
     for name in ("boto3", "botocore", "urllib3"):
@@ -321,10 +338,7 @@ def _client(at: BucketAddress, *, read_s: float, attempts: int) -> Any:
         read_timeout=read_s,
         retries={"mode": "standard", "max_attempts": attempts},
         max_pool_connections=_CONNECTIONS,
-        s3={
-            "addressing_style": "path" if at.endpoint else "auto",
-            **({"payload_signing_enabled": True} if at.endpoint else {}),
-        },
+        s3={"addressing_style": "path", "payload_signing_enabled": True} if at.endpoint else {},
         # Servers that are not AWS may know none of the newer checksums.
         request_checksum_calculation="when_required" if at.endpoint else "when_supported",
         response_checksum_validation="when_required" if at.endpoint else "when_supported",

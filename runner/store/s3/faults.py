@@ -14,7 +14,7 @@ _KEYS = (
     "check AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or what the chain of AWS finds without them; "
     "docs/operating.md lists what they must be allowed to do"
 )
-_SERVER = "check RUNNER_S3_ENDPOINT, and that the server runs and can be reached from here"
+_SERVER = "check AWS_ENDPOINT_URL_S3, and that the server runs and can be reached from here"
 _BUCKET = "make the bucket, or correct RUNNER_STORE"
 _CURES = {
     "NoSuchBucket": _BUCKET,

@@ -1,0 +1,34 @@
+"""Metadata of an OAuth provider that cannot be used: one sentence at the start."""
+
+from pathlib import Path
+
+import pytest
+from test_identity_readiness import login_provider
+
+from runner.errors import UsageError
+from runner.settings.auth import Auth
+from runner.settings.settings import Settings
+from runner.users.identity import auth_provider
+
+
+@pytest.mark.parametrize(
+    ("published", "sentence"),
+    [
+        ({}, r"the metadata of auth\.issuer has no introspection_endpoint for oauth_proxy; .*auth\.audience"),
+        ({"token_endpoint": "http://login.example.com/token"}, "keys, logins and tokens go over https only"),
+        (None, r"^auth\.issuer \S+ publishes no metadata \(HTTPStatusError\); check the address"),
+    ],
+)
+def test_provider_metadata_that_is_unusable_is_refused(
+    published: dict[str, str] | None, sentence: str, tmp_path: Path
+) -> None:
+    secret = tmp_path / "secret"
+    secret.touch(mode=0o600)
+    secret.write_text("of the client")
+    with login_provider() as away:
+        issuer = away.address if published is None else away.publish(**published)
+        auth = Auth(kind="oauth_proxy", issuer=issuer, client_id="runner", client_secret_file=secret)
+        settings = Settings(auth=auth, state_dir=tmp_path, public_url="http://127.0.0.1:8000")
+
+        with pytest.raises(UsageError, match=sentence):
+            auth_provider(settings)
