@@ -9,11 +9,12 @@ Source: requirements S0-49 to S0-53; rules A2 and A5 of the conformance cases; c
 import base64
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
+from runner.formats.json_pieces import map_texts
 from runner.users.capability_tokens import Tokens
 
 __all__ = ["DOWNLOAD_PATH", "LINK_S", "PURPOSE", "DownloadLinks", "name_in", "without_tokens"]
@@ -24,7 +25,6 @@ PURPOSE = "download"
 
 LINK_S = 3600.0
 
-_MAX_DEPTH = 50
 _TOKEN = re.compile(r"([?&])(?:token=[^&#\s\"'<>]*(&?))+")
 
 
@@ -64,22 +64,22 @@ def name_in(token: str) -> str:
         return ""
 
 
-def without_tokens(value: Any, depth: int = 0) -> Any:
-    """Return a copy of a JSON value whose texts hold no token of an address.
+def without_tokens(value: Any, secrets: Sequence[str] = ()) -> Any:
+    """Return a copy of a JSON value whose texts and keys hold no token of an address.
 
-    What nests deeper than anybody would read is left out.
+    Args:
+        value: The value. What nests deeper than anybody would read is left out.
+        secrets: Tokens that go also where they stand alone.
     """
-    match value:
-        case str():
-            return _TOKEN.sub(_separator, value) if "token=" in value else value
-        case list() | dict() if depth >= _MAX_DEPTH:
-            return "…"
-        case list():
-            return [without_tokens(item, depth + 1) for item in value]
-        case dict():
-            return {key: without_tokens(item, depth + 1) for key, item in value.items()}
-        case _:
-            return value
+
+    def withhold(text: str) -> str:
+        if "token=" in text:
+            text = _TOKEN.sub(_separator, text)
+        for secret in secrets:
+            text = text.replace(secret, "withheld")
+        return text
+
+    return map_texts(value, withhold)
 
 
 def _separator(match: re.Match[str]) -> str:

@@ -51,6 +51,7 @@ and then, while nobody asks it anything, harms nobody.
 _UNREADABLE_PER_S = 10.0
 
 _PIECE_BYTES = 1 << 18
+_SHOWN_BYTES = 100
 _TURN_S = 0.01
 _LAST_WORDS_S = 2.0
 # Line ends, too: a blank line is ignored.
@@ -101,6 +102,7 @@ class IncomingLines(ReceivedMessages):
 
     Attributes:
         problem: Why the connection was ended from here, if it was.
+        unreadable: Beginning of the first line that was not a message.
         sheds: Says whether notifications would be dropped now.
         shed: Hears how many were, before they were read.
     """
@@ -113,6 +115,7 @@ class IncomingLines(ReceivedMessages):
         most_bytes: int | None = None,
     ) -> None:
         self.problem: str | None = None
+        self.unreadable = b""
         self.sheds: Callable[[], bool] = lambda: False
         self.shed: Callable[[int], None] = lambda _count: None
         self._descriptor = descriptor
@@ -184,6 +187,7 @@ class IncomingLines(ReceivedMessages):
                     message = SessionMessage(read_message(line))
                 except Unreadable as error:
                     message = error
+                    self.unreadable = self.unreadable or line[:_SHOWN_BYTES]
             now = time.monotonic()
             self._share.spend(now - began, now=now)
             if message is not None:

@@ -10,25 +10,34 @@ to S4-96, S4-106; rules Q1 to Q4 of the conformance cases.
 """
 
 import json
+import logging
 import re
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
-from runner.errors import RunnerError
+from mcp.shared.exceptions import MCPError
+
+from runner.errors import CallError, RunnerError
 from runner.formats.base64 import canonical
 from runner.formats.filenames import safe_name
 from runner.formats.mime import guess
 from runner.output_guard.config import GuardConfig
+from runner.output_guard.guard import GuardedCall, OutputGuard
 from runner.output_guard.pipeline import guard
 from runner.output_guard.references import large_text
 from runner.output_guard.storing import Find, Keeper, LayerRun, drive
 from runner.protocol.visible_offers import visible_list
 from runner.store.protocol import ArtifactStore, Record, Scope
 from runner.users.events import UPDATED
+from runner.worker.wire import WireError
 
 __all__ = [
+    "MOST_ITEMS",
+    "MOST_LIST_BYTES",
+    "Ask",
     "InvalidAnswer",
     "Reader",
     "Remote",
@@ -36,11 +45,21 @@ __all__ = [
     "RemoteResources",
     "blocks_of",
     "namespace_of",
+    "pages",
     "resource_result",
     "resource_tools",
 ]
 
+log = logging.getLogger(__name__)
+
+Ask = Callable[[str, Mapping[str, Any]], Awaitable[Mapping[str, Any]]]
+"""Returns the wire result of a method with its params."""
+
 _PAGES = 1000
+MOST_ITEMS = 100_000
+MOST_LIST_BYTES = 1 << 26
+"""Most of a list that is put together from pages, which would grow without end."""
+
 _CACHED = 1000
 _ERROR_CHARS = 1000
 _NAMESPACE_CHARS = 40
@@ -57,25 +76,24 @@ class InvalidAnswer(RemoteError):
 
 @dataclass(frozen=True, slots=True)
 class Remote:
-    """Source of a server's resources. All methods raise `RemoteError`.
+    """Source of a server's resources.
 
     Attributes:
         ask: Returns the wire result of a method with its params.
     """
 
-    ask: Callable[[str, Mapping[str, Any]], Awaitable[Mapping[str, Any]]]
+    ask: Ask
 
-    async def list_resources(self, cursor: str | None) -> Mapping[str, Any]:
-        """Return the wire result of `resources/list`."""
-        return await self.ask("resources/list", {"cursor": cursor} if cursor else {})
+    async def result(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the wire result of a method with its params.
 
-    async def list_templates(self, cursor: str | None) -> Mapping[str, Any]:
-        """Return the wire result of `resources/templates/list`."""
-        return await self.ask("resources/templates/list", {"cursor": cursor} if cursor else {})
-
-    async def read(self, uri: str) -> Mapping[str, Any]:
-        """Return the wire result of `resources/read`."""
-        return await self.ask("resources/read", {"uri": uri})
+        Raises:
+            RemoteError: The server did not answer, or with an error.
+        """
+        try:
+            return await self.ask(method, params)
+        except (WireError, CallError, MCPError) as error:
+            raise RemoteError(_words(error)) from error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,6 +109,12 @@ class Reader:
     store: ArtifactStore
     scope: Scope
     on_stored: Callable[[Sequence[Record]], None] = lambda _records: None
+
+    @classmethod
+    def of(cls, guard: OutputGuard, call: GuardedCall) -> "Reader":
+        """Return the reader of a call, whose user is told of what it stores."""
+        on_stored = partial(guard.publish_stored, call=call)
+        return cls(store=call.files.library.store, scope=call.scope, on_stored=on_stored)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,11 +145,16 @@ class RemoteResources:
 
     async def all(self, remote: Remote) -> list[dict[str, Any]]:
         """Return every resource, of all pages."""
-        return await _pages(remote.list_resources, "resources/list", "resources")
+        return await self._list(remote, "resources/list", "resources")
 
     async def templates(self, remote: Remote) -> list[dict[str, Any]]:
         """Return every template, of all pages."""
-        return await _pages(remote.list_templates, "resources/templates/list", "resourceTemplates")
+        return await self._list(remote, "resources/templates/list", "resourceTemplates")
+
+    async def _list(self, remote: Remote, method: str, key: str) -> list[dict[str, Any]]:
+        items = await pages(remote.result, method, key, server=self.server)
+        shown = await visible_list(method, {key: items})
+        return [dict(item) for item in shown[key] if isinstance(item, Mapping)]
 
     async def read(self, remote: Remote, uri: str, reader: Reader) -> dict[str, Any]:
         """Return a resource in a form for models.
@@ -138,7 +167,7 @@ class RemoteResources:
         if cached is not None:
             return cached
         try:
-            answer = await remote.read(uri)
+            answer = await remote.result("resources/read", {"uri": uri})
         except RemoteError as error:
             return {"error": f"{uri} could not be read: {error}"[:_ERROR_CHARS]}
         contents = [item for item in answer.get("contents") or () if isinstance(item, Mapping)]
@@ -316,18 +345,38 @@ def _large(text: str, item: Mapping[str, Any]) -> LayerRun[dict[str, Any]]:
     return large_text(find, record, f"Large text stored as artifact ({len(text)} chars)", text, text)
 
 
-async def _pages(
-    ask: Callable[[str | None], Awaitable[Mapping[str, Any]]], method: str, items: str
-) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = []
-    seen: set[str | None] = set()
-    cursor: str | None = None
-    # A server that repeats a cursor, or never ends, must not keep us for ever.
-    while cursor not in seen and len(seen) < _PAGES:
-        seen.add(cursor)
-        page = await visible_list(method, await ask(cursor))
-        found += [dict(item) for item in page.get(items) or () if isinstance(item, Mapping)]
+def _words(error: WireError | CallError | MCPError) -> str:
+    if isinstance(error, WireError):
+        return str(error.error.get("message"))
+    return error.error.message if isinstance(error, MCPError) else error.message
+
+
+async def pages(ask: Ask, method: str, key: str, *, server: str) -> list[Any]:
+    """Return the items of a list, of all its pages up to a bound.
+
+    Args:
+        ask: Returns the wire result of a method with its params.
+        method: The method of the list.
+        key: The key of its items.
+        server: The server, for the log.
+    """
+    found: list[Any] = []
+    seen: set[str] = set()
+    params: dict[str, Any] = {}
+    size = 0
+    while True:
+        page = await ask(method, params)
+        items = page.get(key)
+        items = items if isinstance(items, list) else []
+        found += items
+        size += len(json.dumps(items))
+        if len(found) > MOST_ITEMS or size > MOST_LIST_BYTES:
+            facts = {"server": server, "method": method, "items": len(found), "bytes": size}
+            log.warning("list truncated", extra=facts)
+            return found[:MOST_ITEMS]
         cursor = page.get("nextCursor")
-        if cursor is None:
-            break
-    return found
+        # A server that repeats a cursor, or never ends, must not keep us for ever.
+        if not isinstance(cursor, str) or not cursor or cursor in seen or len(seen) >= _PAGES:
+            return found
+        seen.add(cursor)
+        params = {"cursor": cursor}

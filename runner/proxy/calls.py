@@ -31,6 +31,7 @@ from runner.contract.normalise import lists_files
 from runner.contract.payload import payload_of
 from runner.contract.widget_dialects import NO_WIDGETS
 from runner.errors import CallError, Code
+from runner.files.download_links import without_tokens
 from runner.formats.json_size import least_chars
 from runner.homes.homes import HomeLease
 from runner.output_guard.guard import GuardedCall
@@ -41,11 +42,11 @@ from runner.protocol.resource_tools import InvalidAnswer, Reader, RemoteError, b
 from runner.protocol.result_messages import ResultMessages, inline_limit_of, known_to
 from runner.protocol.sender import McpClient, request_facts
 from runner.proxy.deadline_watch import WatchedListener, watch
-from runner.proxy.foreign_words import legible_message, without_our_words, without_secrets
+from runner.proxy.foreign_words import legible_message, without_our_words
 from runner.proxy.questions import answered
-from runner.proxy.remote import ConnectionLost, HttpRefusal, is_modern
+from runner.proxy.remote import ConnectionLost, HttpRefusal, ServerUnreachable, is_modern
 from runner.proxy.targets import Contract, contract_of
-from runner.proxy.upstream import ServerUnreachable, Upstream
+from runner.proxy.upstream import Upstream
 from runner.proxy.upstreams import Upstreams
 from runner.settings.isolation import ISOLATION_META, isolation_meta
 from runner.steps.authorization import authorize_scopes, authorize_widget
@@ -85,7 +86,7 @@ class UpstreamCall(Call):
     """A call of a tool of another server.
 
     Attributes:
-        upstreams: The servers.
+        service: The servers.
         ctx: The request of its client.
         messages: Makes the message of a contract value.
         server: The server; empty until it is known, and for a tool of our own.
@@ -94,7 +95,7 @@ class UpstreamCall(Call):
         contract: Whether it is treated like a call of a tool of our own, or guarded only.
     """
 
-    upstreams: Upstreams
+    service: Upstreams
     ctx: _Context
     messages: ResultMessages
     server: str = ""
@@ -104,24 +105,9 @@ class UpstreamCall(Call):
 
     passed_on: ClassVar[type[Exception]] = MCPError
 
-    @classmethod
-    def of(
-        cls, upstreams: Upstreams, ctx: _Context, messages: ResultMessages, request: Request
-    ) -> "UpstreamCall":
-        """Return the call that a request is."""
-        listener = _listener(upstreams, request, request.client)
-        return cls(
-            service=upstreams,
-            upstreams=upstreams,
-            ctx=ctx,
-            messages=messages,
-            request=request,
-            listener=listener,
-        )
-
     async def execute(self) -> Completed:
         """Authorise the call, and answer it by a tool of our own or by its server."""
-        upstreams, request = self.upstreams, self.request
+        upstreams, request = self.service, self.request
         try:
             async with upstreams.upkeep.in_use(request.user):
                 self.request = request = replace(request, params=_tellable(dict(request.params)))
@@ -156,7 +142,7 @@ class UpstreamCall(Call):
 
     async def find(self, server: str, tool: str) -> None:
         """Connect to a server, and record its description of a tool."""
-        upstreams, user, wish = self.upstreams, self.request.user, self.upstreams.ways[server].contract
+        upstreams, user, wish = self.service, self.request.user, self.service.ways[server].contract
         self.server, self.tool = server, tool
         self.upstream = upstreams.upstream(self.ctx, user, server)
         # First, since the list of a server that cannot be reached is only missing.
@@ -175,7 +161,7 @@ class UpstreamCall(Call):
         if completed.interim is not None:
             message = dict(completed.interim)
         else:
-            files = self.upstreams.files(request.user, trace=request.id)
+            files = self.service.files(request.user, trace=request.id)
             names = {"tool": self.tool or None, "server": self.server or None}
             message = self._noted(await self.messages.of(completed, request, files, **names))
         if wants_report(request.params) and "content" in message:
@@ -184,8 +170,8 @@ class UpstreamCall(Call):
                 "call": request.id,
                 "steps_ms": steps.in_ms(),
                 **steps.spans(),
-                "deadlines": asdict(self.upstreams.settings.deadlines(request.tool)),
-                "tier": self.upstreams.tier.value,
+                "deadlines": asdict(self.service.settings.deadlines(request.tool)),
+                "tier": self.service.tier.value,
             }
             message["_meta"] = {**(message.get("_meta") or {}), REPORT: report}
         return message
@@ -195,20 +181,20 @@ class UpstreamCall(Call):
         spec = self._known()
         if spec.takes_files or spec.takes_links:
             # Which links it was given is forgotten by now.
-            wire = await asyncio.to_thread(without_secrets, dict(wire))
+            wire = await asyncio.to_thread(without_tokens, dict(wire))
         async with self.upstream.held_home() as home:
             return await self.message(await self._ended(wire, await self._place(home)))
 
     async def _own(self) -> dict[str, Any] | None:
         """Return the result of one of our own tools; None if it is another's, or a server's of that name."""
-        upstreams, request = self.upstreams, self.request
+        upstreams, request = self.service, self.request
         name, params, user = request.tool, request.params, request.user
         server, _, act = name.rpartition(".")
         if upstreams.offers_resource_tools and server in upstreams.names.servers:
             authorize_widget(name, NO_WIDGETS, params)
             upstream = upstreams.upstream(self.ctx, user, server)
-            reader, remote = self._reader(), (await upstream.remote()).resources
-            return await resource_result(act, params.get("arguments"), upstream.resources, remote, reader)
+            arguments, reader = params.get("arguments"), Reader.of(upstreams.guard, self._guarded())
+            return await resource_result(act, arguments, upstream.resources, upstream.remote, reader)
         if not upstreams.settings.has_extras or name not in READING:
             return None
         if not upstreams.names.prefixed:
@@ -220,7 +206,7 @@ class UpstreamCall(Call):
 
     async def _placed(self) -> Completed:
         """Execute the call once it has a place, or return the question that its client gets first."""
-        upstreams, request, client = self.upstreams, self.request, self.request.client
+        upstreams, request, client = self.service, self.request, self.request.client
         user, params, pausing = request.user, request.params, upstreams.pausing
         state, token = params.get("requestState"), (params.get("_meta") or {}).get("progressToken")
         # It was counted when it began, and goes on with the answer that it waited for.
@@ -249,7 +235,7 @@ class UpstreamCall(Call):
         A command runs on while its outputs are read. It can harm only itself:
         `runner.artifacts.named_file` treats them as hostile.
         """
-        upstreams, user = self.upstreams, self.request.user
+        upstreams, user = self.service, self.request.user
         # While the client waits for its turn to answer, something else stands for it.
         self.listener = _listener(upstreams, self.request, client)
         async with upstreams.upkeep.in_use(user), self.upstream.held_home() as home:
@@ -262,14 +248,14 @@ class UpstreamCall(Call):
                     try:
                         wire = await self._send(arguments=inputs.arguments)
                     except MCPError as error:
-                        details = without_secrets([error.error.message, error.error.data], tokens)
+                        details = without_tokens([error.error.message, error.error.data], tokens)
                         raise MCPError(error.error.code, *details) from error
                     except ConnectionLost as error:
                         # Its last words may quote the links of this call.
-                        text = str(without_secrets(str(error), tokens))
+                        text = str(without_tokens(str(error), tokens))
                         raise ConnectionLost(text, was_refused=error.was_refused) from error
                     if tokens:
-                        wire = await asyncio.to_thread(without_secrets, wire, tokens)
+                        wire = await asyncio.to_thread(without_tokens, wire, tokens)
                     return await self._ended(wire, place)
 
     async def _send(self, **changed: Any) -> dict[str, Any]:
@@ -290,10 +276,10 @@ class UpstreamCall(Call):
             return await answered(send, params, watched.ask if has_sessions(self.ctx) else None)
 
         try:
-            async with self.upstreams.drain.call(self.listener.tell):
+            async with self.service.drain.call(self.listener.tell):
                 return await watch(act, self.listener)
         except CallError:
-            if not self.upstream.busy and self.upstream.ends_with_its_connection:
+            if not self.upstream.busy and self.upstream.server.tier is not None:
                 # It got the cancellation; a process that ignores it is killed and restarted.
                 await self.upstream.drop()
             raise
@@ -301,7 +287,7 @@ class UpstreamCall(Call):
             self.upstream.check_after_cancel()
             raise
         except MCPError as error:
-            hint = self.upstreams.ways[self.server].hint(error.error.message)
+            hint = self.service.ways[self.server].hint(error.error.message)
             if hint is None:
                 raise
             raise MCPError(error.error.code, f"{error.error.message}\n{hint}", error.error.data) from error
@@ -319,27 +305,27 @@ class UpstreamCall(Call):
         # The server may have changed its list during the call.
         await self.upstream.spec(self.tool)
         await turn()
-        guarded, is_auto = self._guarded(), self.upstreams.ways[self.server].contract == "auto"
+        guarded, is_auto = self._guarded(), self.service.ways[self.server].contract == "auto"
         linked = await self._linked(wire)
         # The contract by its result, whatever the parameters of the tool are called.
         if self.contract == "full" or (is_auto and lists_files(payload_of(wire))):
             executed = Executed(wire=linked, is_long=least_chars(linked, SHORT_BYTES) > SHORT_BYTES)
             return await self.collected(self._known(), place, executed)
         message = self._noted(legible_message(linked, *_RESULTS, "_meta"))
-        message = await self.upstreams.guard.message(message, guarded, media_stay=False)
+        message = await self.service.guard.message(message, guarded, media_stay=False)
         return Completed.for_now(known_to(self.request.facts.protocol, message), self.spec)
 
     def _known(self) -> ToolSpec:
         """Return the tool; one that no server lists declares nothing, and is given nothing of ours."""
         if self.spec is not None:
             return self.spec
-        identity = self.upstreams.settings.username_parameter
+        identity = self.service.settings.username_parameter
         name = self.tool or self.request.tool
         return ToolSpec(name=name, parameters={}, output_schema=None, identity=identity)
 
     async def _place(self, home: HomeLease | None) -> CallFiles:
         """Return the access to the call's files: in the home of a command, or behind links."""
-        upstreams, server, spec = self.upstreams, self.server, self._known()
+        upstreams, server, spec = self.service, self.server, self._known()
         files = upstreams.files(self.request.user, trace=self.request.id)
         delivery = file_delivery_of(upstreams.settings) if upstreams.ways[server].is_command else "url"
         takes_links = spec.takes_links or (spec.takes_files and delivery == "url")
@@ -361,29 +347,21 @@ class UpstreamCall(Call):
     def _guarded(self) -> GuardedCall:
         """Return the call as the output guard knows it."""
         request = self.request
-        files = self.upstreams.files(request.user, trace=request.id)
+        files = self.service.files(request.user, trace=request.id)
         if not self.server:
             return GuardedCall(tool=request.tool, files=files)
         spec = self.upstream.specs.get(self.tool)
         schema = None if spec is None else spec.output_schema
         return GuardedCall(tool=self.tool, server=self.server, files=files, schema=schema)
 
-    def _reader(self) -> Reader:
-        """Return the reader that stores resource contents read during the call."""
-        call, guard = self._guarded(), self.upstreams.guard
-        return Reader(
-            store=call.files.library.store,
-            scope=call.scope,
-            on_stored=lambda records: guard.publish_stored(records, call),
-        )
-
     async def _linked(self, wire: Mapping[str, Any]) -> dict[str, Any]:
         """Return a result with resource links rewritten for clients, or replaced by their contents.
 
         Keys of its blocks that only we may set are removed.
         """
-        reader, blocks, names = self._reader(), list[Any](), self.upstreams.names
-        reads = bool(self.upstreams.guard.config.resources.auto_read_if_size_under_bytes)
+        reader = Reader.of(self.service.guard, self._guarded())
+        blocks, names = list[Any](), self.service.names
+        reads = bool(self.service.guard.config.resources.auto_read_if_size_under_bytes)
         for block in wire.get("content", ()):
             if block["type"] == "resource":
                 blocks.append({**block, "resource": names.block_outside(self.server, block["resource"])})
@@ -392,8 +370,7 @@ class UpstreamCall(Call):
             else:
                 read = dict(block)
                 if reads:
-                    remote = (await self.upstream.remote()).resources
-                    read = await self.upstream.resources.linked(remote, block, reader)
+                    read = await self.upstream.resources.linked(self.upstream.remote, block, reader)
                 outside = {"uri": names.uri_outside(self.server, str(block.get("uri")))}
                 blocks += blocks_of({**read, **outside})
         meta = {"_meta": names.meta_outside(self.server, wire["_meta"])} if "_meta" in wire else {}
@@ -403,7 +380,7 @@ class UpstreamCall(Call):
         """Return a message with the isolation of its server and, after a failure, what may help."""
         if not self.server:
             return message
-        way, noted = self.upstreams.ways[self.server], dict(message)
+        way, noted = self.service.ways[self.server], dict(message)
         if way.tier is not None:
             noted["_meta"] = {**(noted.get("_meta") or {}), ISOLATION_META: isolation_meta(way.tier)}
         if noted.get("isError"):
@@ -419,10 +396,10 @@ class UpstreamCall(Call):
         Raises:
             CallError: `E_CRASHED`; a task of another server, begun by the same client, has that name.
         """
-        for other in self.upstreams.names.servers:
+        for other in self.service.names.servers:
             if (
                 other != self.server
-                and task in self.upstreams.upstream(self.ctx, self.request.user, other).tasks
+                and task in self.service.upstream(self.ctx, self.request.user, other).tasks
             ):
                 raise CallError(
                     Code.E_CRASHED,
@@ -451,21 +428,26 @@ class Calls:
         Raises:
             MCPError: The server answered with an error of JSON-RPC, which goes to the client as it is.
         """
-        request = observed(self.upstreams, self._request(ctx, params, user))
-        with CallScope(request.id):
-            call = UpstreamCall.of(self.upstreams, ctx, self.messages, request)
+        call = self._call(ctx, params, user)
+        with CallScope(call.request.id):
             return await call.message(await call.run())
 
-    def _request(self, ctx: _Context, params: dict[str, Any], user: User) -> Request:
-        facts = request_facts(ctx)
-        return Request(
+    def _call(self, ctx: _Context, params: dict[str, Any], user: User) -> UpstreamCall:
+        upstreams = self.upstreams
+        request = Request(
             user=user,
             method=ctx.method,
             params=params,
-            facts=facts,
+            facts=request_facts(ctx),
             client=McpClient(ctx),
             levels=message_levels(ctx),
-            inline_max_bytes=inline_limit_of(self.upstreams.settings, params),
+            inline_max_bytes=inline_limit_of(upstreams.settings, params),
+        )
+        if ctx.method == "tools/call":
+            request = observed(upstreams, request)
+        listener = _listener(upstreams, request, request.client)
+        return UpstreamCall(
+            service=upstreams, ctx=ctx, messages=self.messages, request=request, listener=listener
         )
 
     async def task(self, ctx: _Context, params: dict[str, Any], user: User) -> dict[str, Any]:
@@ -489,8 +471,7 @@ class Calls:
             if not isinstance(wire, Mapping):
                 return legible_message(result)
             tool = upstream.tasks.get(task, "task")
-            request = self._request(ctx, {"name": names.outside(upstream.name, tool)}, user)
-            call = UpstreamCall.of(self.upstreams, ctx, self.messages, request)
+            call = self._call(ctx, {"name": names.outside(upstream.name, tool)}, user)
             await call.find(upstream.name, tool)
             message = await call.of_task(wire)
         return message if is_whole else {**legible_message(result), "result": message}

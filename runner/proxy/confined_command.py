@@ -54,7 +54,7 @@ from sandbox.errors import IsolationUnavailable
 from sandbox.layers.mounts import EMPTY
 from sandbox.policy import MIB, Policy
 from sandbox.probe.machine import Tier
-from sandbox.readable import Readable, sibling_modules
+from sandbox.readable import sibling_modules
 from sandbox.token_bucket import TokenBucket
 
 __all__ = ["ConfinedTransport", "check_command", "hint_for", "lent_to", "named_files", "tier_of"]
@@ -163,7 +163,8 @@ class ConfinedTransport(ServerTransport):
         Raises:
             StartFailed: The home of its user cannot be used.
         """
-        uid = self._uid()
+        uids = uids_of(self.settings, self.tier)
+        uid = None if uids is None else uids.of(self.user.segment)
         with LastWords(self.target.name, self.log_budget) as stderr:
             async with self._folders(uid) as (scratch, home):
                 reach = () if self.reach is None else tuple(await self.reach())
@@ -187,7 +188,7 @@ class ConfinedTransport(ServerTransport):
                             self.has_read_input = not has_unread()
                             # A start that takes too long is cancelled.
                             with anyio.CancelScope(shield=True):
-                                self.why = await self._why(incoming.problem, stderr)
+                                self.why = await self._why(incoming.problem or incoming.misframed, stderr)
                         raise
 
     async def last_words(self) -> str:
@@ -244,10 +245,6 @@ class ConfinedTransport(ServerTransport):
         parts = (problem, hint, f"it said: {words[-_SAID_CHARS:]}" if words else None, lending)
         return "; ".join(part for part in parts if part)
 
-    def _uid(self) -> int | None:
-        uids = uids_of(self.settings, self.tier)
-        return None if uids is None else uids.of(self.user.segment)
-
     def _arguments(
         self, scratch: Path, home: HomeLease | None, uid: int | None, reach: tuple[tuple[str, int], ...]
     ) -> list[str]:
@@ -272,7 +269,14 @@ class ConfinedTransport(ServerTransport):
         environment = framework_environment(os.environ, ())
         personal = call_environment(user=self.user.name, home=home)
         files = (*_files(self.program, self.target), *_interpreters(self.program))
-        found = _readable(settings, files, _code(self.program, self.target))
+        beside = tuple(dict.fromkeys(map(_in_place, _code(self.program, self.target))))
+        real = tuple(dict.fromkeys(file.resolve() for file in files))
+        found = readable(
+            settings,
+            beside=beside,
+            files=(*real, *(module for file in beside for module in sibling_modules(file))),
+            extra=tuple(folder for file in files for folder in _packages(file)),
+        )
         if self.unlent is not None:
             self.unlent.readable = (*found.read, *found.list_only)
         if packages is not None:
@@ -300,24 +304,6 @@ class ConfinedTransport(ServerTransport):
         if settings.allow_fetch:
             rights = replace(rights, network=(*rights.network, REGISTRIES))
         return with_rights(policy, rights, os.environ)
-
-
-def _readable(settings: ExecutionSettings, files: Sequence[Path], code: Sequence[Path]) -> Readable:
-    """Return the paths that a server may read without a grant.
-
-    Args:
-        settings: The effective settings.
-        files: The files that it consists of, as they are called.
-        code: Those beside which everything may be read.
-    """
-    beside = tuple(dict.fromkeys(map(_in_place, code)))
-    real = tuple(dict.fromkeys(file.resolve() for file in files))
-    return readable(
-        settings,
-        beside=beside,
-        files=(*real, *(module for file in beside for module in sibling_modules(file))),
-        extra=tuple(folder for file in files for folder in _packages(file)),
-    )
 
 
 def _code(program: Path, target: Target) -> tuple[Path, ...]:

@@ -6,31 +6,28 @@ and clients show those to models too. Pure.
 Source: requirements S0-19, S0-23, S2-4; `docs/proxy.md`, "What passes, and what changes".
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from mcp.shared.exceptions import MCPError
 
 from runner.files.download_links import without_tokens
+from runner.formats.json_pieces import map_texts
 
 __all__ = [
     "MOST_CHARS",
     "legible_error",
     "legible_message",
     "without_our_words",
-    "without_secrets",
 ]
 
 MOST_CHARS = 8192
 """Longest text that is passed on where the output guard does not look, in characters."""
 
 _MOST_VALUES = 4096
-# Deeper values are not read by anyone, and could hold a token.
-_MAX_DEPTH = 50
 _OURS = "toolcell/"
 # A client sends these back as they are, or asks its model what they hold.
 _KEPT = frozenset({"inputRequests", "nextCursor", "requestState"})
-_WITHHELD = "withheld"
 
 
 def without_our_words(message: Mapping[str, Any]) -> dict[str, Any]:
@@ -41,43 +38,11 @@ def without_our_words(message: Mapping[str, Any]) -> dict[str, Any]:
     return {**message, "_meta": {key: item for key, item in meta.items() if not key.startswith(_OURS)}}
 
 
-def without_secrets(value: Any, secrets: tuple[str, ...] = ()) -> Any:
-    """Return a result without tokens of links, in whatever text or key they stand: no model reads those.
-
-    Args:
-        value: A JSON value.
-        secrets: Tokens that the call was given, which go also where they stand alone.
-    """
-
-    def withhold(text: str) -> str:
-        plain: str = without_tokens(text)
-        for secret in secrets:
-            plain = plain.replace(secret, _WITHHELD)
-        return plain
-
-    return _edited(value, withhold)
-
-
 def _clip(text: str) -> str:
     """Return a text of a length that a client can show."""
     if len(text) <= MOST_CHARS:
         return text
     return f"{text[:MOST_CHARS]}… ({len(text) - MOST_CHARS} characters left out)"
-
-
-def _edited(value: Any, edit: Callable[[str], str], depth: int = 0) -> Any:
-    """Return a JSON value with each of its texts and keys edited, and without what nests too deep."""
-    match value:
-        case str():
-            return edit(value)
-        case dict() | list() if depth >= _MAX_DEPTH:
-            return None
-        case dict():
-            return {edit(key): _edited(item, edit, depth + 1) for key, item in value.items()}
-        case list():
-            return [_edited(item, edit, depth + 1) for item in value]
-        case _:
-            return value
 
 
 def legible_message(message: Mapping[str, Any], *results: str) -> dict[str, Any]:
@@ -111,4 +76,4 @@ def _legible(value: Any) -> Any:
         if count > _MOST_VALUES:
             return f"left out: it has more than {_MOST_VALUES} values"
         left.extend(members)
-    return _edited(without_secrets(value), _clip)
+    return map_texts(without_tokens(value), _clip)

@@ -11,6 +11,7 @@ import os
 import re
 import shlex
 from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from runner.contract.error_messages import ALLOW_SOCKETS
@@ -159,6 +160,7 @@ _MOST_KNOWN = 256
 _MOST_TOLD = 16
 
 
+@dataclass(slots=True, eq=False)
 class UnlentPaths:
     """Paths that one server names where it fails, and that are not lent to it: for its operator only.
 
@@ -167,32 +169,22 @@ class UnlentPaths:
     once.
 
     Attributes:
-        readable: What its processes may read or list besides, as found when one was started.
-
-    Args:
         server: The server.
         rights: What it may do, and what is lent to it.
         homes: The folder of homes.
         never: Folders that are never lent.
-        tops: Names in the root folder; other beginnings are not a path, but perhaps part of an address.
+        readable: What its processes may read or list besides, as found when one was started.
     """
 
-    def __init__(
-        self,
-        server: str,
-        rights: Rights,
-        *,
-        homes: Path,
-        never: Sequence[Path] = (),
-        tops: Sequence[str] | None = None,
-    ) -> None:
-        self._server = server
-        self._homes = homes
-        self.readable: tuple[Path, ...] = ()
-        self._left_out = (*rights.write, *rights.read, *never)
-        self._tops = frozenset(os.listdir("/") if tops is None else tops)
-        self._known: set[str] = set()
-        self._hinted: set[str] = set()
+    server: str
+    rights: Rights
+    homes: Path
+    never: Sequence[Path] = ()
+    readable: tuple[Path, ...] = ()
+    # Other beginnings are not a path, but perhaps part of an address.
+    _tops: frozenset[str] = field(default_factory=lambda: frozenset(os.listdir("/")))
+    _known: set[str] = field(default_factory=set)
+    _hinted: set[str] = field(default_factory=set)
 
     def note(self, text: str) -> None:
         """Log the paths in a server's error for the operator, each option once."""
@@ -206,13 +198,13 @@ class UnlentPaths:
             flag = self._flag(path)
             if flag is not None and flag not in self._hinted:
                 self._hinted.add(flag)
-                facts = {"server": self._server, "path": path, "option": shlex.quote(flag)}
+                facts = {"server": self.server, "path": path, "option": shlex.quote(flag)}
                 log.warning("server failed on unlent path", extra=facts)
 
     def _flag(self, path: str) -> str | None:
         """Return the option that would lend the folder of a path for reading, if it is needed and allowed."""
-        left_out = (*self._left_out, *self.readable)
+        left_out = (*self.rights.write, *self.rights.read, *self.never, *self.readable)
         if path.split("/", 2)[1] not in self._tops or any(within(Path(path), top) for top in left_out):
             return None
         # To be written it may be wanted, too. That is a server's word, and more than it may need.
-        return flag_for(path, "read", homes=self._homes)
+        return flag_for(path, "read", homes=self.homes)

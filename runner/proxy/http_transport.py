@@ -3,14 +3,15 @@
 The SDK reads an answer whole before it looks at it, and its client undoes five codings on top of each other,
 without a turn of the loop in between: 400 KB became 2.5 GB. So no coding is asked for. Where one comes all
 the same, as from a careless server before the server, gzip and deflate are undone in small pieces, once.
-A stream of events may last for days, so there the SDK bounds each event. It comes in small pieces, and the
-time that the SDK takes for each counts: beyond a tenth of a second, others have two seconds for each.
+A stream of events may last for days, so there each event is bounded. It comes in small pieces, and the time
+that the SDK takes for each counts: beyond a tenth of a second, others have two seconds for each.
 
 Source: RFC 9110, 8.4 "Content-Encoding" and 12.5.3 "Accept-Encoding"; WHATWG HTML, "Server-sent events",
 whose streams are UTF-8, and have the reconnection time in `retry`.
 """
 
 import logging
+import re
 import time
 import zlib
 from asyncio import sleep
@@ -57,6 +58,8 @@ _PART_BYTES = 1 << 13
 _LEAST_BYTES = 1 << 20
 _IDENTITY = "identity"
 _EVENTS = "text/event-stream"
+# Between two events, after any of the line ends that a stream may have; the third is part of two CRLF.
+_BLANK_LINE = re.compile(rb"\n\n|\r\r|\n\r")
 # What servers name that code nothing.
 _NO_CODINGS = frozenset({"", _IDENTITY, "none", "utf-8"})
 _UNDONE = frozenset({"gzip", "x-gzip", "deflate"})
@@ -142,42 +145,64 @@ def _is_stream(response: httpx2.Response) -> bool:
     return wanted and response.is_success and kind.startswith(_EVENTS)
 
 
+@dataclass(slots=True, eq=False)
 class _Counted(httpx2.AsyncByteStream):
-    """The body of an answer, without its coding."""
+    """The body of an answer, without its coding.
 
-    def __init__(
-        self, inner: httpx2.AsyncByteStream, bound: AnswerBound, codings: list[str], *, is_stream: bool
-    ) -> None:
-        self._inner = inner
-        self._bound = bound
-        self._codings = codings
-        self._is_stream = is_stream
-        self._problem = httpx2.SSEError if is_stream else httpx2.StreamError
+    Attributes:
+        inner: The body as it comes.
+        bound: Bounds of all answers of the server.
+        codings: What it is coded in.
+        is_stream: Whether it is read event by event.
+    """
+
+    inner: httpx2.AsyncByteStream
+    bound: AnswerBound
+    codings: list[str]
+    is_stream: bool
+    # Of a message: the whole body, or the event that a stream is in; and its last byte.
+    _size: int = 0
+    _last: bytes = b""
+
+    def _problem(self, words: str) -> httpx2.SSEError | httpx2.StreamError:
+        return httpx2.SSEError(words) if self.is_stream else httpx2.StreamError(words)
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         async for piece in self._pieces():
-            if not self._is_stream:
+            if not self.is_stream:
                 yield piece
                 continue
             for start in range(0, len(piece), _PART_BYTES):
-                turn = self._bound.share.turn()
-                yield piece[start : start + _PART_BYTES]
+                part = piece[start : start + _PART_BYTES]
+                turn = self.bound.share.turn()
+                self._measure(part)
+                yield part
                 await turn.end()
+
+    def _measure(self, part: bytes) -> None:
+        """Count the bytes of the event that a part of a stream belongs to."""
+        ends, *begins = _BLANK_LINE.split(self._last + part)
+        self._size += len(ends) - len(self._last)
+        self._last = part[-1:]
+        if self._size > self.bound.most_bytes:
+            raise self._problem(self.bound.too_long())
+        if begins:
+            self._size = len(begins[-1])
 
     async def _pieces(self) -> AsyncIterator[bytes]:
         """Yield decoded pieces of the body; of one that is a message, as long as it is within the bound."""
-        if len(self._codings) > 1 or not _UNDONE.issuperset(self._codings):
+        if len(self.codings) > 1 or not _UNDONE.issuperset(self.codings):
             raise self._problem(
-                f"an answer of {self._bound.server} has the content coding {', '.join(self._codings)!r}, "
+                f"an answer of {self.bound.server} has the content coding {', '.join(self.codings)!r}, "
                 "which was not asked for; let it, or what stands before it, heed `Accept-Encoding: identity`"
             )
-        coded = zlib.decompressobj(_EITHER_HEADER) if self._codings else None
-        size = 0
-        async for data in self._inner:
+        coded = zlib.decompressobj(_EITHER_HEADER) if self.codings else None
+        async for data in self.inner:
             for piece in (data,) if coded is None else self._undone(coded, data):
-                size += len(piece)
-                if size > self._bound.most_bytes and not self._is_stream:
-                    raise self._problem(self._bound.too_long())
+                if not self.is_stream:
+                    self._size += len(piece)
+                    if self._size > self.bound.most_bytes:
+                        raise self._problem(self.bound.too_long())
                 yield piece
                 if coded is not None:
                     # What is little on the wire can be much here.
@@ -192,11 +217,11 @@ class _Counted(httpx2.AsyncByteStream):
                 data = coded.unconsumed_tail
         except zlib.error as error:
             raise self._problem(
-                f"an answer of {self._bound.server} cannot be decompressed: {error}"
+                f"an answer of {self.bound.server} cannot be decompressed: {error}"
             ) from error
 
     async def aclose(self) -> None:
-        await self._inner.aclose()
+        await self.inner.aclose()
 
 
 class HttpTransport(ServerTransport):
@@ -220,7 +245,6 @@ class HttpTransport(ServerTransport):
                 streams = sse_client(self._url, self._headers, httpx_client_factory=self._bound.client)
             else:
                 client = await stack.enter_async_context(self._bound.client(self._headers))
-                most = self._bound.most_bytes
-                streams = streamable_http_client(self._url, http_client=client, max_sse_event_size=most)
+                streams = streamable_http_client(self._url, http_client=client, max_sse_event_size=None)
             read, write = await stack.enter_async_context(streams)
             yield await stack.enter_async_context(self.session_class(read, write, **session_kwargs))

@@ -9,9 +9,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from mcp.shared.exceptions import MCPError
+
 from runner.contract.widget_dialects import with_pages
 
-__all__ = ["Names"]
+__all__ = ["Names", "logged_by", "question_of", "questions_by", "refusal_by"]
 
 _LISTED = {
     "tools": "name",
@@ -110,3 +112,50 @@ class Names:
             {**item, "_meta": self.meta_outside(server, item["_meta"])} if "_meta" in item else item
             for item in found
         ]
+
+
+def question_of(server: str, params: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the params of a question as a client of several servers gets them.
+
+    A client shows people which server asks, and knows only the proxy. Ids of several servers may be equal:
+    that of a question gets the server's name. A question has no progress and becomes no task, since ids of
+    those could not be told apart.
+    """
+    made = {key: value for key, value in params.items() if key != "task"}
+    if isinstance(made.get("message"), str):
+        made["message"] = f"{server} asks: {made['message']}"
+    if isinstance(made.get("elicitationId"), str):
+        made["elicitationId"] = f"{server}:{made['elicitationId']}"
+    if isinstance(made.get("_meta"), Mapping):
+        made["_meta"] = {key: value for key, value in made["_meta"].items() if key != "progressToken"}
+    return made
+
+
+def questions_by(server: str, result: dict[str, Any]) -> dict[str, Any]:
+    """Return a result with the server's name in each question with which it answers, in later eras."""
+    questions = result.get("inputRequests")
+    if not isinstance(questions, Mapping):
+        return result
+    named = {
+        key: {**each, "params": question_of(server, each["params"])}
+        if isinstance(each, Mapping) and isinstance(each.get("params"), Mapping)
+        else each
+        for key, each in questions.items()
+    }
+    return {**result, "inputRequests": named}
+
+
+def refusal_by(server: str, error: MCPError) -> MCPError:
+    """Return an error with the server's name in the questions that are to be answered first."""
+    data = error.error.data
+    questions = data.get("elicitations") if isinstance(data, Mapping) else None
+    if not isinstance(questions, list):
+        return error
+    named = [question_of(server, each) if isinstance(each, Mapping) else each for each in questions]
+    return MCPError(error.error.code, error.error.message, {**data, "elicitations": named})
+
+
+def logged_by(server: str, params: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the params of a log message with the name of the server that sent it."""
+    logger = params.get("logger")
+    return {**params, "logger": f"{server}.{logger}" if isinstance(logger, str) else server}

@@ -1,18 +1,13 @@
-"""A session with a remote MCP server: raw requests over FastMCP's client, which owns transport and handshake.
-
-What comes back is the server's own result, key by key, and what goes there is the client's own: its name,
-what it can do, its answers. The only module that knows how a client can fail.
-"""
+"""The way to a remote server over FastMCP's client, how it can fail, and what it learns of our client."""
 
 import logging
 import math
 import re
 import time
-from collections.abc import Awaitable, Callable, Mapping
-from contextlib import AbstractAsyncContextManager, nullcontext, suppress
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
-from functools import partial
 from http import HTTPStatus
 from typing import Any
 
@@ -24,42 +19,23 @@ from fastmcp.client.transports import ClientTransport
 from fastmcp.exceptions import FastMCPError
 from mcp import ClientSession
 from mcp.shared.exceptions import MCPError
-from mcp_types import (
-    CLIENT_CAPABILITIES_META_KEY,
-    CLIENT_INFO_META_KEY,
-    LOG_LEVEL_META_KEY,
-    METHOD_NOT_FOUND,
-    PROTOCOL_VERSION_META_KEY,
-)
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 
-from runner.contract.widget_dialects import CODE_CALL_META, WIDGET_CALL_META
 from runner.errors import CallError, Code, RunnerError
 from runner.homes.homes import HomeLease
 from runner.protocol.internals.proxy import (
-    Disconnected,
     HttpAnswer,
-    NoAnswer,
-    UnreadableAnswer,
-    ask_remote,
-    learn_tools,
-    relaying_session,
 )
-from runner.protocol.internals.types import ProgressFnT
-from runner.protocol.resource_tools import InvalidAnswer, Remote, RemoteError
-from runner.proxy.repair import Fault, introduction, repaired
-from runner.proxy.server_messages import NotificationPace, PacedMessages
-from runner.system.turns import turn
+from runner.protocol.resource_tools import RemoteError
 
 __all__ = [
     "FAILURES",
     "Announced",
     "ConnectionLost",
     "HttpRefusal",
-    "RemoteSession",
     "ServerTransport",
+    "ServerUnreachable",
     "StartFailed",
-    "client_for",
     "contained",
     "is_modern",
 ]
@@ -79,16 +55,6 @@ FAILURES = (
 )
 """All that a client raises where the server, or the way to it, is at fault; malformed answers included."""
 
-# These describe the connection of our own client, not the one to the server.
-_OF_CONNECTIONS = (
-    PROTOCOL_VERSION_META_KEY,
-    CLIENT_INFO_META_KEY,
-    CLIENT_CAPABILITIES_META_KEY,
-    "progressToken",
-    "toolcell/artifacts",
-    CODE_CALL_META,
-    WIDGET_CALL_META,
-)
 _CREDENTIALS = frozenset({401, 403, 407})
 _LATER = frozenset({429, 503})
 _FINAL = _CREDENTIALS | _LATER
@@ -105,13 +71,13 @@ class ServerTransport(ClientTransport):
     """A transport to one server, which may be a command that runs in the home of its user.
 
     Attributes:
-        session_class: Class of the session that it makes.
+        session_class: Makes its session.
         home: The home, as long as the command runs in one.
         has_read_input: Whether the command, if it could not be connected to, had read its input before.
         why: What it wrote last then, with the option that would have helped.
     """
 
-    session_class: type[ClientSession] = ClientSession
+    session_class: Callable[..., ClientSession] = ClientSession
     home: HomeLease | None = None
     has_read_input: bool = True
     why: str = ""
@@ -184,6 +150,18 @@ class HttpRefusal(RemoteError):
         return CallError(code, f"The remote server refused: {self}", details=details)
 
 
+class ServerUnreachable(RemoteError):
+    """A remote server could not be connected to.
+
+    Attributes:
+        refusal: The response over HTTP with which it refused, if it did.
+    """
+
+    def __init__(self, problem: str, refusal: HttpRefusal | None = None) -> None:
+        super().__init__(problem)
+        self.refusal = refusal
+
+
 def _seconds(retry_after: str) -> int | None:
     """Return the seconds that a header `Retry-After` names, as a number or a date (RFC 9110, 10.2.3)."""
     if re.fullmatch(r"[0-9]{1,9}", retry_after):
@@ -241,142 +219,6 @@ async def contained(passing_on: Awaitable[None]) -> None:
         log.info("notification not forwarded", extra={"problem": str(error)[:200]})
 
 
-def client_for(
-    transport: ServerTransport,
-    *,
-    mode: str,
-    announced: Announced,
-    on_question: Callable[[str, Mapping[str, Any] | None], Awaitable[dict[str, Any]]],
-    on_notification: Callable[[str, Mapping[str, Any] | None], Awaitable[None]],
-    connect_s: float,
-    found: Callable[[Fault], None] = lambda _fault: None,
-    pace: NotificationPace | None = None,
-) -> "Client[Any]":
-    """Return a client that is to be connected.
-
-    Args:
-        transport: The way to the server.
-        mode: How to agree on a protocol version, as FastMCP's client has it.
-        announced: Name and capabilities that the server receives.
-        on_question: Answers the server's requests.
-        on_notification: Receives its notifications.
-        connect_s: How long connecting may take.
-        found: Receives faults of the server's introduction, which were repaired.
-        pace: Rate limit of notifications; by default its own.
-    """
-
-    async def passed_on(method: str, params: Mapping[str, Any] | None) -> None:
-        await contained(on_notification(method, params))
-
-    def introduced(result: dict[str, Any]) -> dict[str, Any]:
-        made, faults = introduction(result)
-        for fault in faults:
-            found(fault)
-        return made
-
-    transport.session_class = relaying_session(
-        capabilities=announced.at,
-        on_request=on_question,
-        on_notify=passed_on,
-        introduced=introduced,
-        bounded=partial(PacedMessages, pace or NotificationPace()),
-    )
-    return Client(transport, mode=mode, client_info=announced.info, init_timeout=connect_s)
-
-
 def is_modern(client: "Client[Any]") -> bool:
     """Return whether a connected client speaks a protocol without sessions."""
     return client.session.protocol_version not in HANDSHAKE_PROTOCOL_VERSIONS
-
-
-@dataclass(frozen=True, slots=True)
-class RemoteSession:
-    """A connected client.
-
-    Attributes:
-        client: The client.
-        answer_s: Seconds until a request without a watchdog fails.
-        has_sessions: Whether our own client is of the handshake era: then log messages of all levels are
-            requested, which a later era sends only on request.
-        found: Hears of faults that were repaired.
-    """
-
-    client: "Client[Any]"
-    answer_s: float = 30.0
-    has_sessions: bool = False
-    found: Callable[[Fault], None] = lambda _fault: None
-
-    async def request(
-        self, method: str, params: Mapping[str, Any] | None = None, progress: ProgressFnT | None = None
-    ) -> dict[str, Any]:
-        """Send a request and return the server's own result.
-
-        Raises:
-            MCPError: The server answered with an error.
-            ConnectionLost: It did not answer.
-            HttpRefusal: It answered with a status of HTTP.
-            InvalidAnswer: Its answer breaks the protocol, and cannot be repaired.
-        """
-        sent = {key: value for key, value in (params or {}).items() if key != "_meta"}
-        meta = {k: v for k, v in ((params or {}).get("_meta") or {}).items() if k not in _OF_CONNECTIONS}
-        if self.has_sessions and is_modern(self.client):
-            meta[LOG_LEVEL_META_KEY] = "debug"
-        if meta:
-            sent["_meta"] = meta
-        # A call that is watched over ends by the ladder.
-        limit_s = self.answer_s if progress is None else None
-        session, http = self.client.session, HttpAnswer()
-        try:
-            answer = await ask_remote(session, method, sent, timeout_s=limit_s, progress=progress, http=http)
-            # To read an answer, to check it and to use it each take a turn of the event loop.
-            await turn()
-            result, faults = await repaired(method, sent, answer, has_sessions=self.has_sessions)
-            if method == "tools/list" and is_modern(self.client):
-                learn_tools(session, result)
-        except Disconnected as error:
-            # The SDK's words for an event that is too long do not name the setting.
-            cure = "; raise max_payload_bytes" if error.message.endswith("byte limit.") else ""
-            raise ConnectionLost(f"{error.message.rstrip('.')}{cure}") from error
-        except UnreadableAnswer as error:
-            raise InvalidAnswer(f"its answer to {method} breaks the protocol: {error.message}") from error
-        except MCPError as error:
-            if http.in_session and http.status == HTTPStatus.NOT_FOUND and error.code != METHOD_NOT_FOUND:
-                # By the protocol this status means that the session is over.
-                raise ConnectionLost(error.message, was_refused=True) from error
-            if http.in_session and http.status == HTTPStatus.BAD_REQUEST and await self._is_over():
-                raise ConnectionLost(error.message) from error
-            if method != "tools/call" and isinstance(error, NoAnswer) and error.code == METHOD_NOT_FOUND:
-                # Without a session that status means an unknown method.
-                raise
-            refusal = HttpRefusal.of(http, None if isinstance(error, NoAnswer) else error)
-            if refusal is not None:
-                raise refusal from error
-            raise
-        except ValueError as error:
-            raise InvalidAnswer(f"its answer to {method} breaks the protocol: {str(error)[:300]}") from error
-        except FAILURES as error:
-            raise ConnectionLost(str(error) or type(error).__name__) from error
-        for fault in faults:
-            self.found(fault)
-        await turn()
-        return result
-
-    async def _is_over(self) -> bool:
-        """Return whether the server has forgotten the session; some answer with a bad request."""
-        http = HttpAnswer()
-        with suppress(*FAILURES):
-            await ask_remote(
-                self.client.session, "ping", {}, timeout_s=self.answer_s, progress=None, http=http
-            )
-        return http.status in (HTTPStatus.BAD_REQUEST, HTTPStatus.NOT_FOUND)
-
-    @property
-    def resources(self) -> Remote:
-        """Return the server as a source of resources."""
-        return Remote(self._answer)
-
-    async def _answer(self, method: str, params: Mapping[str, Any]) -> dict[str, Any]:
-        try:
-            return await self.request(method, params)
-        except MCPError as error:
-            raise RemoteError(error.error.message) from error

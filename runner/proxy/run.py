@@ -26,9 +26,11 @@ from runner.proxy.remote import ServerTransport, StartFailed
 from runner.proxy.server import make_proxy
 from runner.proxy.stderr import log_budget
 from runner.proxy.targets import Target, expanded
-from runner.proxy.upstreams import Reach, Upstreams, UpstreamSpec
+from runner.proxy.upstream import Reach, Server
+from runner.proxy.upstreams import Upstreams
 from runner.server.ahead import transport_of
 from runner.server.serve import serve_application, with_code
+from runner.settings.execution import ExecutionSettings
 from runner.settings.live import with_live
 from runner.settings.settings import Settings
 from runner.system.worker_environment import framework_environment
@@ -39,45 +41,47 @@ __all__ = ["serve_proxy", "ways_to"]
 _FETCHING_S = 180.0
 
 
-def ways_to(settings: Settings, targets: Sequence[Target]) -> list[UpstreamSpec]:
+def ways_to(settings: Settings, targets: Sequence[Target]) -> list[Server]:
     """Return the spec of each server; one of several that cannot be started counts as unreachable.
 
     Raises:
         UsageError: Each server is a command that cannot be run, or names a variable in vain.
     """
-    made: list[UpstreamSpec] = []
+    made: list[Server] = []
     problems: list[str] = []
     for target in targets:
         try:
             made.append(_way(settings, target))
         except UsageError as error:
-            problems.append(str(error))
-            transport = partial(_nowhere, str(error))
-            made.append(UpstreamSpec(name=target.name, transport=transport, is_near=True, contract="guard"))
+            problem = str(error)
+            problems.append(problem)
+
+            def nowhere(*_args: object, problem: str = problem) -> ServerTransport:
+                raise StartFailed(problem)
+
+            made.append(Server(name=target.name, transport=nowhere, is_near=True, contract="guard"))
     if len(problems) == len(targets):
         raise UsageError("; ".join(problems))
     return made
 
 
-def _nowhere(problem: str, _user: User, _now: Settings, _reach: Reach | None) -> ServerTransport:
-    raise StartFailed(problem)
-
-
-def _way(settings: Settings, target: Target) -> UpstreamSpec:
+def _way(settings: Settings, target: Target) -> Server:
     if target.source is not None:
         seen = framework_environment(os.environ, ())
         allowed = {*settings.rights().variables, *seen}
         target = expanded(target, {**os.environ, **seen}, allowed=allowed)
     contract = target.contract or settings.contract
     if target.url:
+        mend_messages_over_http()
         bound = AnswerBound(server=target.name, most_bytes=most_message_bytes(settings))
+
+        def connect(_user: User, now: ExecutionSettings, _reach: Reach | None) -> ServerTransport:
+            now_bound = replace(bound, most_bytes=most_message_bytes(now))
+            return HttpTransport(target.url, target.headers, now_bound)
+
         is_near = is_loopback(urlsplit(target.url).hostname or "")
-        return UpstreamSpec(
-            name=target.name,
-            transport=partial(_over_http, target, bound),
-            contract=contract,
-            is_near=is_near,
-            place=target.url,
+        return Server(
+            name=target.name, transport=connect, contract=contract, is_near=is_near, place=target.url
         )
     program = check_command(target, settings)
     lent = lent_to(target, program, settings)
@@ -94,10 +98,10 @@ def _way(settings: Settings, target: Target) -> UpstreamSpec:
             unlent.note(failure)
         return found
 
-    def start(user: User, now: Settings, reach: Reach | None) -> ServerTransport:
+    def start(user: User, now: ExecutionSettings, reach: Reach | None) -> ServerTransport:
         return make(with_live(lent, now), user, tier, reach=reach)
 
-    return UpstreamSpec(
+    return Server(
         name=target.name,
         transport=start,
         is_command=True,
@@ -110,14 +114,6 @@ def _way(settings: Settings, target: Target) -> UpstreamSpec:
         least_connect_s=_FETCHING_S if fetches(target, settings) else 0.0,
         place="\n".join((str(target.folder), *target.command)),
     )
-
-
-def _over_http(
-    target: Target, bound: AnswerBound, _user: User, now: Settings, _reach: Reach | None
-) -> ServerTransport:
-    most_bytes = most_message_bytes(now)
-    mend_messages_over_http(most_bytes)
-    return HttpTransport(target.url, target.headers, replace(bound, most_bytes=most_bytes))
 
 
 async def serve_proxy(settings: Settings, targets: Sequence[Target], reread: Callable[[], Settings]) -> int:

@@ -23,6 +23,7 @@ from mcp_types import SERVER_INFO_META_KEY
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 
 from runner.errors import CallError
+from runner.files.download_links import without_tokens
 from runner.files.my_files import SCHEME
 from runner.output_guard.guard import GuardedCall
 from runner.protocol.artifact_resources import read_artifact
@@ -37,10 +38,11 @@ from runner.protocol.sender import McpClient, Transport, asker, newcomer, reques
 from runner.protocol.subscriptions import offer_subscriptions
 from runner.protocol.visible_offers import visible_introduction, visible_list
 from runner.proxy.calls import TASKS, Calls
-from runner.proxy.foreign_words import legible_error, without_our_words, without_secrets
+from runner.proxy.foreign_words import legible_error, without_our_words
 from runner.proxy.questions import answered
-from runner.proxy.upstream import ServerUnreachable, Upstream
-from runner.proxy.upstreams import ServerInfo, Upstreams
+from runner.proxy.remote import ServerUnreachable
+from runner.proxy.upstream import ServerInfo, Upstream
+from runner.proxy.upstreams import Upstreams
 from runner.server.files_block import takes_files, with_descriptions, with_instructions
 from runner.server.host import EXTRAS, front_of
 from runner.steps.authorization import callable_tools
@@ -367,10 +369,8 @@ class _Proxy:
     async def _large(self, ctx: _Context, user: User, server: str, uri: str) -> dict[str, Any]:
         """Return, for what no message can carry, references to what was kept of it."""
         upstream, files = self._upstreams.upstream(ctx, user, server), self._upstreams.files(user)
-        scope = GuardedCall(tool="resources/read", files=files).scope
-        reader = Reader(store=files.library.store, scope=scope)
-        remote = (await upstream.remote()).resources
-        value = await upstream.resources.read(remote, uri, reader)
+        reader = Reader.of(self._upstreams.guard, GuardedCall(tool="resources/read", files=files))
+        value = await upstream.resources.read(upstream.remote, uri, reader)
         text = json.dumps(value, ensure_ascii=False)
         outside = self._upstreams.names.uri_outside(server, uri)
         return {"contents": [{"uri": outside, "mimeType": "application/json", "text": text}]}
@@ -386,7 +386,7 @@ class _Proxy:
             return result
         files = self._upstreams.files(user)
         call = GuardedCall(tool="prompts/get", server=server, files=files)
-        shown = await asyncio.to_thread(without_secrets, without_our_words(result))
+        shown = await asyncio.to_thread(without_tokens, without_our_words(result))
         return await self._upstreams.guard.prompt(shown, call)
 
     async def _complete(self, ctx: _Context, params: dict[str, Any], user: User) -> dict[str, Any]:

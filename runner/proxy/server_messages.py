@@ -15,6 +15,7 @@ from mcp_types import JSONRPCError, JSONRPCNotification, JSONRPCResponse
 from runner.protocol.internals.proxy import mark_sent
 from runner.protocol.internals.types import SessionMessage
 from runner.protocol.lines import IncomingLines, OutgoingLines
+from runner.proxy.stderr import plain_line
 from sandbox.token_bucket import TokenBucket
 
 __all__ = ["TOO_MANY_REQUESTS", "AnswerLines", "NotificationPace", "PacedMessages", "ServerLines"]
@@ -80,19 +81,15 @@ class PacedMessages:
     def _shed(self, count: int) -> None:
         self._pace.dropped += count
 
-    def __aiter__(self) -> AsyncIterator[Any]:
-        return self
-
-    async def __anext__(self) -> Any:
-        while True:
-            item = await self._inner.__anext__()
+    async def __aiter__(self) -> AsyncIterator[Any]:
+        async for item in self._inner:
             message = item.message if isinstance(item, SessionMessage) else None
             if (
                 not isinstance(message, JSONRPCNotification)
                 or message.method == _CANCELLED
                 or self._pace.passes(time.monotonic())
             ):
-                return item
+                yield item
 
     async def __aenter__(self) -> "PacedMessages":
         await self._inner.__aenter__()
@@ -104,6 +101,17 @@ class PacedMessages:
 
 class ServerLines(IncomingLines):
     """Messages of a server over lines; an unreadable answer becomes an error with the reason."""
+
+    @property
+    def misframed(self) -> str | None:
+        """Sentence about the first line that was not a message; None if there was none."""
+        if not self.unreadable:
+            return None
+        line = plain_line(self.unreadable.decode("utf-8", "replace").strip())
+        return (
+            f"it wrote '{line}' to its standard output, which is for messages only: MCP requires each to be "
+            "JSON on one line, without a header such as Content-Length"
+        )
 
     async def __anext__(self) -> SessionMessage:
         while True:

@@ -13,100 +13,93 @@ import json
 import logging
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
+from http import HTTPStatus
+from pathlib import Path
 from typing import Any
 
 import anyio
 import mcp_types
 from fastmcp import Client
+from mcp import ClientSession
 from mcp.client.subscriptions import SubscriptionLost, listen
 from mcp.server.subscriptions import ResourceUpdated
 from mcp.shared.exceptions import MCPError
 from mcp.shared.subscriptions import event_to_notification
+from mcp_types import (
+    CLIENT_CAPABILITIES_META_KEY,
+    CLIENT_INFO_META_KEY,
+    LOG_LEVEL_META_KEY,
+    METHOD_NOT_FOUND,
+    PROTOCOL_VERSION_META_KEY,
+)
 from pydantic import BaseModel
 
 from runner.contract.nesting import nests_deeper
+from runner.contract.widget_dialects import CODE_CALL_META, WIDGET_CALL_META
 from runner.homes.homes import HomeLease
+from runner.output_guard.config import GuardConfig
 from runner.protocol.internals.connection import connection_levels
-from runner.protocol.internals.proxy import HTTP_ANSWER, HttpAnswer, tell_remote
+from runner.protocol.internals.proxy import (
+    HTTP_ANSWER,
+    Disconnected,
+    HttpAnswer,
+    NoAnswer,
+    Peer,
+    RelayingSession,
+    UnreadableAnswer,
+    ask_remote,
+    learn_tools,
+    tell_remote,
+)
 from runner.protocol.internals.types import Connection, ProgressFnT
 from runner.protocol.messages import check_meta
-from runner.protocol.resource_tools import RemoteError, RemoteResources
+from runner.protocol.resource_tools import (
+    MOST_ITEMS,
+    MOST_LIST_BYTES,
+    InvalidAnswer,
+    Remote,
+    RemoteError,
+    RemoteResources,
+    pages,
+)
 from runner.proxy.deadline_watch import WatchedListener
+from runner.proxy.namespacing import Names, logged_by, question_of, questions_by, refusal_by
 from runner.proxy.questions import ANSWER_S
 from runner.proxy.remote import (
     FAILURES,
     Announced,
     ConnectionLost,
     HttpRefusal,
-    RemoteSession,
     ServerTransport,
-    client_for,
+    ServerUnreachable,
     contained,
     is_modern,
 )
-from runner.proxy.repair import Fault
-from runner.proxy.server_messages import TOO_MANY_REQUESTS, NotificationPace
+from runner.proxy.repair import Fault, introduction, repaired
+from runner.proxy.server_messages import TOO_MANY_REQUESTS, NotificationPace, PacedMessages
+from runner.proxy.targets import Wish, contract_of
+from runner.settings.execution import ExecutionSettings
 from runner.steps.listener import CLIENT_REQUESTS, MESSAGE, PROGRESS, ClientRefusal, log_message, too_deep
+from runner.steps.request import file_delivery_of
 from runner.system.backoff import BackOff
-from runner.system.turns import in_turns
+from runner.system.turns import in_turns, turn
+from runner.toolset.call_services import CallServices
 from runner.toolset.catalog import ToolSpec
+from runner.users.events import LIST_CHANGED
 from runner.users.identity import User
+from sandbox.probe.machine import Tier
 from sandbox.token_bucket import TokenBucket
 
-__all__ = ["Front", "ServerUnreachable", "Upstream"]
+__all__ = ["EVERYBODY", "STATES_CHANGED", "Front", "Reach", "Server", "ServerInfo", "Upstream"]
 
 log = logging.getLogger(__name__)
 
-
-def question_of(server: str, params: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the params of a question as a client of several servers gets them.
-
-    A client shows people which server asks, and knows only the proxy. Ids of several servers may be equal:
-    that of a question gets the server's name. A question has no progress and becomes no task, since ids of
-    those could not be told apart.
-    """
-    made = {key: value for key, value in params.items() if key != "task"}
-    if isinstance(made.get("message"), str):
-        made["message"] = f"{server} asks: {made['message']}"
-    if isinstance(made.get("elicitationId"), str):
-        made["elicitationId"] = f"{server}:{made['elicitationId']}"
-    if isinstance(made.get("_meta"), Mapping):
-        made["_meta"] = {key: value for key, value in made["_meta"].items() if key != "progressToken"}
-    return made
-
-
-def questions_by(server: str, result: dict[str, Any]) -> dict[str, Any]:
-    """Return a result with the server's name in each question with which it answers, in later eras."""
-    questions = result.get("inputRequests")
-    if not isinstance(questions, Mapping):
-        return result
-    named = {
-        key: {**each, "params": question_of(server, each["params"])}
-        if isinstance(each, Mapping) and isinstance(each.get("params"), Mapping)
-        else each
-        for key, each in questions.items()
-    }
-    return {**result, "inputRequests": named}
-
-
-def refusal_by(server: str, error: MCPError) -> MCPError:
-    """Return an error with the server's name in the questions that are to be answered first."""
-    data = error.error.data
-    questions = data.get("elicitations") if isinstance(data, Mapping) else None
-    if not isinstance(questions, list):
-        return error
-    named = [question_of(server, each) if isinstance(each, Mapping) else each for each in questions]
-    return MCPError(error.error.code, error.error.message, {**data, "elicitations": named})
-
-
-def logged_by(server: str, params: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the params of a log message with the name of the server that sent it."""
-    logger = params.get("logger")
-    return {**params, "logger": f"{server}.{logger}" if isinstance(logger, str) else server}
+STATES_CHANGED = "playground_servers"
+"""The event that a server behind this one can be reached again, or no longer."""
 
 
 _SHORT_S = 2.0
@@ -115,10 +108,16 @@ _MOMENT_S = 0.1
 # For an answer to what costs a server nothing, after it was asked to stop.
 _PATIENCE_S = 2.0
 _TASKS = 1000
-_PAGES = 1000
-# Of a list that is put together from pages, and of what is known of tools; both would grow without end.
-_MOST_ITEMS = 100_000
-_MOST_LIST_BYTES = 1 << 26
+# These describe the connection of our own client, not the one to the server.
+_OF_CONNECTIONS = (
+    PROTOCOL_VERSION_META_KEY,
+    CLIENT_INFO_META_KEY,
+    CLIENT_CAPABILITIES_META_KEY,
+    "progressToken",
+    "toolcell/artifacts",
+    CODE_CALL_META,
+    WIDGET_CALL_META,
+)
 _PROBLEM_CHARS = 1000
 _MOST_FAULTS = 100
 
@@ -149,6 +148,91 @@ _LISTS = frozenset(
         "notifications/tools/list_changed",
     }
 )
+
+
+Reach = Callable[[], Awaitable[Sequence[tuple[str, int]]]]
+"""Tells which addresses of ours a command may reach."""
+
+EVERYBODY = ""
+"""In place of a user's name: what a server lists when it starts, before anybody has used it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerInfo:
+    """Identity of the proxy: that of its one server, or a note that it has several."""
+
+    name: str
+    version: str | None = None
+    instructions: str | None = None
+    capabilities: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Server:
+    """One server: how it is connected to, and what all connections to it have learned.
+
+    Attributes:
+        name: Its name.
+        transport: Makes a way to it for a user, by the settings in force now; a command gets the addresses of
+            ours that it may reach if it is to run in the home of its user.
+        is_command: Whether it is a process of ours.
+        contract: Whether its tools are treated like our own.
+        is_near: Whether it runs on this machine.
+        tier: The isolation tier that it runs in, if it is a process of ours, which ends with its connection.
+        files: The files that it is started from, as far as they are known.
+        hint: Returns the option that would have helped a server that we confine, from its error output.
+        least_connect_s: How long it has to start at least, whatever the settings have.
+        place: Its address or command, which no client is told.
+        info: What it says of itself, once it has been connected to.
+        mode: The mode of connecting that works where the other one ended it, so that only the first
+            connection starts it twice.
+        is_contracted: Whether some tool of it is treated like our own, as far as is known.
+        homed: Users in whose home it is to run. A process is its user's own, and may list what it likes at
+            any moment.
+        fetching: Users whose process fetches files by links.
+    """
+
+    name: str
+    transport: Callable[[User, ExecutionSettings, Reach | None], ServerTransport]
+    is_command: bool = False
+    contract: Wish = "auto"
+    is_near: bool = False
+    tier: Tier | None = None
+    files: tuple[Path, ...] = ()
+    hint: Callable[[str], str | None] = lambda _text: None
+    least_connect_s: float = 0.0
+    place: str = ""
+    info: ServerInfo | None = None
+    mode: str | None = None
+    is_contracted: bool = False
+    homed: set[str] = field(default_factory=set)
+    fetching: set[str] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        if self.contract == "full":
+            self.is_contracted = True
+            self.homed.add(EVERYBODY)
+
+    def learn(self, tool: ToolSpec, whose: str, *, by_url: bool) -> None:
+        """Record the needs of a user's process from a tool that it lists.
+
+        Args:
+            tool: The tool.
+            whose: Name of the user.
+            by_url: Whether it is given files by links.
+        """
+        if contract_of(self.contract, tool, {}, identity=tool.identity) == "guard":
+            return
+        self.is_contracted = True
+        fetches = tool.takes_links or (tool.takes_files and by_url)
+        if fetches:
+            self.fetching.add(whose)
+        if fetches or tool.takes_username or tool.takes_files:
+            self.homed.add(whose)
+
+    def wants_home(self, user: User) -> bool:
+        """Return whether it is to run in the home of a user."""
+        return self.is_command and not self.homed.isdisjoint((EVERYBODY, user.name))
 
 
 @dataclass(slots=True)
@@ -197,59 +281,34 @@ class Front:
                 await self.tell(method, params)
 
 
-class ServerUnreachable(RemoteError):
-    """A remote server could not be connected to.
-
-    Attributes:
-        refusal: The response over HTTP with which it refused, if it did.
-    """
-
-    def __init__(self, problem: str, refusal: HttpRefusal | None = None) -> None:
-        super().__init__(problem)
-        self.refusal = refusal
-
-
 @dataclass(slots=True, kw_only=True, eq=False, weakref_slot=True)
-class Upstream:
+class Upstream(Peer):
     """A connection that is made when it is needed.
 
     Attributes:
-        name: Name of the server.
+        server: The server.
+        services: What the proxy has for all connections.
+        names: The names of all servers of its client.
+        config: Settings of the output guard.
         user: The user, in whose session its events are.
         transport: Makes the way to it, a new one for each connection.
-        resources: Its resources.
         front: The client, where its protocol has sessions.
         announced: Name and capabilities of the client that the server receives.
-        changed: Called when a resource or list has changed, with the notification's method and URI.
-        ends_with_its_connection: Whether dropping the connection ends the server.
-        answer_s: Seconds until a request without a watchdog fails.
-        connect_s: Seconds to connect; the server may have to start meanwhile.
-        identity: Name of the tools' parameter for the caller's name.
-        is_alone: Whether its client has no other server: then the client's ids need no translation.
-        learned: Called with the tools that the server lists.
-        on_connect: Receives the result of each attempt to connect: why it failed, or an empty text.
-        modes: By server, the mode of connecting that works where the other one ended it; shared by all
-            connections, so that only the first one starts the server twice.
+        resources: Its resources.
         specs: The tools, once known.
         subscribed: How many listen to each resource.
         tasks: The tool of each task that the server has begun.
     """
 
-    name: str
+    server: Server
+    services: CallServices
+    names: Names
+    config: GuardConfig
     user: User
     transport: Callable[[], ServerTransport]
-    resources: RemoteResources
     front: Front | None
     announced: Announced
-    changed: Callable[[str, str], Awaitable[None]]
-    ends_with_its_connection: bool = False
-    answer_s: float = 30.0
-    connect_s: float = 30.0
-    identity: str = "username"
-    is_alone: bool = True
-    learned: Callable[[Iterable[ToolSpec]], None] = lambda _specs: None
-    on_connect: Callable[[str], None] = lambda _why: None
-    modes: dict[str, str] = field(default_factory=dict)
+    resources: RemoteResources = field(init=False)
     backoff: BackOff = field(default_factory=BackOff)
     used_at: float = field(default_factory=time.monotonic)
     specs: dict[str, ToolSpec] = field(default_factory=dict)
@@ -271,6 +330,19 @@ class Upstream:
     _reporting_changes: "dict[str, asyncio.Task[None]]" = field(default_factory=dict)
     _stack: AsyncExitStack = field(default_factory=AsyncExitStack)
     _pace: NotificationPace = field(default_factory=NotificationPace)
+
+    def __post_init__(self) -> None:
+        self.resources = RemoteResources(server=self.name, config=self.config, publish=self._publish)
+
+    @property
+    def name(self) -> str:
+        """Name of the server."""
+        return self.server.name
+
+    @property
+    def is_alone(self) -> bool:
+        """True if its client has no other server: then the client's ids need no translation."""
+        return not self.names.prefixed
 
     @property
     def busy(self) -> bool:
@@ -316,11 +388,11 @@ class Upstream:
             except ServerUnreachable as error:
                 self.backoff.failed(time.monotonic())
                 self._unreachable = error
-                self.on_connect(str(error))
+                self._noted(str(error))
                 raise
             self._unreachable = None
             self.backoff.worked()
-            self.on_connect("")
+            self._noted("")
             await self._resume(self._client)
             return self._client
 
@@ -337,15 +409,20 @@ class Upstream:
             RemoteError: It did not, or not in a way that can be understood.
         """
         for is_last in (False, True):
-            session = await self.remote()
+            self.used_at = time.monotonic()
+            client = await self.connected()
             if watched is not None:
                 self._asking.append(watched)
             try:
-                return await self._received_all(session.request(method, params, self._reporting(watched)))
+                result = await self._answer(client, method, params, self._reporting(watched))
+            except MCPError as error:
+                if self.is_alone:
+                    raise
+                raise refusal_by(self.name, error) from error
             except ConnectionLost as error:
                 had_too_many, way = self._ending is not None, self._way
                 # Another request may have noticed it before, and connected again.
-                await self.drop(session.client)
+                await self.drop(client)
                 # A connection over lines that ended for this reason has it in its error.
                 if had_too_many and TOO_MANY_REQUESTS not in str(error):
                     raise ConnectionLost(f"{error}: {TOO_MANY_REQUESTS}") from error
@@ -355,23 +432,85 @@ class Upstream:
                     if way is not None and (why := await way.last_words()):
                         raise ConnectionLost(f"{error}; {why}", was_refused=error.was_refused) from error
                     raise
+            else:
+                # The client receives the number of messages that were dropped before the answer.
+                await self._tell_of_dropped(self._pace.report(time.monotonic(), at_last=True))
+                return result if self.is_alone else questions_by(self.name, result)
             finally:
                 if watched is not None:
                     self._asking.remove(watched)
         raise AssertionError("unreachable")
 
-    async def _received_all(self, answer: Awaitable[dict[str, Any]]) -> dict[str, Any]:
-        """Return an answer, after the client received the number of messages dropped before it."""
+    async def _answer(
+        self,
+        client: "Client[Any]",
+        method: str,
+        params: Mapping[str, Any],
+        progress: ProgressFnT | None = None,
+    ) -> dict[str, Any]:
+        """Send a request over a connection, and return the server's own result without its faults.
+
+        Raises:
+            MCPError: The server answered with an error.
+            ConnectionLost: It did not answer.
+            HttpRefusal: It answered with a status of HTTP.
+            InvalidAnswer: Its answer breaks the protocol, and cannot be repaired.
+        """
+        has_sessions = self.front is not None
+        sent = {key: value for key, value in params.items() if key != "_meta"}
+        meta = {k: v for k, v in (params.get("_meta") or {}).items() if k not in _OF_CONNECTIONS}
+        if has_sessions and is_modern(client):
+            # Levels that the client does not want are dropped on the way to it; here they must be requested.
+            meta[LOG_LEVEL_META_KEY] = "debug"
+        if meta:
+            sent["_meta"] = meta
+        # A call that is watched over ends by the ladder.
+        limit_s = self.services.settings.idle_timeout_s if progress is None else None
+        session, http = client.session, HttpAnswer()
         try:
-            result = await answer
+            answer = await ask_remote(session, method, sent, timeout_s=limit_s, progress=progress, http=http)
+            # To read an answer, to check it and to use it each take a turn of the event loop.
+            await turn()
+            result, faults = await repaired(method, sent, answer, has_sessions=has_sessions)
+            if method == "tools/list" and is_modern(client):
+                learn_tools(session, result)
+        except Disconnected as error:
+            raise ConnectionLost(error.message.rstrip(".")) from error
+        except UnreadableAnswer as error:
+            raise InvalidAnswer(f"its answer to {method} breaks the protocol: {error.message}") from error
         except MCPError as error:
-            if self.is_alone:
+            if http.in_session and http.status == HTTPStatus.NOT_FOUND and error.code != METHOD_NOT_FOUND:
+                # By the protocol this status means that the session is over.
+                raise ConnectionLost(error.message, was_refused=True) from error
+            if http.in_session and http.status == HTTPStatus.BAD_REQUEST and await self._is_over(session):
+                raise ConnectionLost(error.message) from error
+            if method != "tools/call" and isinstance(error, NoAnswer) and error.code == METHOD_NOT_FOUND:
+                # Without a session that status means an unknown method.
                 raise
-            raise refusal_by(self.name, error) from error
-        if not self.is_alone:
-            result = questions_by(self.name, result)
-        await self._tell_of_dropped(self._pace.report(time.monotonic(), at_last=True))
+            refusal = HttpRefusal.of(http, None if isinstance(error, NoAnswer) else error)
+            if refusal is not None:
+                raise refusal from error
+            raise
+        except ValueError as error:
+            raise InvalidAnswer(f"its answer to {method} breaks the protocol: {str(error)[:300]}") from error
+        except FAILURES as error:
+            raise ConnectionLost(str(error) or type(error).__name__) from error
+        for fault in faults:
+            self._found(fault)
+        await turn()
         return result
+
+    async def _is_over(self, session: ClientSession) -> bool:
+        """Return whether the server has forgotten the session; some answer with a bad request."""
+        http, limit_s = HttpAnswer(), self.services.settings.idle_timeout_s
+        with contextlib.suppress(*FAILURES):
+            await ask_remote(session, "ping", {}, timeout_s=limit_s, progress=None, http=http)
+        return http.status in (HTTPStatus.BAD_REQUEST, HTTPStatus.NOT_FOUND)
+
+    @property
+    def remote(self) -> Remote:
+        """The server as a source of resources."""
+        return Remote(self.request)
 
     def _reporting(self, watched: WatchedListener | None) -> ProgressFnT | None:
         if watched is None:
@@ -385,26 +524,7 @@ class Upstream:
 
     async def pages(self, method: str, key: str) -> list[Any]:
         """Return the items of a list, of all its pages."""
-        items: list[Any] = []
-        seen: set[str] = set()
-        params: dict[str, Any] = {}
-        size = 0
-        while True:
-            page = await self.request(method, params)
-            found = page.get(key)
-            found = found if isinstance(found, list) else []
-            items += found
-            size += _size(found)
-            if len(items) > _MOST_ITEMS or size > _MOST_LIST_BYTES:
-                facts = {"server": self.name, "method": method, "items": len(items), "bytes": size}
-                log.warning("list truncated", extra=facts)
-                return items[:_MOST_ITEMS]
-            cursor = page.get("nextCursor")
-            # A server that repeats a cursor, or never ends, must not keep us for ever.
-            if not isinstance(cursor, str) or not cursor or cursor in seen or len(seen) >= _PAGES:
-                return items
-            seen.add(cursor)
-            params = {"cursor": cursor}
+        return await pages(self.request, method, key, server=self.name)
 
     async def spec(self, tool: str) -> ToolSpec | None:
         """Return the server's description of a tool, or None if it lists none of that name."""
@@ -426,12 +546,15 @@ class Upstream:
             self._sizes[name] = _size(item)
             # An unknown name is called like an unlisted tool.
             with contextlib.suppress(AttributeError, KeyError, TypeError, ValueError):
-                spec = ToolSpec.of(item, identity=self.identity)
+                settings = self.services.settings
+                spec = ToolSpec.of(item, identity=settings.username_parameter)
                 self.specs[spec.name] = spec
-                self.learned([spec])
+                may_destroy = spec.widgets.may_destroy
+                self.services.approvals.is_destructive(self.name, spec.name, now=may_destroy)
+                self.server.learn(spec, self.user.name, by_url=file_delivery_of(settings) == "url")
         # What was listed longest ago is called from then on as if it had not been.
         size = sum(self._sizes.values())
-        while len(self._sizes) > _MOST_ITEMS or size > _MOST_LIST_BYTES:
+        while len(self._sizes) > MOST_ITEMS or size > MOST_LIST_BYTES:
             oldest = next(iter(self._sizes))
             size -= self._sizes[oldest]
             self._forget(oldest)
@@ -439,11 +562,6 @@ class Upstream:
     def _forget(self, tool: str) -> None:
         self._sizes.pop(tool, None)
         self.specs.pop(tool, None)
-
-    async def remote(self) -> RemoteSession:
-        """Return the session, connecting first where there is none."""
-        self.used_at = time.monotonic()
-        return self._session(await self.connected())
 
     async def tell(self, method: str, params: Mapping[str, Any]) -> None:
         """Forward a notification of the client to the server, if it is connected."""
@@ -494,7 +612,7 @@ class Upstream:
         that answers keeps its process, and with it what it remembers.
         """
         client = self._client
-        if client is None or self.busy or not self.ends_with_its_connection:
+        if client is None or self.busy or self.server.tier is None:
             return
 
         async def check() -> None:
@@ -502,9 +620,7 @@ class Upstream:
                 if client is not self._client:
                     return
                 with anyio.move_on_after(_PATIENCE_S) as limit, contextlib.suppress(MCPError, RemoteError):
-                    await self._session(client).request(
-                        "server/discover" if is_modern(client) else "ping", {}
-                    )
+                    await self._answer(client, "server/discover" if is_modern(client) else "ping", {})
                 if limit.cancelled_caught:
                     log.warning("server stopped after cancellation", extra={"server": self.name})
                     await self._close()
@@ -521,23 +637,16 @@ class Upstream:
         self._refusals, self._ending = _REFUSALS(), None
         # `server/discover` first, or `initialize` alone.
         preferred = ("auto", "legacy") if self.front is None else ("legacy", "auto")
-        known = self.modes.get(self.name)
+        known = self.server.mode
+        connect_s = max(self.services.settings.load_timeout_s, self.server.least_connect_s)
         for mode in sorted(preferred, key=lambda mode: known not in (None, mode)):
             started_at, http = time.monotonic(), HttpAnswer()
             noting = HTTP_ANSWER.set(http)
             way: ServerTransport | None = None
             try:
                 way = self.transport()
-                client = client_for(
-                    way,
-                    mode=mode,
-                    announced=self.announced,
-                    on_question=self._on_request,
-                    on_notification=self._on_notification,
-                    pace=self._pace,
-                    connect_s=self.connect_s,
-                    found=self._found,
-                )
+                way.session_class = partial(RelayingSession, self)
+                client = Client(way, mode=mode, client_info=self.announced.info, init_timeout=connect_s)
                 await self._stack.enter_async_context(client)
             except FAILURES as error:
                 refusal = HttpRefusal.of(http)
@@ -546,9 +655,9 @@ class Upstream:
                 if refusal is not None and refusal.is_final:
                     problems = [problem]
                     break
-                is_late = time.monotonic() - started_at >= self.connect_s
+                is_late = time.monotonic() - started_at >= connect_s
                 if is_late:
-                    problem = f"no answer within {self.connect_s:g} s (raise load_timeout_s): {problem}"
+                    problem = f"no answer within {connect_s:g} s (raise load_timeout_s): {problem}"
                 problems.append(problem)
                 # Mode `auto` has tried both handshakes within that time. One that has read nothing cannot
                 # start: the other handshake would not be read either.
@@ -560,18 +669,40 @@ class Upstream:
             version = client.session.protocol_version
             log.info("server connected", extra={"server": self.name, "protocol": version})
             falls_back = mode == "auto" and not is_modern(client)
-            if self.ends_with_its_connection and (problems or falls_back):
+            if self.server.tier is not None and (problems or falls_back):
                 # One that leaves `server/discover` unanswered would take ten seconds at each start.
-                self.modes[self.name] = mode if problems else "legacy"
+                self.server.mode = mode if problems else "legacy"
             self._way = way
             return client
         # For a server that cannot start at all, both attempts have one error.
         problem = "; in the other handshake: ".join(dict.fromkeys(each[:_PROBLEM_CHARS] for each in problems))
         raise ServerUnreachable(f"the server {self.name} cannot be reached: {problem}", refusal)
 
-    def _session(self, client: "Client[Any]") -> RemoteSession:
-        # Log levels that a client with sessions does not want are dropped on the way to it.
-        return RemoteSession(client, self.answer_s, has_sessions=self.front is not None, found=self._found)
+    def capabilities(self, version: str) -> mcp_types.ClientCapabilities:
+        """Return the client's capabilities."""
+        return self.announced.at(version)
+
+    def introduced(self, result: dict[str, Any]) -> dict[str, Any]:
+        """Return the result of `initialize` without its faults."""
+        made, faults = introduction(result)
+        for fault in faults:
+            self._found(fault)
+        return made
+
+    def bounded(self, messages: Any) -> PacedMessages:
+        """Return the messages of the server without notifications above the rate limit."""
+        return PacedMessages(self._pace, messages)
+
+    def _noted(self, why: str) -> None:
+        """Record whether the server could be reached, and notify pages if that changed."""
+        problems = self.services.problems
+        if problems.get(self.name, "") == why:
+            return
+        problems.pop(self.name, None)
+        if why:
+            problems[self.name] = why
+            log.warning("server cannot be reached", extra={"server": self.name, "problem": why})
+        self.services.events.publish_to_all({"type": STATES_CHANGED})
 
     def _found(self, fault: Fault) -> None:
         """Log a fault of the server's answers, once: a list is read again and again."""
@@ -589,17 +720,17 @@ class Upstream:
             if changing:
                 self._listen(client, dict.fromkeys(changing, True))
         elif able.logging is not None:
-            await _quietly(self._session(client).request("logging/setLevel", {"level": "debug"}))
+            await _quietly(self._answer(client, "logging/setLevel", {"level": "debug"}))
         for uri in list(self.subscribed):
             await _quietly(self._subscribe(client, uri))
             # It may have changed while there was no connection.
-            await self.changed("notifications/resources/updated", uri)
+            self.resources.updated(uri)
 
     async def _subscribe(self, client: "Client[Any]", uri: str) -> None:
         if is_modern(client):
             await self._listen(client, {"resource_subscriptions": [uri]})
         else:
-            await self._session(client).request("resources/subscribe", {"uri": uri})
+            await self._answer(client, "resources/subscribe", {"uri": uri})
 
     def _listen(self, client: "Client[Any]", wanted: Mapping[str, Any]) -> "asyncio.Future[None]":
         """Begin to receive changes from a stateless server; return when it has confirmed that."""
@@ -645,7 +776,7 @@ class Upstream:
         except FAILURES as error:
             log.info("server connection failed", extra={"server": self.name, "problem": str(error)[:200]})
 
-    async def _on_request(self, method: str, params: Mapping[str, Any] | None) -> dict[str, Any]:
+    async def on_request(self, method: str, params: Mapping[str, Any] | None) -> dict[str, Any]:
         """Answer a request of the server with what the client answers."""
         check_meta(params)
         if method == "ping":
@@ -661,32 +792,29 @@ class Upstream:
                 log.warning("connection ended: too many requests", extra={"server": self.name})
                 self._ending = asyncio.create_task(self.drop())
             raise MCPError(code=mcp_types.INVALID_REQUEST, message=message)
+        question = dict(params or {}) if self.is_alone else question_of(self.name, params or {})
         self._questions += 1
         try:
-            question = params or {}
-            return await self._answered(
-                method, dict(question) if self.is_alone else question_of(self.name, question)
-            )
+            if self.front is None and method in CLIENT_REQUESTS and not self.announced.offers(method):
+                # A client with sessions answers that itself.
+                message = f"the client does not offer {method}"
+                raise MCPError(code=mcp_types.METHOD_NOT_FOUND, message=message)
+            if self._asking:
+                return await self._asking[-1].ask(method, question)
+            if self.front is not None:
+                return await self.front.ask(method, question)
+            message = "no request of the client is under way during which it could be asked"
+            raise MCPError(code=mcp_types.INVALID_REQUEST, message=message)
+        except ClientRefusal as refusal:
+            raise MCPError(code=refusal.code, message=str(refusal)) from refusal
         finally:
             self._questions -= 1
 
-    async def _answered(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
-        if self.front is None and method in CLIENT_REQUESTS and not self.announced.offers(method):
-            # A client with sessions answers that itself.
-            message = f"the client does not offer {method}"
-            raise MCPError(code=mcp_types.METHOD_NOT_FOUND, message=message)
-        if self._asking:
-            try:
-                return await self._asking[-1].ask(method, params)
-            except ClientRefusal as refusal:
-                raise MCPError(code=refusal.code, message=str(refusal)) from refusal
-        if self.front is not None:
-            return await self.front.ask(method, params)
-        message = "no request of the client is under way during which it could be asked"
-        raise MCPError(code=mcp_types.INVALID_REQUEST, message=message)
-
-    async def _on_notification(self, method: str, params: Mapping[str, Any] | None) -> None:
+    async def on_notification(self, method: str, params: Mapping[str, Any] | None) -> None:
         """Pass on a notification of the server."""
+        await contained(self._pass_on(method, params))
+
+    async def _pass_on(self, method: str, params: Mapping[str, Any] | None) -> None:
         message = dict(params or {})
         await self._tell_of_dropped(self._pace.report(time.monotonic()))
         if method == PROGRESS:
@@ -724,7 +852,7 @@ class Upstream:
     async def _changed(self, method: str, uri: str) -> None:
         """Report a changed resource; without a URI, a list, once for all its changes within a moment."""
         if uri:
-            await self.changed(method, uri)
+            self.resources.updated(uri)
             return
         self._knows_all = False
         self._changes += 1
@@ -734,10 +862,17 @@ class Upstream:
         async def report() -> None:
             await asyncio.sleep(_MOMENT_S)
             del self._reporting_changes[method]
-            await contained(self.changed(method, ""))
+            if self.front is not None:
+                await contained(self.front.tell(method, {}))
+            else:
+                self._publish({"type": LIST_CHANGED, "list": method.split("/")[1]})
 
         if method not in self._reporting_changes:
             self._reporting_changes[method] = asyncio.create_task(report())
+
+    def _publish(self, event: Mapping[str, Any]) -> None:
+        outside = {"uri": self.names.uri_outside(self.name, str(event["uri"]))} if "uri" in event else {}
+        self.services.events.publish({**event, **outside}, user=self.user.segment, session=self.user.session)
 
 
 def _size(value: Any) -> int:

@@ -11,11 +11,9 @@ import time
 from collections import Counter
 from collections.abc import (
     AsyncIterator,
-    Awaitable,
     Callable,
     Collection,
     Coroutine,
-    Iterable,
     Mapping,
     Sequence,
 )
@@ -41,25 +39,22 @@ from runner.observation.observers import Observers
 from runner.output_guard.guard import OutputGuard
 from runner.protocol.eras import has_sessions
 from runner.protocol.internals.connection import connection_of
-from runner.protocol.resource_tools import RemoteError, RemoteResources
+from runner.protocol.resource_tools import RemoteError
 from runner.proxy.namespacing import Names
 from runner.proxy.questions import Pausing
-from runner.proxy.remote import Announced, ServerTransport
-from runner.proxy.targets import Wish, contract_of
-from runner.proxy.upstream import Front, ServerUnreachable, Upstream
+from runner.proxy.remote import Announced, ServerTransport, ServerUnreachable
+from runner.proxy.upstream import EVERYBODY, Front, Server, ServerInfo, Upstream
 from runner.settings.isolation import in_force
 from runner.settings.settings import Settings
 from runner.steps.request import file_delivery_of
 from runner.store.measuring import measured
 from runner.system.once import Once
 from runner.toolset.call_services import CallCounts, CallServices
-from runner.toolset.catalog import ToolSpec
-from runner.users.events import LIST_CHANGED
 from runner.users.identity import User, is_loopback
 from sandbox.host import descriptors
 from sandbox.probe.machine import Tier
 
-__all__ = ["STATES_CHANGED", "Reach", "ServerInfo", "UpstreamSpec", "Upstreams"]
+__all__ = ["Upstreams"]
 
 log = logging.getLogger(__name__)
 
@@ -71,59 +66,11 @@ _ANYWHERE = ("0.0.0.0", "::")  # noqa: S104 - addresses that nobody can be reach
 _MOST_CLOSING = 4
 # A client whose `server/discover` gets no answer tries another handshake, some after ten seconds.
 _DISCOVER_S = 5.0
-_EVERYBODY = ""
 _WEAKEST_FIRST = (Tier.GUARD, Tier.PROCESS, Tier.USER, Tier.NAMESPACE)
 
 R = TypeVar("R")
 
-STATES_CHANGED = "playground_servers"
-"""The event that a server behind this one can be reached again, or no longer."""
-
 _Context = ServerRequestContext[Any, Any]
-
-
-Reach = Callable[[], Awaitable[Sequence[tuple[str, int]]]]
-"""Tells which addresses of ours a command may reach."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UpstreamSpec:
-    """Connection options of one server.
-
-    Attributes:
-        name: Its name.
-        transport: Makes a way to it for a user, by the settings in force now; a command gets the addresses of
-            ours that it may reach if it is to run in the home of its user.
-        is_command: Whether it is a process of ours.
-        contract: Whether its tools are treated like our own.
-        is_near: Whether it runs on this machine.
-        tier: The isolation tier that it runs in, if it is a process of ours, which ends with its connection.
-        files: The files that it is started from, as far as they are known.
-        hint: Returns the option that would have helped a server that we confine, from its error output.
-        least_connect_s: How long it has to start at least, whatever the settings have.
-        place: Its address or command, which no client is told.
-    """
-
-    name: str
-    transport: Callable[[User, Settings, Reach | None], ServerTransport]
-    is_command: bool = False
-    contract: Wish = "auto"
-    is_near: bool = False
-    tier: Tier | None = None
-    files: tuple[Path, ...] = ()
-    hint: Callable[[str], str | None] = lambda _text: None
-    least_connect_s: float = 0.0
-    place: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServerInfo:
-    """Identity of the proxy: that of its one server, or a note that it has several."""
-
-    name: str
-    version: str | None = None
-    instructions: str | None = None
-    capabilities: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(slots=True, kw_only=True, eq=False, repr=False)
@@ -135,38 +82,26 @@ class Upstreams(CallServices):
         names: Translates between clients' names and servers' names.
         guard: The output guard.
         own_paths: Redacts the host's paths.
-        infos: Server information, of servers that have been connected to.
         pausing: Calls that wait for answers of clients without sessions.
-        contracted: The servers of which some tool is treated like our own, as far as is known.
     """
 
-    ways: Mapping[str, UpstreamSpec]
+    ways: Mapping[str, Server]
     names: Names
     guard: OutputGuard
-    infos: dict[str, ServerInfo] = field(default_factory=dict)
     pausing: Pausing = field(default_factory=Pausing)
-    contracted: set[str] = field(default_factory=set)
     own_paths: OwnPaths = field(init=False)
-    _modes: dict[str, str] = field(default_factory=dict)
     _of_users: dict[tuple[str, str, str], Upstream] = field(default_factory=dict)
     _closing: set["asyncio.Task[Any]"] = field(default_factory=set)
-    # By whose server listed the tool: a process is its user's own, and may list what it likes at any moment.
-    _homed: set[tuple[str, str]] = field(default_factory=set)
-    _fetching: set[tuple[str, str]] = field(default_factory=set)
     _loopback: "Once[Loopback]" = field(init=False)
 
     def __post_init__(self) -> None:
         CallServices.__post_init__(self)
-        for way in self.ways.values():
-            if way.contract == "full":
-                self.contracted.add(way.name)
-                self._homed.add((_EVERYBODY, way.name))
         self.own_paths = OwnPaths.of(self.settings, self.named_files)
         self._loopback = Once(self._open_loopback)
 
     @classmethod
     @asynccontextmanager
-    async def open(cls, settings: Settings, ways: Sequence[UpstreamSpec]) -> "AsyncIterator[Upstreams]":
+    async def open(cls, settings: Settings, ways: Sequence[Server]) -> "AsyncIterator[Upstreams]":
         """Be ready until the block ends. A server is connected to for the first client that comes.
 
         Args:
@@ -231,7 +166,7 @@ class Upstreams(CallServices):
     @property
     def offers_files(self) -> bool:
         """True if clients get the contract and a list of their files, as with our own tools."""
-        return self.settings.has_extras and bool(self.contracted)
+        return self.settings.has_extras and any(way.is_contracted for way in self.ways.values())
 
     @property
     def may_take_files(self) -> bool:
@@ -252,11 +187,8 @@ class Upstreams(CallServices):
 
     async def in_home(self, upstream: Upstream, user: User) -> None:
         """Restart a command in the home of its user, if it runs elsewhere and should not."""
-        if self._wants_home(user, upstream.name) and upstream.home is None and not upstream.busy:
+        if upstream.server.wants_home(user) and upstream.home is None and not upstream.busy:
             await upstream.drop()
-
-    def _wants_home(self, user: User, server: str) -> bool:
-        return self.ways[server].is_command and self._is_in(self._homed, user, server)
 
     def upstream(self, ctx: _Context, user: User, server: str) -> Upstream:
         """Return the connection to a server on behalf of the client of a request."""
@@ -295,13 +227,6 @@ class Upstreams(CallServices):
         """Return the connections of a client with sessions, as far as there are any."""
         own: dict[str, Upstream] = connection_of(ctx).state.get(_STATE, {})
         return own.values()
-
-    async def tell(self, ctx: _Context, user: User, method: str) -> None:
-        """Notify the client of a request that a list has changed."""
-        if has_sessions(ctx):
-            await connection_of(ctx).notify(method, None)
-        else:
-            self._publish_list(user, method)
 
     async def end_session(self, session: str) -> None:
         """End a session: its files go, where files do not persist. Connections end with their clients."""
@@ -349,82 +274,28 @@ class Upstreams(CallServices):
         return bool(idle)
 
     def _new(self, user: User, server: str, announced: Announced, front: Front | None) -> Upstream:
-        way = self.ways[server]
-
-        def publish(event: Mapping[str, Any]) -> None:
-            user, outside = upstream.user, self.names.uri_outside(server, str(event["uri"]))
-            self.events.publish({**event, "uri": outside}, user=user.segment, session=user.session)
-
-        async def changed(method: str, uri: str) -> None:
-            if uri:
-                resources.updated(uri)
-            elif front is not None:
-                await front.tell(method, {})
-            else:
-                self._publish_list(upstream.user, method)
-
-        resources = RemoteResources(server=server, config=self.guard.config, publish=publish)
-        upstream = Upstream(
-            name=server,
+        return Upstream(
+            server=self.ways[server],
+            services=self,
+            names=self.names,
+            config=self.guard.config,
             user=user,
-            transport=lambda: self._way_to(way, user),
-            resources=resources,
+            transport=partial(self._way_to, self.ways[server], user),
             front=front,
             announced=announced,
-            changed=changed,
-            is_alone=not self.names.prefixed,
-            ends_with_its_connection=way.tier is not None,
-            answer_s=self.settings.idle_timeout_s,
-            connect_s=max(self.settings.load_timeout_s, way.least_connect_s),
-            identity=self.settings.username_parameter,
-            learned=partial(self._learned, way, user.name),
-            on_connect=partial(self._noted, server),
-            modes=self._modes,
         )
-        return upstream
 
-    def _noted(self, server: str, why: str) -> None:
-        """Record whether a server could be reached, and notify pages if that changed."""
-        if self.problems.get(server, "") == why:
-            return
-        self.problems.pop(server, None)
-        if why:
-            self.problems[server] = why
-            log.warning("server cannot be reached", extra={"server": server, "problem": why})
-        self.events.publish_to_all({"type": STATES_CHANGED})
+    def _way_to(self, server: Server, user: User) -> ServerTransport:
+        async def reach() -> Sequence[tuple[str, int]]:
+            """Return the address at which a command fetches files, if a tool of it is given links."""
+            fetches = not server.fetching.isdisjoint((EVERYBODY, user.name))
+            return ((await self._loopback.get()).address,) if fetches else ()
 
-    def _way_to(self, way: UpstreamSpec, user: User) -> ServerTransport:
-        reach = partial(self._reach, user, way.name) if self._wants_home(user, way.name) else None
-        return way.transport(user, self.settings, reach)
-
-    async def _reach(self, user: User, server: str) -> Sequence[tuple[str, int]]:
-        """Return the address at which a command fetches files, if a tool of it is given links."""
-        return ((await self._loopback.get()).address,) if self._is_in(self._fetching, user, server) else ()
-
-    @staticmethod
-    def _is_in(noted: Collection[tuple[str, str]], user: User, server: str) -> bool:
-        return (_EVERYBODY, server) in noted or (user.name, server) in noted
-
-    def _learned(self, way: UpstreamSpec, whose: str, tools: Iterable[ToolSpec]) -> None:
-        """Record the needs of a user's server from the tools that it lists."""
-        for tool in tools:
-            self.approvals.is_destructive(way.name, tool.name, now=tool.widgets.may_destroy)
-            if contract_of(way.contract, tool, {}, identity=tool.identity) == "guard":
-                continue
-            self.contracted.add(way.name)
-            if tool.takes_username or tool.takes_files:
-                self._homed.add((whose, way.name))
-            if tool.takes_links or (tool.takes_files and file_delivery_of(self.settings) == "url"):
-                self._fetching.add((whose, way.name))
-                self._homed.add((whose, way.name))
+        return server.transport(user, self.settings, reach if server.wants_home(user) else None)
 
     async def _open_loopback(self) -> Loopback:
         """Open where servers on this machine fetch files, with the first that needs it."""
         return await Loopback.open(routes(self.links.tokens, self.library, clock=self.links.clock))
-
-    def _publish_list(self, user: User, method: str) -> None:
-        event = {"type": LIST_CHANGED, "list": method.split("/")[1]}
-        self.events.publish(event, user=user.segment, session=user.session)
 
     async def introduction(self, ctx: _Context, user: User) -> ServerInfo:
         """Return the proxy's server information, after connecting its servers for the first client.
@@ -433,40 +304,41 @@ class Upstreams(CallServices):
             ServerUnreachable: None of the servers can be reached.
         """
         # Of several, one that cannot be reached delays its first client only.
+        is_first = not self._infos()
         new = [
-            server
-            for server in self.names.servers
-            if server not in self.infos and not (self.infos and server in self.problems)
+            server.name
+            for server in self.ways.values()
+            if server.info is None and (is_first or server.name not in self.problems)
         ]
         meetings = [self._keep(self._meet(self.upstream(ctx, user, server))) for server in new]
         if meetings:
             limit_s = None if ctx.method == "initialize" else _DISCOVER_S
             done, pending = await asyncio.wait(meetings, timeout=limit_s)
-            problems = "; ".join(task.result() for task in done)
-            if not self.infos and pending:
+            if not self._infos() and pending:
                 return ServerInfo(name="runner proxy")
-            if not self.infos:
-                raise ServerUnreachable(problems)
-        known = {server: self.infos[server] for server in self.names.servers if server in self.infos}
-        return _together(known, prefixed=self.names.prefixed)
+            if not self._infos():
+                raise ServerUnreachable("; ".join(task.result() for task in done))
+        return _together(self._infos(), prefixed=self.names.prefixed)
+
+    def _infos(self) -> dict[str, ServerInfo]:
+        return {name: server.info for name, server in self.ways.items() if server.info is not None}
 
     async def _meet(self, upstream: Upstream) -> str:
         """Connect to a server and record its information; return the error, or an empty text."""
-        name, is_used = upstream.name, upstream.is_connected
+        server, is_used = upstream.server, upstream.is_connected
         try:
             session = (await upstream.connected()).session
         except ServerUnreachable as error:
             return str(error)
-        if name in self.infos:
+        if server.info is not None:
             return ""
-        if self.ways[name].contract != "guard":
+        if server.contract != "guard":
             await upstream.spec("")
-            if not is_used:
-                # As it is when it starts, before anybody has used it, it is for everybody.
-                self._learned(self.ways[name], _EVERYBODY, upstream.specs.values())
+            for tool in () if is_used else upstream.specs.values():
+                server.learn(tool, EVERYBODY, by_url=file_delivery_of(self.settings) == "url")
         able = session.server_capabilities
-        self.infos[name] = ServerInfo(
-            name=session.server_info.name if session.server_info else name,
+        server.info = ServerInfo(
+            name=session.server_info.name if session.server_info else server.name,
             version=session.server_info.version if session.server_info else None,
             instructions=session.instructions,
             capabilities=able.model_dump(by_alias=True, mode="json", exclude_none=True) if able else {},

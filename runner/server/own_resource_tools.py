@@ -6,15 +6,12 @@ them. Nothing that was read is kept for the next read: a tool file does not say 
 Source: document 004, sections 2.4 and 3.5; requirements S4-34 to S4-38.
 """
 
-from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from mcp.shared.exceptions import MCPError
-
-from runner.errors import CallError
 from runner.output_guard.guard import GuardedCall, OutputGuard
 from runner.protocol.resource_tools import (
+    Ask,
     Reader,
     Remote,
     RemoteError,
@@ -24,11 +21,8 @@ from runner.protocol.resource_tools import (
     resource_tools,
 )
 from runner.toolset.toolset import Toolset
-from runner.worker.wire import WireError
 
 __all__ = ["OwnResources"]
-
-Ask = Callable[[str, Mapping[str, Any]], Awaitable[Mapping[str, Any]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,36 +58,13 @@ class OwnResources:
             ask: Answers `resources/list` and its kind, as for the client itself.
         """
         namespace = self._namespace()
-        reader = Reader(
-            store=call.files.library.store,
-            scope=call.scope,
-            on_stored=lambda records: self.guard.publish_stored(records, call),
-        )
         ours = RemoteResources(server=namespace, config=self.guard.config)
         act = call.tool.rpartition(".")[2]
         try:
-            made = await resource_result(act, arguments, ours, Remote(_failing_alike(ask)), reader)
+            made = await resource_result(act, arguments, ours, Remote(ask), Reader.of(self.guard, call))
         except RemoteError as error:
             made = {"content": [{"type": "text", "text": str(error)}], "isError": True}
         return await self.guard.message(made or {"content": []}, call, media_stay=False)
 
     def _namespace(self) -> str:
         return namespace_of(self.toolset.catalog.name)
-
-
-def _failing_alike(ask: Ask) -> Ask:
-    """Return `ask`, which fails in the way in which a remote server does."""
-
-    async def request(method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
-        try:
-            return await ask(method, params)
-        except (WireError, CallError, MCPError) as error:
-            raise RemoteError(_words(error)) from error
-
-    return request
-
-
-def _words(error: WireError | CallError | MCPError) -> str:
-    if isinstance(error, WireError):
-        return str(error.error.get("message"))
-    return error.error.message if isinstance(error, MCPError) else error.message

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import mcp_types
@@ -10,8 +11,8 @@ from fastmcp import Client, FastMCP
 from mcp.shared.exceptions import MCPError
 
 from runner.output_guard.config import from_mapping
+from runner.protocol.internals.proxy import HttpAnswer, ask_remote
 from runner.protocol.resource_tools import Reader, Remote, RemoteError, RemoteResources, resource_tools
-from runner.proxy.remote import RemoteSession
 from runner.store.memory import MemoryStore
 from runner.store.protocol import Scope
 from runner.worker.internals.low_level import low_level
@@ -76,8 +77,8 @@ async def _resources(case: Mapping[str, Any]) -> Observation:
     )
     reader = Reader(store=store, scope=_SCOPE)
     async with Client(fake.server, mode="legacy") as client:
-        remote = RemoteSession(client).resources
-        output = await _output(case, ours, remote, reader, fake)
+        ask: Any = partial(ask_remote, client.session, timeout_s=30, progress=None, http=HttpAnswer())
+        output = await _output(case, ours, Remote(ask), reader, fake)
     records = await store.list(scope=_SCOPE)
     return {
         "output": output,

@@ -5,7 +5,8 @@ and in this process. `test_same_answers.py` compares the answers to calls.
 """
 
 import contextlib
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
+from functools import partial
 from typing import Any
 
 import anyio
@@ -33,7 +34,14 @@ from runner.protocol.internals.connection import (
     session_of,
 )
 from runner.protocol.internals.host import relay_innermost, serve_streams, use_input_schemas
-from runner.protocol.internals.proxy import HttpAnswer, ask_remote, learn_tools, relaying_session, tell_remote
+from runner.protocol.internals.proxy import (
+    HttpAnswer,
+    Peer,
+    RelayingSession,
+    ask_remote,
+    learn_tools,
+    tell_remote,
+)
 from runner.worker.internals.low_level import low_level
 from runner.worker.internals.server import (
     capabilities,
@@ -252,7 +260,7 @@ async def test_server_announces_its_capabilities() -> None:
 
 @contextlib.asynccontextmanager
 async def connected(
-    app: FastMCP, kind: type[ClientSession] = ClientSession, **more: Any
+    app: FastMCP, kind: Callable[..., ClientSession] = ClientSession, **more: Any
 ) -> AsyncIterator[ClientSession]:
     """Serve a client over streams in memory."""
     async with (
@@ -263,6 +271,22 @@ async def connected(
         async with kind(*ours, **more) as session:
             yield session
         group.cancel_scope.cancel()
+
+
+class Noting(Peer):
+    """The owner of a session, which notes what the server sends."""
+
+    def __init__(self) -> None:
+        self.notices: list[tuple[str, Mapping[str, Any] | None]] = []
+
+    def capabilities(self, version: str) -> ClientCapabilities:
+        return ClientCapabilities(roots=RootsCapability())
+
+    async def on_request(self, method: str, params: Mapping[str, Any] | None) -> dict[str, Any]:
+        return {"method": method, "params": params}
+
+    async def on_notification(self, method: str, params: Mapping[str, Any] | None) -> None:
+        self.notices.append((method, params))
 
 
 async def raw(client: ClientSession, method: str, params: dict[str, Any]) -> dict[str, Any]:
@@ -322,7 +346,7 @@ async def test_client_gets_messages_from_its_level_on() -> None:
 
 
 async def test_client_notified_and_asked_during_its_request() -> None:
-    app, notices, answers = FastMCP("host"), [], []
+    app, answers = FastMCP("host"), []
 
     async def relay(ctx: Any, call_next: Any) -> Any:
         if ctx.method == "prompts/list":
@@ -330,19 +354,13 @@ async def test_client_notified_and_asked_during_its_request() -> None:
             answers.append(await request_client(ctx, "own/request", {"b": 2}))
         return await call_next(ctx)
 
-    async def answer(method: str, params: Mapping[str, Any] | None) -> dict[str, Any]:
-        return {"method": method, "params": params}
-
-    async def hear(method: str, params: Mapping[str, Any] | None) -> None:
-        notices.append((method, params))
-
     relay_innermost(app, relay, around=passed_on)
-    kind = relaying_session(capabilities=lambda _: ClientCapabilities(), on_request=answer, on_notify=hear)
-    async with connected(app, kind) as client:
+    peer = Noting()
+    async with connected(app, partial(RelayingSession, peer)) as client:
         await client.initialize()
         await client.list_prompts()
 
-    assert notices == [("notifications/own", {"a": 1})]
+    assert peer.notices == [("notifications/own", {"a": 1})]
     assert answers == [{"method": "own/request", "params": {"b": 2}}]
 
 
@@ -431,26 +449,13 @@ class Remote:
 
 
 async def test_proxy_session_relays_client_capabilities_and_messages() -> None:
-    remote = Remote()
-    requests, notices = [], []
+    remote, peer = Remote(), Noting()
 
     async def progress(progress: float, total: float | None, message: str | None) -> None:
         return None
 
-    async def answer(method: str, params: Mapping[str, Any] | None) -> dict[str, Any]:
-        requests.append((method, params))
-        return {"own": True}
-
-    async def hear(method: str, params: Mapping[str, Any] | None) -> None:
-        notices.append((method, params))
-
-    kind = relaying_session(
-        capabilities=lambda _version: ClientCapabilities(roots=RootsCapability()),
-        on_request=answer,
-        on_notify=hear,
-    )
     schema = {"type": "object", "properties": {"region": {"type": "string", "x-mcp-header": "Region"}}}
-    async with kind(dispatcher=remote) as session:  # type: ignore[arg-type]
+    async with RelayingSession(peer, dispatcher=remote) as session:
         await session.discover()
         learn_tools(session, {"tools": [{"name": "own", "inputSchema": schema}]})
         params = {"name": "own", "arguments": {"region": "here"}}
@@ -459,7 +464,7 @@ async def test_proxy_session_relays_client_capabilities_and_messages() -> None:
         )
         await tell_remote(session, "notifications/own", {"a": 1})
         on_request, on_notify = remote.callbacks
-        assert await on_request(None, "own/request", {"b": 2}) == {"own": True}
+        assert (await on_request(None, "own/request", {"b": 2}))["params"] == {"b": 2}
         await on_notify(None, "notifications/other", {"c": 3})
 
     method, sent, options = remote.sent[-1]
@@ -472,4 +477,4 @@ async def test_proxy_session_relays_client_capabilities_and_messages() -> None:
     assert (options["timeout"], options["on_progress"]) == (5, progress)
     notified, parameters = remote.notices[-1]
     assert (notified, parameters and parameters["a"]) == ("notifications/own", 1)
-    assert (requests, notices) == ([("own/request", {"b": 2})], [("notifications/other", {"c": 3})])
+    assert peer.notices == [("notifications/other", {"c": 3})]

@@ -6,8 +6,9 @@ import os
 import subprocess
 import sys
 import uuid
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
 from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from fastmcp import Client
 from mcp.shared.exceptions import MCPError
 from support import ROOT, server_url, settings_in, stop
 
+from runner.protocol.internals.proxy import HttpAnswer, ask_remote
 from runner.proxy.run import ways_to
 from runner.proxy.server import make_proxy
 from runner.proxy.targets import Target
@@ -114,6 +116,19 @@ def messages_of_call(
     if response.headers["content-type"] == "application/json":
         return [json.loads(body)]
     return [json.loads(line[6:]) for line in body.splitlines() if line.startswith(b"data: ")]
+
+
+@dataclass(frozen=True)
+class RawSession:
+    """A client that sends requests as they are, and gets results as they are."""
+
+    client: Any
+
+    async def request(self, method: str, params: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        http = HttpAnswer()
+        return await ask_remote(
+            self.client.session, method, dict(params or {}), timeout_s=600, progress=None, http=http
+        )
 
 
 async def result(client: Any, tool: str, **arguments: Any) -> Any:

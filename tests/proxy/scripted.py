@@ -9,6 +9,7 @@ It is a JSON object:
     exits_in: tools whose call ends it.
     hangs_in: tools whose call never ends, and lets nothing be read, once it has reported progress.
     waits_in: tools whose call reports progress and is not answered, while others are.
+    writes: what it writes in place of any answer, and then ends.
     log: a file to which the process appends its start and each call, as `PID WORD`.
 """
 
@@ -58,6 +59,9 @@ def answered(method: str, params: dict[str, Any]) -> dict[str, Any] | None:
 note("start")
 first = True
 for line in sys.stdin:
+    if "writes" in SCRIPT:
+        print(SCRIPT["writes"])
+        break
     message = json.loads(line)
     if first and message["method"] in SCRIPT.get("exits_on", ()):
         sys.exit(f"Error: unexpected {message['method']}")

@@ -12,6 +12,7 @@ import uuid
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import mcp_types
@@ -24,11 +25,11 @@ from mcp.client.subscriptions import listen
 from mcp.server.subscriptions import ResourcesListChanged, ResourceUpdated
 from mcp.shared.exceptions import MCPError
 from ports import free_port
-from proxying import over_http, upstreams_for
+from proxying import RawSession, over_http, upstreams_for
 from support import stop
 
 from runner.protocol.artifact_tools import READING
-from runner.proxy.remote import Announced, RemoteSession, ServerTransport, client_for
+from runner.protocol.internals.proxy import Peer, RelayingSession
 from runner.proxy.server import make_proxy
 from runner.proxy.targets import Target
 
@@ -414,12 +415,21 @@ async def test_changed_roots_requested_again(stand: Stand) -> None:
 
 
 @dataclass
-class Worker:
+class Worker(Peer):
     """A client of the handshake era that answers each request by a task."""
 
     results: dict[str, dict[str, Any]] = field(default_factory=dict)
 
-    async def answer_question(self, method: str, params: Any) -> dict[str, Any]:
+    def capabilities(self, version: str) -> mcp_types.ClientCapabilities:
+        return mcp_types.ClientCapabilities.model_validate(
+            {
+                "sampling": {},
+                "elicitation": {"form": {}},
+                "tasks": {"requests": {"sampling": {"createMessage": {}}, "elicitation": {"create": {}}}},
+            }
+        )
+
+    async def on_request(self, method: str, params: Any) -> dict[str, Any]:
         arguments = dict(params or {})
         task = str(arguments.get("taskId") or uuid.uuid4())
         about = {"taskId": task, "status": "completed", "ttl": 60_000, "createdAt": "2026-01-01T00:00:00Z"}
@@ -439,43 +449,22 @@ class Worker:
                 return self.results[task]
         raise MCPError(code=mcp_types.METHOD_NOT_FOUND, message=method)
 
-    async def ignore(self, method: str, params: Any) -> None:
-        pass
 
-
-class InProcess(ServerTransport):
-    """A transport to an application of this process."""
-
-    def __init__(self, app: Any) -> None:
-        self.inner = FastMCPTransport(app)
+class InProcess(FastMCPTransport):
+    """A transport to an application of this process, for sessions of a worker."""
 
     @asynccontextmanager
-    async def connect_session(self, **session_kwargs: Any) -> AsyncIterator[Any]:
-        options = TransportOptions(session_class=self.session_class)
-        async with self.inner.connect_session(**session_kwargs, transport_options=options) as session:
+    async def connect_session(self, **more: Any) -> AsyncIterator[Any]:
+        kind: Any = partial(RelayingSession, Worker())
+        options = TransportOptions(session_class=kind)
+        async with super().connect_session(**{**more, "transport_options": options}) as session:
             yield session
 
 
 @asynccontextmanager
-async def working(app: Any) -> AsyncIterator[RemoteSession]:
-    able = mcp_types.ClientCapabilities.model_validate(
-        {
-            "sampling": {},
-            "elicitation": {"form": {}},
-            "tasks": {"requests": {"sampling": {"createMessage": {}}, "elicitation": {"create": {}}}},
-        }
-    )
-    worker = Worker()
-    client = client_for(
-        InProcess(app),
-        mode="legacy",
-        announced=Announced(capabilities=able),
-        on_question=worker.answer_question,
-        on_notification=worker.ignore,
-        connect_s=30,
-    )
-    async with client:
-        yield RemoteSession(client, answer_s=60)
+async def working(app: Any) -> AsyncIterator[RawSession]:
+    async with Client(InProcess(app), mode="legacy") as client:
+        yield RawSession(client)
 
 
 @HANDSHAKE

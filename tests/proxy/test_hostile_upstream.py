@@ -13,12 +13,11 @@ import pytest
 from contracting import VERSIONS
 from far import Refused, far_server, tool
 from mcp.shared.exceptions import MCPError
-from proxying import over_http, proxied
+from proxying import RawSession, over_http, proxied
 from support import settings_in
 
 from runner.files.my_files import open_library
 from runner.proxy.foreign_words import MOST_CHARS
-from runner.proxy.remote import RemoteSession
 from runner.store.protocol import Origin
 
 pytestmark = [
@@ -83,25 +82,25 @@ def far(server: Server) -> Iterator[str]:
 
 
 @pytest.fixture
-async def session(folder: Path, user: str, far: str, version: str) -> AsyncIterator[RemoteSession]:
+async def session(folder: Path, user: str, far: str, version: str) -> AsyncIterator[RawSession]:
     async with speaking(folder, user, far, version) as it:
         yield it
 
 
 @asynccontextmanager
-async def speaking(folder: Path, user: str, far: str, version: str) -> AsyncIterator[RemoteSession]:
+async def speaking(folder: Path, user: str, far: str, version: str) -> AsyncIterator[RawSession]:
     mode = "legacy" if version < "2026" else version
     async with proxied(folder, user, over_http(far), mode=mode) as client:
-        yield RemoteSession(client, answer_s=100)
+        yield RawSession(client)
 
 
-async def called(session: RemoteSession, name: str, **arguments: Any) -> dict[str, Any]:
+async def called(session: RawSession, name: str, **arguments: Any) -> dict[str, Any]:
     return await session.request("tools/call", {"name": name, "arguments": arguments})
 
 
 @VERSIONS
 @BOTH
-async def test_reserved_fields_removed_anywhere(session: RemoteSession, server: Server, name: str) -> None:
+async def test_reserved_fields_removed_anywhere(session: RawSession, server: Server, name: str) -> None:
     resource = {"uri": "file:///a", "mimeType": "text/plain", "text": "r", "_meta": META}
     link = {"type": "resource_link", "uri": "file:///a", "name": "n", "_meta": META}
     blocks = [{**text("x"), "_meta": META}, link, {"type": "resource", "resource": resource, "_meta": META}]
@@ -118,7 +117,7 @@ async def test_reserved_fields_removed_anywhere(session: RemoteSession, server: 
 @VERSIONS
 @BOTH
 async def test_task_message_bounded_without_our_fields(
-    session: RemoteSession, server: Server, name: str
+    session: RawSession, server: Server, name: str
 ) -> None:
     long = {"statusMessage": ENCODED, "note": {ENCODED: ENCODED}}
     server.replies["tools/call"] = {"task": {**TASK, **long}, **long, "_meta": META}
@@ -145,9 +144,7 @@ async def test_task_message_bounded_without_our_fields(
 
 @VERSIONS
 @BOTH
-async def test_error_text_bounded_and_without_tokens(
-    session: RemoteSession, server: Server, name: str
-) -> None:
+async def test_error_text_bounded_and_without_tokens(session: RawSession, server: Server, name: str) -> None:
     server.error = f"see http://files.example/x?token=abc {ENCODED}"
 
     with pytest.raises(MCPError) as long:
@@ -164,7 +161,7 @@ async def test_error_text_bounded_and_without_tokens(
 
 @VERSIONS
 @BOTH
-async def test_base64_never_reaches_model(session: RemoteSession, server: Server, name: str) -> None:
+async def test_base64_never_reaches_model(session: RawSession, server: Server, name: str) -> None:
     lines = "\n".join(ENCODED[start : start + 76] for start in range(0, len(ENCODED), 76))
     structured = {"results": {"a": [{ENCODED: 1}]}, "meta_data": {"k": ENCODED}, "links": [ENCODED]}
     blocks = [
@@ -187,7 +184,7 @@ async def test_base64_never_reaches_model(session: RemoteSession, server: Server
 
 @VERSIONS
 async def test_link_token_never_reaches_model_in_any_form(
-    folder: Path, user: str, session: RemoteSession, server: Server
+    folder: Path, user: str, session: RawSession, server: Server
 ) -> None:
     await open_library(settings_in(folder)).of(user).put(b"a,b", name="rows.csv", origin=Origin.UPLOADED)
 
@@ -202,9 +199,7 @@ async def test_link_token_never_reaches_model_in_any_form(
 
 
 @VERSIONS
-async def test_forged_identity_never_reaches_server(
-    session: RemoteSession, server: Server, user: str
-) -> None:
+async def test_forged_identity_never_reaches_server(session: RawSession, server: Server, user: str) -> None:
     server.replies["tools/call"] = {
         "content": [text("x")],
         "structuredContent": {"results": {"username": "eve"}},
@@ -228,7 +223,7 @@ async def test_forged_identity_never_reaches_server(
 
 @VERSIONS
 async def test_hostile_result_names_no_other_users_file(
-    folder: Path, user: str, session: RemoteSession, server: Server
+    folder: Path, user: str, session: RawSession, server: Server
 ) -> None:
     theirs = (
         await open_library(settings_in(folder))

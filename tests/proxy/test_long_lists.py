@@ -8,6 +8,7 @@ from far import far_server, tool
 from fastmcp import Client
 from proxying import PAGED, over_http, over_stdio, proxied, upstreams_for
 
+from runner.protocol import resource_tools
 from runner.proxy import upstream
 from runner.proxy.server import make_proxy
 from runner.proxy.upstream import Upstream
@@ -21,7 +22,7 @@ TOLD = "list truncated"
 @pytest.mark.release
 @pytest.mark.parametrize(
     ("bounds", "items"),
-    [({}, 5), ({"_MOST_ITEMS": 3}, 3), ({"_MOST_LIST_BYTES": 60}, 2)],
+    [({}, 5), ({"MOST_ITEMS": 3}, 3), ({"MOST_LIST_BYTES": 60}, 2)],
     ids=["all", "items", "bytes"],
 )
 async def test_list_of_many_pages_read_up_to_bound(
@@ -33,7 +34,7 @@ async def test_list_of_many_pages_read_up_to_bound(
     items: int,
 ) -> None:
     for name, bound in bounds.items():
-        monkeypatch.setattr(upstream, name, bound)
+        monkeypatch.setattr(resource_tools, name, bound)
 
     several = (over_stdio("one", PAGED), over_stdio("two", PAGED))
     async with proxied(folder, user, *several, extras="off") as client:
@@ -47,7 +48,7 @@ async def test_list_of_many_pages_read_up_to_bound(
 
 @pytest.mark.parametrize(
     ("bounds", "least", "most"),
-    [({}, 300, 300), ({"_MOST_ITEMS": 100}, 100, 100), ({"_MOST_LIST_BYTES": 20_000}, 60, 150)],
+    [({}, 300, 300), ({"MOST_ITEMS": 100}, 100, 100), ({"MOST_LIST_BYTES": 20_000}, 60, 150)],
     ids=["all", "items", "bytes"],
 )
 async def test_changing_tool_lists_remembered_up_to_bound(

@@ -243,8 +243,7 @@ def test_unexplained_path_failure_logged_once_for_operator(
     words: str, options: list[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     rights = Rights(read=(Path("/srv/read"),))
-    tops = ("etc", "proc", "root", "srv")
-    paths = UnlentPaths("notes", rights, homes=Path("/tmp"), never=(Path("/srv/own"),), tops=tops)
+    paths = UnlentPaths("notes", rights, homes=Path("/tmp"), never=(Path("/srv/own"),))
     paths.readable = (Path("/srv/program"),)
 
     for _ in range(3):
@@ -262,7 +261,7 @@ def test_changing_failure_paths_checked_up_to_bound() -> None:
             slices.append(part)
             return super().__getitem__(part)  # type: ignore[index]
 
-    paths = UnlentPaths("notes", Rights(), homes=Path("/tmp"), tops=("srv",))
+    paths = UnlentPaths("notes", Rights(), homes=Path("/tmp"))
 
     for number in range(100):
         paths.note(Counted(f"cannot use /srv/{number}/a"))

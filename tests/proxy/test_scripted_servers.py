@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from mcp.shared.exceptions import MCPError
-from proxying import proxied
+from proxying import proxied, unreachable
 
 from runner.proxy.targets import Target
 
@@ -101,6 +101,23 @@ async def test_server_with_faulty_introduction_is_connected(folder: Path, user: 
         found = await client.call_tool("find")
 
     assert int(found.content[0].text)
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ('Content-Length: 40\r\n\r\n{"jsonrpc": "2.0", "id": 0, "result": {}}', "Content-Length: 40"),
+        ('{\n  "jsonrpc": "2.0",\n  "id": 0,\n  "result": {}\n}', "{"),
+    ],
+    ids=["header", "indented"],
+)
+async def test_framing_other_than_lines_named_with_first_line(
+    folder: Path, user: str, text: str, line: str
+) -> None:
+    why = await unreachable(folder, user, scripted(folder, writes=text))
+
+    assert f"it wrote '{line}' to" in why
+    assert "MCP requires each to be JSON on one line" in why
 
 
 async def test_list_waits_for_slow_servers_at_once(folder: Path, user: str) -> None:

@@ -7,21 +7,21 @@ import re
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 import anyio
 import pytest
 from mcp import ClientSession
 from mcp.shared.exceptions import MCPError
-from mcp_types import CONNECTION_CLOSED, INTERNAL_ERROR, INVALID_REQUEST, ClientCapabilities
+from mcp_types import CONNECTION_CLOSED, INTERNAL_ERROR, INVALID_REQUEST
 
 from runner.protocol.internals.proxy import (
     Disconnected,
     HttpAnswer,
+    Peer,
+    RelayingSession,
     UnreadableAnswer,
     ask_remote,
-    relaying_session,
 )
 from runner.proxy.server_messages import (
     TOO_MANY_REQUESTS,
@@ -61,15 +61,28 @@ class Server:
             self.to_us = -1
 
 
-async def answered(method: str, params: Mapping[str, Any] | None) -> dict[str, Any]:
-    match method:
-        case "refuse":
-            raise MCPError(code=INVALID_REQUEST, message="no")
-        case "fail":
-            raise ValueError("broken")
-        case "mistake":
-            raise KeyError("/var/lib/toolcell/state")
-    return {"said": dict(params or {})}
+@dataclass
+class Answering(Peer):
+    """Our side of the session."""
+
+    pace: NotificationPace
+    received: asyncio.Queue[tuple[str, Any]]
+
+    def bounded(self, messages: Any) -> PacedMessages:
+        return PacedMessages(self.pace, messages)
+
+    async def on_request(self, method: str, params: Mapping[str, Any] | None) -> dict[str, Any]:
+        match method:
+            case "refuse":
+                raise MCPError(code=INVALID_REQUEST, message="no")
+            case "fail":
+                raise ValueError("broken")
+            case "mistake":
+                raise KeyError("/var/lib/toolcell/state")
+        return {"said": dict(params or {})}
+
+    async def on_notification(self, method: str, params: Mapping[str, Any] | None) -> None:
+        await self.received.put((method, params))
 
 
 @asynccontextmanager
@@ -79,19 +92,9 @@ async def speaking() -> AsyncIterator[Server]:
         os.set_blocking(end, False)
     reader, loop, pace = asyncio.StreamReader(limit=1 << 26), asyncio.get_running_loop(), NotificationPace()
     received: asyncio.Queue[tuple[str, Any]] = asyncio.Queue()
-
-    async def receive(method: str, params: Mapping[str, Any] | None) -> None:
-        await received.put((method, params))
-
-    kind = relaying_session(
-        capabilities=lambda _version: ClientCapabilities(),
-        on_request=answered,
-        on_notify=receive,
-        bounded=partial(PacedMessages, pace),
-    )
     outgoing = AnswerLines(to_it)
     outgoing.incoming = incoming = ServerLines(from_it, refusals=outgoing)
-    async with kind(incoming, outgoing) as session:
+    async with RelayingSession(Answering(pace, received), incoming, outgoing) as session:
         reading, _ = await loop.connect_read_pipe(
             lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(from_us, "rb")
         )

@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 from mcp.shared.exceptions import MCPError
-from proxying import proxied
+from proxying import RawSession, proxied
 
-from runner.proxy.remote import RemoteSession
 from runner.proxy.targets import Target
 
 pytestmark = pytest.mark.anyio
@@ -37,7 +36,7 @@ async def text_of(client: Any, uri: str) -> tuple[str, str]:
 
 
 async def result_of(client: Any, method: str, **params: Any) -> dict[str, Any]:
-    return dict(await RemoteSession(client, answer_s=100).request(method, params))
+    return dict(await RawSession(client).request(method, params))
 
 
 @pytest.mark.release

@@ -6,11 +6,9 @@ from typing import Any
 
 import pytest
 from far import far_server
-from proxying import over_stdio, proxied
+from proxying import over_http, over_stdio, proxied, upstreams_for
 from support import becomes
 
-from runner.output_guard.config import GuardConfig
-from runner.protocol.resource_tools import RemoteResources
 from runner.proxy.http_transport import AnswerBound, HttpTransport
 from runner.proxy.remote import Announced
 from runner.proxy.upstream import Upstream
@@ -21,31 +19,29 @@ pytestmark = [pytest.mark.anyio, pytest.mark.filterwarnings("ignore::mcp.MCPDepr
 CHATTY = Path(__file__).with_name("chatty.py")
 
 
-async def ignored(*_change: str) -> None:
-    pass
-
-
-async def test_drop_of_replaced_connection_keeps_the_new_one() -> None:
+async def test_drop_of_replaced_connection_keeps_the_new_one(folder: Path, user: str) -> None:
     with far_server([], lambda _method, _params: {}) as url:
-        upstream = Upstream(
-            name="far",
-            user=User("ann"),
-            transport=lambda: HttpTransport(url, {}, AnswerBound(server="far", most_bytes=1 << 20)),
-            resources=RemoteResources(server="far", config=GuardConfig(), publish=lambda _event: None),
-            front=None,
-            announced=Announced(),
-            changed=ignored,
-        )
-        first = await upstream.connected()
-        await upstream.drop(first)
-        second = await upstream.connected()
+        async with upstreams_for(folder, user, over_http(url, "far")) as upstreams:
+            upstream = Upstream(
+                server=upstreams.ways["far"],
+                services=upstreams,
+                names=upstreams.names,
+                config=upstreams.guard.config,
+                user=User(user),
+                transport=lambda: HttpTransport(url, {}, AnswerBound(server="far", most_bytes=1 << 20)),
+                front=None,
+                announced=Announced(),
+            )
+            first = await upstream.connected()
+            await upstream.drop(first)
+            second = await upstream.connected()
 
-        # Another request over the first one notices its end only now.
-        await upstream.drop(first)
-        newer = await upstream.connected()
-        # Control: it would have ended the second.
-        await upstream.drop(second)
-        ended = not upstream.is_connected
+            # Another request over the first one notices its end only now.
+            await upstream.drop(first)
+            newer = await upstream.connected()
+            # Control: it would have ended the second.
+            await upstream.drop(second)
+            ended = not upstream.is_connected
 
     assert first is not second
     assert newer is second

@@ -14,13 +14,13 @@ import pytest
 from contracting import VERSIONS, Front, client_of, front_of
 from far import Refused, far_server, tool
 from mcp.shared.exceptions import MCPError
-from proxying import over_http, over_stdio, proxied, upstreams_for
+from proxying import RawSession, over_http, over_stdio, proxied, upstreams_for
 from support import becomes, settings_in
 
 from runner.administration import Administration
 from runner.errors import UsageError
 from runner.files.my_files import open_library
-from runner.proxy.remote import Announced, RemoteSession
+from runner.proxy.remote import Announced
 from runner.store.protocol import Origin
 from runner.toolset.catalog import ToolSpec
 from runner.users.identity import User
@@ -81,7 +81,7 @@ async def test_home_kept_for_call_whose_server_has_ended(folder: Path, user: str
         upstream = upstreams._of_user(User(user), "homed", Announced())
         await upstream.spec("copy")
         await upstreams.in_home(upstream, User(user))
-        await upstream.remote()
+        await upstream.connected()
         assert home.is_dir()
 
         async with upstream.held_home() as lease:
@@ -112,11 +112,11 @@ async def test_list_change_of_one_user_restarts_no_other_process(folder: Path, u
         upstream = upstreams._of_user(User(user), "bare", Announced())
         await upstream.connected()
 
-        upstreams._learned(way, other.name, [homed])
+        way.learn(homed, other.name, by_url=False)
         await upstreams.in_home(upstream, User(user))
         went_on = upstream.is_connected
         # The control: a list of the user's own process does.
-        upstreams._learned(way, user, [homed])
+        way.learn(homed, user, by_url=False)
         await upstreams.in_home(upstream, User(user))
 
         assert went_on
@@ -172,9 +172,9 @@ def far(engine: Engine) -> Iterator[str]:
 
 
 @asynccontextmanager
-async def speaking(front: Front, version: str, token: str) -> AsyncIterator[RemoteSession]:
+async def speaking(front: Front, version: str, token: str) -> AsyncIterator[RawSession]:
     async with client_of(front, version, auth=token) as client:
-        yield RemoteSession(client, answer_s=600)
+        yield RawSession(client)
 
 
 @pytest.mark.release
@@ -217,7 +217,7 @@ async def test_user_removal_refused_during_task_result_fetch(
     administration = Administration(settings=settings_in(folder))
     await open_library(settings_in(folder)).of(user).put(b"a,b", name="rows.csv", origin=Origin.UPLOADED)
     async with proxied(folder, user, over_http(far), mode="legacy") as client:
-        session = RemoteSession(client, answer_s=600)
+        session = RawSession(client)
         call = {"name": name, "arguments": {}, "task": {"ttl": 60_000}}
         task = (await session.request("tools/call", call))["task"]["taskId"]
         running = (await administration.account(user)).calls_running

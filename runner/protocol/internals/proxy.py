@@ -3,7 +3,7 @@
 The proxy forwards raw requests, with the capabilities of its own client.
 """
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import partial
@@ -45,12 +45,13 @@ __all__ = [
     "Disconnected",
     "HttpAnswer",
     "NoAnswer",
+    "Peer",
+    "RelayingSession",
     "UnreadableAnswer",
     "ask_remote",
     "learn_tools",
     "mark_sent",
     "mend_messages_over_http",
-    "relaying_session",
     "sse_client",
     "tell_remote",
 ]
@@ -124,88 +125,99 @@ def _of_pydantic(error: Unreadable) -> ValidationError:
     return ValidationError.from_exception_data("message", [{"type": problem, "input": None}], hide_input=True)
 
 
-def mend_messages_over_http(most_bytes: int) -> None:
+def mend_messages_over_http() -> None:
     """Parse messages of servers over HTTP as those over lines.
 
-    Half of a surrogate pair spoils a string only, and what cannot be read ends the request in words.
-
-    Args:
-        most_bytes: Longest event over the older transport, in place of 1 MiB; the SDK has no option for it.
+    Half of a surrogate pair spoils a string only, and what cannot be read ends the request in words. The
+    length of an event is the HTTP client's to bound; over the older transport the SDK has no option for it.
     """
     for module in (sse, streamable_http):
         vars(module)["jsonrpc_message_adapter"] = _Messages
-    vars(sse)["sse_within_origin"] = partial(vars(sse)["sse_within_origin"], max_event_size=most_bytes)
+    vars(sse)["sse_within_origin"] = partial(vars(sse)["sse_within_origin"], max_event_size=None)
 
 
-def relaying_session(
-    *,
-    capabilities: Callable[[str], ClientCapabilities],
-    on_request: Callable[[str, Mapping[str, Any] | None], Awaitable[dict[str, Any]]],
-    on_notify: Callable[[str, Mapping[str, Any] | None], Awaitable[None]],
-    introduced: Callable[[dict[str, Any]], dict[str, Any]] = lambda result: result,
-    bounded: Callable[[Any], Any] = lambda stream: stream,
-) -> type[ClientSession]:
-    """Return a session class with capabilities and handlers of others.
+class Peer:
+    """The owner of a session: it answers for the client, and receives what the server sends."""
+
+    __slots__ = ()
+
+    def capabilities(self, version: str) -> ClientCapabilities:
+        """Return what to announce in a version of the protocol."""
+        return ClientCapabilities()
+
+    def introduced(self, result: dict[str, Any]) -> dict[str, Any]:
+        """Return the server's result of `initialize`, repaired: the SDK refuses it for one faulty member."""
+        return result
+
+    def bounded(self, messages: Any) -> Any:
+        """Return the stream of the server's messages within bounds.
+
+        If that has a `problem`, it is the reason why the stream was ended.
+        """
+        return messages
+
+    async def on_request(self, method: str, params: Mapping[str, Any] | None) -> dict[str, Any]:
+        """Answer a request of the server, or raise `MCPError`."""
+        raise NotImplementedError
+
+    async def on_notification(self, method: str, params: Mapping[str, Any] | None) -> None:
+        """Receive a notification of the server."""
+
+
+class RelayingSession(ClientSession):
+    """A session with the capabilities and handlers of its peer.
 
     The SDK's own derives capabilities from its callbacks, and knows no requests but those of its tables.
-
-    Args:
-        capabilities: Returns what to announce, by protocol version.
-        on_request: Answers a request of the server, or raises `MCPError`.
-        on_notify: Receives a notification of the server.
-        introduced: Repairs the server's result of `initialize`, which the SDK refuses for one faulty member.
-        bounded: Returns the stream of the server's messages within bounds. If that has a `problem`, it is the
-            reason why the stream was ended; by default there are no bounds.
     """
-    mend_results()
 
-    class _Relaying(ClientSession):
-        def __init__(self, read_stream: Any = None, write_stream: Any = None, **more: Any) -> None:
-            # A session over a dispatcher has no streams.
-            self._messages = None if read_stream is None else bounded(read_stream)
-            super().__init__(self._messages, write_stream, **more)
-            self._about = more.get("client_info") or DEFAULT_CLIENT_INFO
+    def __init__(self, peer: Peer, read_stream: Any = None, write_stream: Any = None, **more: Any) -> None:
+        mend_results()
+        self._peer = peer
+        # A session over a dispatcher has no streams.
+        self._messages = None if read_stream is None else peer.bounded(read_stream)
+        super().__init__(self._messages, write_stream, **more)
+        self._about = more.get("client_info") or DEFAULT_CLIENT_INFO
 
-        async def initialize(self) -> InitializeResult:
-            if self.initialize_result is not None:
-                return self.initialize_result
-            version = LATEST_HANDSHAKE_VERSION
-            about = InitializeRequestParams(
-                protocol_version=version, capabilities=capabilities(version), client_info=self._about
-            )
-            params, options = about.model_dump(by_alias=True, mode="json", exclude_none=True), CallOptions()
-            self._stamp({"method": "initialize", "params": params}, options)
-            raw = await self._dispatcher.send_raw_request("initialize", params, options)
-            result = InitializeResult.model_validate(introduced(raw), by_name=False)
-            if result.protocol_version not in HANDSHAKE_PROTOCOL_VERSIONS:
-                raise RuntimeError(f"it speaks version {result.protocol_version!r} of the protocol only")
-            self.adopt(result)
-            await self.send_notification(InitializedNotification())
-            return result
+    async def initialize(self) -> InitializeResult:
+        """Begin the session with the capabilities of the peer."""
+        if self.initialize_result is not None:
+            return self.initialize_result
+        version = LATEST_HANDSHAKE_VERSION
+        about = InitializeRequestParams(
+            protocol_version=version, capabilities=self._peer.capabilities(version), client_info=self._about
+        )
+        params, options = about.model_dump(by_alias=True, mode="json", exclude_none=True), CallOptions()
+        self._stamp({"method": "initialize", "params": params}, options)
+        raw = await self._dispatcher.send_raw_request("initialize", params, options)
+        result = InitializeResult.model_validate(self._peer.introduced(raw), by_name=False)
+        if result.protocol_version not in HANDSHAKE_PROTOCOL_VERSIONS:
+            raise RuntimeError(f"it speaks version {result.protocol_version!r} of the protocol only")
+        self.adopt(result)
+        await self.send_notification(InitializedNotification())
+        return result
 
-        @property
-        def problem(self) -> str | None:
-            return getattr(self._messages, "problem", None)
+    @property
+    def problem(self) -> str | None:
+        """Reason why the stream of messages was ended from here, if it was."""
+        return getattr(self._messages, "problem", None)
 
-        def _build_capabilities(self, version: str) -> ClientCapabilities:
-            return capabilities(version)
+    def _build_capabilities(self, version: str) -> ClientCapabilities:
+        return self._peer.capabilities(version)
 
-        async def _on_request(
-            self, dctx: object, method: str, params: Mapping[str, Any] | None
-        ) -> dict[str, Any]:
-            try:
-                return await on_request(method, params)
-            except MCPError:
-                raise
-            except Exception as error:
-                # The SDK would answer with the text of the exception.
-                failure = error if isinstance(error, CallError) else unexpected(error)
-                raise MCPError(code=INTERNAL_ERROR, message=failure.message) from error
+    async def _on_request(
+        self, dctx: object, method: str, params: Mapping[str, Any] | None
+    ) -> dict[str, Any]:
+        try:
+            return await self._peer.on_request(method, params)
+        except MCPError:
+            raise
+        except Exception as error:
+            # The SDK would answer with the text of the exception.
+            failure = error if isinstance(error, CallError) else unexpected(error)
+            raise MCPError(code=INTERNAL_ERROR, message=failure.message) from error
 
-        async def _on_notify(self, dctx: object, method: str, params: Mapping[str, Any] | None) -> None:
-            await on_notify(method, params)
-
-    return _Relaying
+    async def _on_notify(self, dctx: object, method: str, params: Mapping[str, Any] | None) -> None:
+        await self._peer.on_notification(method, params)
 
 
 class _Notification(Notification[dict[str, Any] | None, str]):
