@@ -152,7 +152,7 @@ def render(
 
     def written(form: _Form) -> tuple[dict[str, Any], int]:
         draft = _Draft(
-            processed=processed if form.bytes_inline else without_lost(processed),
+            processed=processed if form.bytes_inline or not named else without_lost(processed),
             wire=sent,
             output_schema=output_schema,
             closed=closed,
