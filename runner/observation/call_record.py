@@ -4,9 +4,9 @@ import logging
 import os
 import socket
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from runner.system.logging_setup import CallScope
+from sandbox.call_value import call_value
 
 __all__ = ["MOST_NAME_CHARS", "OTHER", "CallRecord", "FileFacts", "operation"]
 
@@ -35,7 +35,7 @@ def operation(name: str) -> str:
     return name if name in _OPERATIONS else OTHER
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@call_value
 class FileFacts:
     """A file that a call took or made; with its id in the store where no result has it."""
 
@@ -44,7 +44,7 @@ class FileFacts:
     id: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@call_value
 class CallRecord:
     """One call that has ended.
 

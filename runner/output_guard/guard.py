@@ -28,6 +28,7 @@ from runner.output_guard.schema_fit import fits
 from runner.output_guard.transformer import Transformer
 from runner.settings.execution import ServiceSettings
 from runner.store.protocol import Record, Scope
+from sandbox.call_value import call_value
 
 __all__ = ["GuardedCall", "OutputGuard", "config_of", "file_name", "unfit"]
 
@@ -55,7 +56,7 @@ def file_name(settings: ServiceSettings) -> str | None:
     return settings.config_file.name if settings.config_file else None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@call_value
 class GuardedCall:
     """The call whose result is guarded.
 
@@ -267,7 +268,7 @@ def _references(value: Any) -> Iterator[dict[str, Any]]:
         yield from _references(item)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@call_value
 class _Aside:
     """A message without the bytes that stay in it, and those bytes.
 

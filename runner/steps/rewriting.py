@@ -8,7 +8,7 @@ A3 and A5 of the conformance cases.
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Literal
 
 import pydantic_core
@@ -18,6 +18,7 @@ from runner.files.download_links import without_tokens
 from runner.formats.schema_types import types_of_value
 from runner.store.protocol import Record
 from runner.toolset.catalog import FILE_ARGUMENTS, LINK_ARGUMENTS, ToolSpec
+from sandbox.call_value import call_value
 
 __all__ = ["FileDelivery", "Inputs", "Rewriting"]
 
@@ -43,7 +44,7 @@ _MOST_TEXT_CHARS = 1 << 20
 _PLACE = re.compile(r"[/\\]|(?!(?i:artifact):)[A-Za-z][A-Za-z0-9+.-]*:[/\\]|data:")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@call_value
 class Inputs:
     """Arguments of a tool call.
 
@@ -68,7 +69,7 @@ class Inputs:
         }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@call_value
 class Rewriting:
     """The arguments of one call on their way to its tool.
 
