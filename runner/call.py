@@ -4,10 +4,10 @@
 
     FileCall.run            whatever happens becomes one end, which is recorded and published
       execute               the tool is found; its user may call it now
-        execute_admitted    a place among the calls of this machine, then a pool of workers of this user
+        execute_admitted    the call ends with the server
           in_user_pool      the user's turn in the queues; again, if the pool ends before the call starts
-            _in_pool        inputs are staged; the tool runs; what it returns becomes a contract value
-              _executed     a worker is leased, runs the request (`run_in_lease`), and its end is judged
+            _in_pool        inputs are staged; a worker is leased and runs the request (`run_in_lease`); its
+                            end is judged; what it returned becomes a contract value
 
 `run`, `staged` and `collected` are in `runner.steps.call`, since calls of other servers' tools share them.
 In a fleet a `FleetCall` takes the place of the steps from `execute_admitted` on: a `RemoteExecutor` sends it
@@ -39,7 +39,6 @@ from runner.steps.leased_run import run_in_lease
 from runner.steps.listener import CallListener, Nobody
 from runner.steps.remote_executor import RemoteExecutor
 from runner.steps.request import SHORT_BYTES, CallFiles, Completed, Executed, Request, file_delivery_of
-from runner.steps.rewriting import Inputs
 from runner.steps.timing import Steps
 from runner.steps.told_denials import denial_facts
 from runner.steps.unreturned import left_by_others, left_of
@@ -101,7 +100,8 @@ async def execute_admitted(toolset: Toolset, request: Request, listener: CallLis
     with CallScope(request.id):
         call = _call_of(toolset, request, listener)
         spec = await call.find_tool()
-        call.count(spec)
+        if toolset.rates.limits:
+            call.count(spec)
         await _check(call.request)
         return await call.execute_admitted(spec)
 
@@ -129,16 +129,23 @@ class FileCall(Call):
         toolset, facts = self.toolset, self.request.facts
         spec = await self.find_tool()
         effective = toolset.effective(spec.name)
-        authorize_scopes(spec.name, effective.scopes, facts)
-        authorize(spec, facts)
+        # Most tools ask for neither.
+        if effective.scopes:
+            authorize_scopes(spec.name, effective.scopes, facts)
+        if spec.security:
+            authorize(spec, facts)
         authorize_widget(spec.name, spec.widgets, self.request.params)
-        self.count(spec)
+        # Nor do most servers have limits by name, or rules that hold a call.
+        if toolset.rates.limits:
+            self.count(spec)
         await _check(self.request)
         # The list of a session can differ from that of the file: what either calls destructive is.
         listed = [one for one in (spec, toolset.catalog.tools.get(spec.name)) if one is not None]
         destroys = [
             toolset.approvals.is_destructive("", one.name, now=one.widgets.may_destroy) for one in listed
         ]
+        if not toolset.settings.approvals:
+            return await self.execute_admitted(spec)
         return await self.when_approved(
             partial(self.execute_admitted, spec),
             places=lambda: toolset.places,
@@ -151,9 +158,6 @@ class FileCall(Call):
         Raises:
             CallError: `E_BUSY`: a rate limit is reached.
         """
-        # Most servers have none.
-        if not self.toolset.rates.limits:
-            return
         self.request = _with_limits(self.toolset, self.request, spec)
         # The tool may have been looked for in a worker: by now it is later than it was.
         self.toolset.rates.admit(self.request.counted, now=time.monotonic())
@@ -206,35 +210,21 @@ class FileCall(Call):
             link=lambda file: links.to(files.holder, file.id, name=file.shown),
             file_delivery=file_delivery_of(toolset.settings),
         )
-        async with (
-            self.staged(spec, place) as inputs,
-            self._executed(spec, user_pool, place, inputs) as executed,
-        ):
-            return await self.collected(spec, place, executed)
-
-    @contextlib.asynccontextmanager
-    async def _executed(
-        self, spec: ToolSpec, user_pool: UserPool, place: CallFiles, inputs: Inputs
-    ) -> AsyncIterator[Executed]:
-        """Run the tool in a worker, which is held until its outputs are read.
-
-        Raises:
-            CallError: What came of it is an error.
-        """
-        toolset, request = self.toolset, self.request
         home = user_pool.home if place.outputs is not None else None
-        puts = RunningPuts(files=place.files, home=home, max_bytes=toolset.settings.max_artifact_bytes)
+        puts = RunningPuts(files=files, home=home, max_bytes=toolset.settings.max_artifact_bytes)
         self.listener.keep = puts.put
-        params = {**request.params, "arguments": inputs.arguments}
-        with contextlib.ExitStack() as held:
+        async with self.staged(spec, place) as inputs:
+            params = {**request.params, "arguments": inputs.arguments}
             changes = None if home is None else toolset.changes.begin(home.segment, home.fd)
-            with contextlib.closing(changes) if changes is not None else contextlib.nullcontext():
+            try:
                 lease, outcome = await run_in_lease(
                     toolset, request, params, user_pool, self.listener, spec=spec, changes=changes
                 )
-                held.callback(_release, toolset, lease)
+            finally:
                 # Files that nobody named are listed by the call that ends last in the home.
                 is_last = changes is not None and changes.end()
+            # The worker is held until its outputs are read.
+            try:
                 unreturned = (
                     left_of(toolset, request, spec, home, changes, puts, lease, is_last=is_last)
                     if home is not None and changes is not None
@@ -256,16 +246,21 @@ class FileCall(Call):
                         # Files that other calls have left for this one to list.
                         error.beside = await left_by_others(toolset, request, spec, home, changes, lease)
                     raise
-            facts: dict[str, Any] = {"isolation": "guard"} if toolset.settings.isolation == "guard" else {}
-            if outcome.denials:
-                facts["denials"] = [denial_facts(denial, toolset) for denial in outcome.denials]
-            yield Executed(
-                wire=wire,
-                is_long=outcome.answer_bytes > SHORT_BYTES,
-                quiesce=lease.at_rest,
-                facts=facts,
-                unreturned=unreturned,
-            )
+                facts: dict[str, Any] = (
+                    {"isolation": "guard"} if toolset.settings.isolation == "guard" else {}
+                )
+                if outcome.denials:
+                    facts["denials"] = [denial_facts(denial, toolset) for denial in outcome.denials]
+                executed = Executed(
+                    wire=wire,
+                    is_long=outcome.answer_bytes > SHORT_BYTES,
+                    quiesce=lease.at_rest,
+                    facts=facts,
+                    unreturned=unreturned,
+                )
+                return await self.collected(spec, place, executed)
+            finally:
+                _release(toolset, lease)
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -334,10 +329,8 @@ async def _in_user_pool(
     user, restarts = request.user, _MAX_RESTARTS
     while True:
         try:
-            async with toolset.admission.admit(user.segment, request.counted):
-                with toolset.call_locks.calling(user.segment):
-                    async with toolset.user_pool(user, key()) as user_pool:
-                        return await act(user_pool)
+            async with toolset.user_pool(user, key, request.counted) as user_pool:
+                return await act(user_pool)
         except SandboxError as error:
             if not (restarts and isinstance(error, ZygoteDied)):
                 log.warning("no worker", extra={"problem": str(error)})

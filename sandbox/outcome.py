@@ -5,6 +5,8 @@ import signal
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from sandbox.call_value import call_value
+
 __all__ = ["Denial", "Ending", "Outcome", "Reached", "describe_status"]
 
 
@@ -51,7 +53,7 @@ class Reached:
     used: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@call_value
 class Outcome:
     """Outcome of one call.
 

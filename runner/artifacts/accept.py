@@ -29,6 +29,7 @@ from runner.formats.magic import mime_types
 from runner.store.noop import does_not_fit, is_lost
 from runner.store.protocol import Record
 from runner.system.threads import in_thread, run_in_thread
+from sandbox.call_value import call_value
 
 __all__ = [
     "REASONS",
@@ -114,7 +115,7 @@ class ArtifactFile:
         return f"{SCHEME}{self.id}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@call_value
 class Processed:
     """A result in its processed form.
 

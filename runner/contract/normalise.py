@@ -10,7 +10,6 @@ S2-8, S2-14, S2-17 to S2-24, S2-26, S2-27, S2-29, S2-31, S2-32, S2-34 and S2-35.
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from pydantic import BaseModel
@@ -21,6 +20,7 @@ from runner.contract.intake import Intake
 from runner.contract.jsonable import NotJsonError, jsonable
 from runner.contract.models import Artifact, Canvas, DeferredArtifact, Display, Result
 from runner.formats.nearest import likeness
+from sandbox.call_value import call_value
 
 __all__ = [
     "META_DATA_MAX_BYTES",
@@ -54,7 +54,7 @@ _MISSPELLED = "the tool returned no `results`, but {!r}: it may be misspelled"
 _UNSPOKEN = "The tool reported an error and said nothing about it"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@call_value
 class Normalised:
     """One result in the contract's present version.
 

@@ -46,6 +46,7 @@ from runner.store.protocol import (
 from runner.store.retention import Budgets, Quota, RetentionRules, budgets_of, log_removals
 from runner.store.sources import opened
 from runner.system.threads import in_thread, run_in_thread
+from sandbox.call_value import call_value
 
 __all__ = [
     "SCHEME",
@@ -206,7 +207,7 @@ class Library:
                 await self.of(session.user, name).end_session()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@call_value
 class MyFiles:
     """The files that one user may have in one session. Every operation raises `CallError` as the store does.
 

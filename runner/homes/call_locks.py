@@ -10,8 +10,8 @@ import contextlib
 import os
 import time
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field
+from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
@@ -37,7 +37,8 @@ class CallLocks:
 
     state: Path
 
-    def calling(self, segment: str) -> AbstractContextManager[None]:
+    @contextmanager
+    def calling(self, segment: str) -> Iterator[None]:
         """Hold the lock of a running call. If it cannot be recorded, as on a full disk, continue without.
 
         Args:
@@ -46,7 +47,34 @@ class CallLocks:
         Raises:
             CallError: `E_BUSY`: the user is being removed.
         """
-        return _Calling(self, segment)
+        fd = self._shared(segment)
+        try:
+            yield
+        finally:
+            if fd is not None:
+                locks.let_go(fd)
+
+    def _shared(self, segment: str) -> int | None:
+        try:
+            fd = self._open(segment)
+        except OSError:
+            return None
+        try:
+            # A checker holds it exclusively for an instant.
+            for attempt in range(_ATTEMPTS):
+                if locks.try_lock(fd, shared=True):
+                    return fd
+                time.sleep(_LOOK_S * attempt)
+        except OSError:
+            # A file system without locks.
+            os.close(fd)
+            return None
+        locks.let_go(fd)
+        raise CallError(
+            Code.E_BUSY,
+            f"What belongs to this user is being removed; try again in {_RETRY_S} seconds",
+            details={"retry_after_seconds": _RETRY_S, "suggestion": "Try again, or ask the operator"},
+        )
 
     def is_calling(self, segment: str) -> bool:
         """Return whether a call of a user is under way."""
@@ -61,19 +89,13 @@ class CallLocks:
         Raises:
             OSError: The lock cannot be made.
         """
-        with self._opened(segment) as fd:
-            yield locks.try_lock(fd)
-
-    @contextmanager
-    def _opened(self, segment: str) -> Iterator[int]:
-        """Open the file of a lock, and let go of the lock at the end."""
-        fd = self.open_file(segment)
+        fd = self._open(segment)
         try:
-            yield fd
+            yield locks.try_lock(fd)
         finally:
             locks.let_go(fd)
 
-    def open_file(self, segment: str) -> int:
+    def _open(self, segment: str) -> int:
         """Open the file of the lock of a user.
 
         Raises:
@@ -85,42 +107,6 @@ class CallLocks:
         except FileNotFoundError:
             make_folder(self.state, _FOLDER)
             return open_lock(path)
-
-
-@dataclass(slots=True, eq=False)
-class _Calling(AbstractContextManager[None]):
-    """The lock of one call. No generator: each call takes one."""
-
-    _locks: CallLocks
-    _segment: str
-    _fd: int | None = field(init=False, default=None)
-
-    def __enter__(self) -> None:
-        try:
-            fd = self._locks.open_file(self._segment)
-        except OSError:
-            return
-        try:
-            # A checker holds it exclusively for an instant.
-            for attempt in range(_ATTEMPTS):
-                if locks.try_lock(fd, shared=True):
-                    self._fd = fd
-                    return
-                time.sleep(_LOOK_S * attempt)
-        except OSError:
-            # A file system without locks.
-            os.close(fd)
-            return
-        locks.let_go(fd)
-        raise CallError(
-            Code.E_BUSY,
-            f"What belongs to this user is being removed; try again in {_RETRY_S} seconds",
-            details={"retry_after_seconds": _RETRY_S, "suggestion": "Try again, or ask the operator"},
-        )
-
-    def __exit__(self, *_: object) -> None:
-        if self._fd is not None:
-            locks.let_go(self._fd)
 
 
 @lru_cache(maxsize=1024)

@@ -196,10 +196,6 @@ class Changes:
         finally:
             os.close(lock)
 
-    def close(self) -> None:
-        """End the call, if it has not ended."""
-        self.end()
-
     def leave(self, files: Iterable[ChangedFile]) -> None:
         """Leave files, 1000 of a home at most, to the call that ends last."""
         for change in files:

@@ -4,9 +4,9 @@ import logging
 import os
 import socket
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from runner.system.logging_setup import CallScope
+from sandbox.call_value import call_value
 
 __all__ = ["MOST_NAME_CHARS", "OTHER", "CallRecord", "FileFacts", "operation", "utf8"]
 
@@ -40,7 +40,7 @@ def utf8(name: str) -> str:
     return name.encode(errors="backslashreplace").decode()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@call_value
 class FileFacts:
     """A file that a call took or made; with its id in the store where no result has it."""
 
@@ -49,7 +49,7 @@ class FileFacts:
     id: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@call_value
 class CallRecord:
     """One call that has ended.
 

@@ -28,6 +28,7 @@ from runner.output_guard.schema_fit import fits
 from runner.output_guard.transformer import Transformer
 from runner.settings.execution import ServiceSettings
 from runner.store.protocol import Record, Scope
+from sandbox.call_value import call_value
 
 __all__ = ["GuardedCall", "OutputGuard", "config_of", "file_name", "unfit"]
 
@@ -55,7 +56,7 @@ def file_name(settings: ServiceSettings) -> str | None:
     return settings.config_file.name if settings.config_file else None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@call_value
 class GuardedCall:
     """The call whose result is guarded.
 
@@ -123,7 +124,8 @@ class OutputGuard:
     async def results(self, value: Any, call: GuardedCall) -> Any:
         """Return the `results` of a contract value guarded, so that text and structured content agree."""
         # What is made of the tool's own message meets it there.
-        transformer = None if call.is_message_made_by_tool else self._transformer(call)
+        applies = self.transformers and not call.is_message_made_by_tool
+        transformer = self._transformer(call) if applies else None
         return await self._guarded(value, call, transformer)
 
     async def facts(self, meta_data: Mapping[str, Any], call: GuardedCall) -> dict[str, Any]:
@@ -166,7 +168,7 @@ class OutputGuard:
             config=self.config,
             store=call.files.library.store,
             scope=call.scope,
-            transformer=self._transformer(call) if transforms else None,
+            transformer=self._transformer(call) if transforms and self.transformers else None,
         )
         self._tell(guarded, call)
         made: dict[str, Any] = guarded.value
@@ -175,7 +177,7 @@ class OutputGuard:
             # What the operator's function left out must not come back from what was there before.
             held = made.get("structuredContent") if guarded.transformed else was
             made = await self._fitted(made, held, call, call.schema, is_satisfied=not guarded.transformed)
-        return aside.back_in(made)
+        return aside.back_in(made) if aside.blocks or aside.carried else made
 
     async def prompt(self, result: Mapping[str, Any], call: GuardedCall) -> dict[str, Any]:
         """Return the result of a `prompts/get` with what a model reads of it guarded."""
@@ -228,8 +230,6 @@ class OutputGuard:
                 return again
 
     def _transformer(self, call: GuardedCall) -> Transformer | None:
-        if not self.transformers:
-            return None
         named = self.config.for_call(call.tool, call.server).output_transformer
         return None if named is None else self.transformers.get(named)
 
@@ -268,7 +268,7 @@ def _references(value: Any) -> Iterator[dict[str, Any]]:
         yield from _references(item)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@call_value
 class _Aside:
     """A message without the bytes that stay in it, and those bytes.
 

@@ -26,7 +26,6 @@ S4-2 and S4-41 to S4-46.
 import asyncio
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -41,6 +40,7 @@ from runner.output_guard.storing import Keeper, LayerRun, Store, TooMany, drive
 from runner.output_guard.transformer import Transformer, transformed
 from runner.output_guard.typed import extract_blocks
 from runner.store.protocol import Record, Scope
+from sandbox.call_value import call_value
 
 __all__ = ["Guarded", "guard"]
 
@@ -49,7 +49,7 @@ _LONG = 64 * 1024
 _MOST_ARTIFACTS = 100
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@call_value
 class Guarded:
     """A result as a model may read it.
 

@@ -23,7 +23,7 @@ from collections.abc import Callable
 from typing import Self
 
 import anyio
-from mcp_types import JSONRPCError
+from mcp_types import JSONRPCError, JSONRPCResponse
 
 from runner.protocol.internals.types import SessionMessage
 from runner.protocol.messages import HEAD_BYTES, TAIL_BYTES, Unreadable, read_message, too_long
@@ -327,7 +327,18 @@ class OutgoingLines(_Stream):
         self._listening = False
 
     async def send(self, item: SessionMessage) -> None:
+        """Send a message as `send_line` does."""
+        message = item.message
+        answers = message.id if isinstance(message, JSONRPCResponse | JSONRPCError) else None
+        line = message.model_dump_json(by_alias=True, exclude_unset=True).encode()
+        await self.send_line(line, answers=answers)
+
+    async def send_line(self, line: bytes, *, answers: str | int | None) -> None:
         """Send a message; return once the other side has taken it, or the kernel for it.
+
+        Args:
+            line: The message, without the line end.
+            answers: Id of the request that it answers, if it answers one.
 
         Raises:
             anyio.ClosedResourceError: This side has closed the stream.
@@ -335,8 +346,7 @@ class OutgoingLines(_Stream):
         """
         if self._closed:
             raise anyio.ClosedResourceError
-        line = item.message.model_dump_json(by_alias=True, exclude_unset=True) + "\n"
-        self._left.append(memoryview(line.encode()))
+        self._left.append(memoryview(line + b"\n"))
         if not self._listening:
             self._write()
         while self._left and self._problem is None:

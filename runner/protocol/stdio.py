@@ -104,14 +104,14 @@ class _Answers(OutgoingLines):
         super().__init__(descriptor)
         self._unanswered = unanswered
 
-    async def send(self, item: SessionMessage) -> None:
+    async def send_line(self, line: bytes, *, answers: str | int | None) -> None:
         try:
-            await super().send(item)
+            await super().send_line(line, answers=answers)
         except (anyio.BrokenResourceError, anyio.ClosedResourceError):
             # A client that takes no more of it will not take it later either.
-            self._unanswered.sent(item.message)
+            self._unanswered.answered(answers)
             raise
-        self._unanswered.sent(item.message)
+        self._unanswered.answered(answers)
 
 
 @contextmanager

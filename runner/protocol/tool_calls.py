@@ -452,7 +452,7 @@ class _Response:
         """Return a message as the SDK encodes it in its era."""
         if self._session is None:
             return _ENCODER.encode(message).encode()
-        return pydantic_core.to_json(message, inf_nan_mode="null")
+        return _encoded(message)
 
     async def _write(self, message: Mapping[str, Any]) -> None:
         # A client that has left needs no message.
@@ -565,9 +565,8 @@ class CallsOverLines(ReceivedMessages):
     async def _write(self, message: Mapping[str, Any]) -> None:
         # A client that has left needs no message.
         with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
-            await self._outgoing.send(
-                sdk.SessionMessage(mcp_types.jsonrpc_message_adapter.validate_python(message))
-            )
+            answers = None if "method" in message else message["id"]
+            await self._outgoing.send_line(_encoded(message), answers=answers)
 
     async def _end(self) -> None:
         session = self._answerer.connected(None)
@@ -656,6 +655,11 @@ def _is_usual(params: object, *, has_handshake: bool) -> bool:
 def _is_traced() -> bool:
     """Return whether this server is traced with OpenTelemetry, which the SDK implements."""
     return not isinstance(get_tracer_provider(), ProxyTracerProvider)
+
+
+def _encoded(message: Mapping[str, Any]) -> bytes:
+    """Return a message as the SDK encodes it on stdio, and over HTTP in the handshake era."""
+    return pydantic_core.to_json(message, inf_nan_mode="null")
 
 
 async def _never() -> Message:

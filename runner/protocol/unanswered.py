@@ -7,13 +7,7 @@ them, and a process that exits would lose its unsent answers.
 import asyncio
 from dataclasses import dataclass, field
 
-from mcp_types import (
-    JSONRPCError,
-    JSONRPCMessage,
-    JSONRPCNotification,
-    JSONRPCRequest,
-    JSONRPCResponse,
-)
+from mcp_types import JSONRPCMessage, JSONRPCNotification, JSONRPCRequest
 
 __all__ = ["Unanswered"]
 
@@ -34,12 +28,13 @@ class Unanswered:
         if isinstance(message, JSONRPCRequest) and message.method not in _UNENDING:
             self._requests.add(str(message.id))
         elif isinstance(message, JSONRPCNotification) and message.method == "notifications/cancelled":
-            self._over(str((message.params or {}).get("requestId")))
+            self.answered((message.params or {}).get("requestId"))
 
-    def sent(self, message: JSONRPCMessage) -> None:
-        """Record a message that was sent completely."""
-        if isinstance(message, JSONRPCResponse | JSONRPCError):
-            self._over(str(message.id))
+    def answered(self, request_id: object) -> None:
+        """Record that a request, if it is one, needs no answer any more."""
+        self._requests.discard(str(request_id))
+        if not self._requests:
+            self._none.set()
 
     def __bool__(self) -> bool:
         return bool(self._requests)
@@ -51,8 +46,3 @@ class Unanswered:
             waiter = asyncio.create_task(self._none.wait())
             await asyncio.wait({waiter}, timeout=within_s)
             waiter.cancel()
-
-    def _over(self, request: str) -> None:
-        self._requests.discard(request)
-        if not self._requests:
-            self._none.set()

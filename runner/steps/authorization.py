@@ -29,12 +29,12 @@ __all__ = [
 
 
 def authorize(spec: ToolSpec, facts: RequestFacts) -> None:
-    """Refuse a request whose token does not meet all of the tool's security schemes.
+    """Refuse a request whose token meets none of the security schemes that a tool has.
 
     Raises:
         CallError: `E_UNAUTHORIZED`; the request has no token, or one without the scopes.
     """
-    if facts.transport == "stdio" or not spec.security:
+    if facts.transport == "stdio":
         return
     if any(_satisfied(scheme, facts.token) for scheme in spec.security):
         return
@@ -48,7 +48,7 @@ def authorize_scopes(tool: str, scopes: Sequence[str], facts: RequestFacts) -> N
     Raises:
         CallError: `E_UNAUTHORIZED`.
     """
-    if scopes and not _may(scopes, facts):
+    if not _may(scopes, facts):
         raise unauthorized(tool, scopes=scopes, has_token=facts.token is not None)
 
 

@@ -239,10 +239,14 @@ def observed(service: Service, request: Request) -> Request:
 
     Each only where the settings ask for it.
     """
+    observers = service.observers
+    # Most servers have neither.
+    if observers.audit is None and observers.spans is None:
+        return request
     facts = {"call": request.id, "user": request.user.name, "method": request.method}
     facts["tool"] = request.tool[:MOST_NAME_CHARS]
-    request.steps.begin = service.observers.begin_line(facts, request.params.get("arguments"))
-    span, params = service.observers.start_span(request.params)
+    request.steps.begin = observers.begin_line(facts, request.params.get("arguments"))
+    span, params = observers.start_span(request.params)
     if span is None:
         return request
     # The steps are the same for both: a report is made from the request as it came.

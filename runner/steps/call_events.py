@@ -31,15 +31,25 @@ def listener_of(service: Service, request: Request, tool: str | None, deadlines:
         tool: The tool that it calls, if it calls one.
         deadlines: Its time limits.
     """
+    user, session = request.user.segment, request.facts.session_id
+    meta = request.params.get("_meta")
+    token = meta.get("progressToken") if isinstance(meta, Mapping) else None
+    # By its own token an interface knows the calls that it made itself.
+    about = {"call": request.id, "tool": tool} | ({} if token is None else {"progress_token": token})
+
+    def publish(event: Mapping[str, Any]) -> None:
+        if service.events.has_listener(user=user, session=session):
+            service.events.publish({**without_bytes(dict(event)), **about}, user=user, session=session)
+
     return CallListener(
         client=request.client,
         params=request.params,
         levels=request.levels,
         deadlines=deadlines if request.is_awaited else replace(deadlines, idle_s=deadlines.total_s),
-        user=request.user.segment,
+        user=user,
         state=service.state,
         capabilities=request.facts.client_capabilities,
-        publish=_publisher(service, request, tool),
+        publish=publish,
         change=partial(_changed, service, request),
         show=partial(_show, service, request),
         tools=request.tools,
@@ -59,20 +69,6 @@ def announce_files(
         value = referenced(completed.processed)
         for event in announce(value, decide(value, allowed_origins=service.settings.iframe_origins)):
             publish(event)
-
-
-def _publisher(service: Service, request: Request, tool: str | None) -> Callable[[Mapping[str, Any]], None]:
-    user, session = request.user.segment, request.facts.session_id
-    meta = request.params.get("_meta")
-    token = meta.get("progressToken") if isinstance(meta, Mapping) else None
-    # By its own token an interface knows the calls that it made itself.
-    about = {"call": request.id, "tool": tool} | ({} if token is None else {"progress_token": token})
-
-    def publish(event: Mapping[str, Any]) -> None:
-        if service.events.has_listener(user=user, session=session):
-            service.events.publish({**without_bytes(dict(event)), **about}, user=user, session=session)
-
-    return publish
 
 
 async def _show(

@@ -23,6 +23,7 @@ from runner.output_guard.guard import unfit
 from runner.output_guard.schema_fit import satisfies
 from runner.steps.file_references import FileReferences
 from runner.steps.model_view import CARRIED, briefed, compact_json, legible, model_view, own_structured
+from sandbox.call_value import call_value
 
 __all__ = [
     "DISPLAY_META",
@@ -94,7 +95,7 @@ _INLINE = (
 _REFERENCE = (_Form(bytes_inline=False, media_chars=None, note=None), _SMALLEST)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@call_value
 class _Draft:
     """All that one message is made of."""
 
@@ -152,7 +153,7 @@ def render(
 
     def written(form: _Form) -> tuple[dict[str, Any], int]:
         draft = _Draft(
-            processed=processed if form.bytes_inline else without_lost(processed),
+            processed=processed if form.bytes_inline or not named else without_lost(processed),
             wire=sent,
             output_schema=output_schema,
             closed=closed,

@@ -64,7 +64,8 @@ def read_arguments(arguments: object, *, edited: object = None) -> dict[str, Any
     Raises:
         CallError: `E_INVALID_ARGUMENT`: they are not a JSON object.
     """
-    return {**_object(arguments), **_object(edited)}
+    own = _object(arguments)
+    return own if edited is None else {**own, **_object(edited)}
 
 
 def prepare_inputs(

@@ -26,6 +26,7 @@ from runner.toolset.session_state import SessionState
 from runner.users.events import Events
 from runner.users.identity import User
 from runner.worker.wire import RequestFacts
+from sandbox.call_value import call_value
 from sandbox.probe.machine import Tier
 
 __all__ = [
@@ -46,7 +47,7 @@ SHORT_BYTES = 64 * 1024
 _QUESTION = ("resultType", "inputRequests", "requestState")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@call_value
 class Request:
     """One MCP request as it reached the host.
 
@@ -86,7 +87,7 @@ class Request:
         object.__setattr__(self, "tool", str(self.params.get("name")))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@call_value
 class Completed:
     """The end of a tool call.
 
@@ -149,7 +150,7 @@ class Service(Protocol):
         """Return My Files of a user, for the call `trace`."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@call_value
 class CallFiles:
     """The places a call reads its files from and writes them to.
 
@@ -181,7 +182,7 @@ class UnreturnedFiles:
     keep: Callable[[Processed, Sequence[ChangedFile]], Awaitable[Processed]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@call_value
 class Executed:
     """The result of a tool that was executed, and what it takes to collect its files.
 

@@ -8,16 +8,17 @@ A3 and A5 of the conformance cases.
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Literal
 
 import pydantic_core
 
 from runner.contract.error_messages import invalid_argument
 from runner.files.download_links import without_tokens
-from runner.formats.schema_types import types_of_schema, types_of_value
+from runner.formats.schema_types import types_of_value
 from runner.store.protocol import Record
 from runner.toolset.catalog import FILE_ARGUMENTS, LINK_ARGUMENTS, ToolSpec
+from sandbox.call_value import call_value
 
 __all__ = ["FileDelivery", "Inputs", "Rewriting"]
 
@@ -43,7 +44,7 @@ _MOST_TEXT_CHARS = 1 << 20
 _PLACE = re.compile(r"[/\\]|(?!(?i:artifact):)[A-Za-z][A-Za-z0-9+.-]*:[/\\]|data:")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@call_value
 class Inputs:
     """Arguments of a tool call.
 
@@ -68,7 +69,7 @@ class Inputs:
         }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@call_value
 class Rewriting:
     """The arguments of one call on their way to its tool.
 
@@ -105,15 +106,15 @@ class Rewriting:
                 del own[key]
         properties = spec.parameters.get("properties")
         for key in properties.keys() & own.keys() if isinstance(properties, Mapping) else ():
-            own[key] = _from_text(own[key], key, spec.parameters)
+            own[key] = _from_text(own[key], key, spec)
         if spec.takes_username:
             own[spec.identity] = username
         path_keys = FILE_ARGUMENTS if file_delivery == "path" else ()
         link_keys = tuple(key for key in _FILE_KEYS if key not in path_keys)
         return cls(
             arguments=own,
-            by_path=_names(own, path_keys),
-            by_link=_names(own, link_keys),
+            by_path=() if own.keys().isdisjoint(path_keys) else _names(own, path_keys),
+            by_link=() if own.keys().isdisjoint(link_keys) else _names(own, link_keys),
             _path_keys=path_keys,
         )
 
@@ -141,14 +142,14 @@ class Rewriting:
         )
 
 
-def _from_text(value: Any, argument: str, schema: Mapping[str, Any]) -> Any:
+def _from_text(value: Any, argument: str, spec: ToolSpec) -> Any:
     """Return the list, object, number or other value that many clients send as JSON text.
 
     A text stays as it is where the argument may be a string, or where the value does not fit either.
     """
     if not isinstance(value, str) or len(value) > _MOST_TEXT_CHARS:
         return value
-    types = types_of_schema(schema["properties"][argument], schema)
+    types = spec.types_of(argument)
     if "string" in types:
         return value
     try:

@@ -23,6 +23,8 @@ from typing import Annotated, Any, Protocol
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from sandbox.call_value import call_value
+
 __all__ = [
     "ArtifactRef",
     "ArtifactStore",
@@ -97,7 +99,7 @@ class Removal:
     reason: Reason
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@call_value
 class Scope:
     """The owner of an artifact, or the caller that requests one. None: not bound to, or not known.
 

@@ -6,7 +6,7 @@ waited.
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Self
@@ -77,35 +77,24 @@ class Admission:
             setattr(self.queue, name, value)
         self._begin(self.queue.next_ones())
 
-    def admit(self, user: str, mine: Sequence[Counted] = ()) -> AbstractAsyncContextManager[None]:
+    @asynccontextmanager
+    async def admit(self, user: str, mine: Sequence[Counted] = ()) -> AsyncIterator[None]:
         """Hold a place for one call of `user`, waiting for one if need be.
+
+        A call whose caller holds a place and waits for it takes only the further kinds of places. It never
+        waits itself: two that held a place and waited for the other's would wait for ever.
 
         Args:
             user: Whose call it is.
             mine: The limits by name that it counts for.
 
         Raises:
-            CallError: `E_BUSY`; the queue is full, and the error says which.
+            CallError: `E_BUSY`; the queue is full, or a limit by name is reached, and the error says which.
         """
         # Most servers have no limits by name.
         places = _places(mine) if mine else ()
-        return self._held_inside(places) if _inside.get() else _Held(self, user, places)
-
-    @property
-    def counts(self) -> tuple[int, int]:
-        """Return the numbers of running and waiting calls."""
-        return self.queue.counts
-
-    @asynccontextmanager
-    async def _held_inside(self, places: Sequence[PlaceDemand]) -> AsyncIterator[None]:
-        """Hold the further kinds of places of a call whose caller holds a place and waits for it.
-
-        It never waits itself: two that held a place and waited for the other's would wait for ever.
-
-        Raises:
-            CallError: `E_BUSY`; a limit by name is reached.
-        """
-        if not self.queue.starts_inside(places):
+        is_inside = _inside.get()
+        if is_inside and not self.queue.starts_inside(places):
             names = ", ".join(place.kind[0] for place in places)
             raise CallError(
                 Code.E_BUSY,
@@ -113,13 +102,21 @@ class Admission:
                 f"{_RETRY_AFTER_S} seconds",
                 details={"retry_after_seconds": _RETRY_AFTER_S, "limit": names},
             )
+        if not (is_inside or self.queue.starts(user, places)):
+            await self._wait(user, places)
         try:
             yield
         finally:
-            self._begin(self.queue.leave_inside(places))
+            queue = self.queue
+            self._begin(queue.leave_inside(places) if is_inside else queue.leave(user, places))
 
-    async def wait(self, user: str, places: Sequence[PlaceDemand]) -> None:
-        """Wait for a place; `leave` gives it back.
+    @property
+    def counts(self) -> tuple[int, int]:
+        """Return the numbers of running and waiting calls."""
+        return self.queue.counts
+
+    async def _wait(self, user: str, places: Sequence[PlaceDemand]) -> None:
+        """Wait for a place.
 
         Raises:
             CallError: `E_BUSY`; the queue is full.
@@ -136,12 +133,8 @@ class Admission:
         except asyncio.CancelledError:
             if not self.queue.withdraw(user, mine) and not mine.is_refused:
                 # The place was given at the same moment: hand it on.
-                self.leave(user, places)
+                self._begin(self.queue.leave(user, places))
             raise
-
-    def leave(self, user: str, places: Sequence[PlaceDemand] = ()) -> None:
-        """Give a place back to the next user in turn."""
-        self._begin(self.queue.leave(user, places))
 
     def _begin(self, calls: Iterable["_Waiting"]) -> None:
         for call in calls:
@@ -169,19 +162,3 @@ class _Waiting:
         self.is_refused = True
         if not self.turn.done():
             self.turn.set_exception(error)
-
-
-@dataclass(slots=True)
-class _Held(AbstractAsyncContextManager[None]):
-    """One place. No generator: each call takes one."""
-
-    _admission: Admission
-    _user: str
-    _places: Sequence[PlaceDemand]
-
-    async def __aenter__(self) -> None:
-        if not self._admission.queue.starts(self._user, self._places):
-            await self._admission.wait(self._user, self._places)
-
-    async def __aexit__(self, *_: object) -> None:
-        self._admission.leave(self._user, self._places)

@@ -8,6 +8,7 @@ from typing import Any
 
 from runner.contract.login_challenge import SCHEMES_META
 from runner.contract.widget_dialects import NO_WIDGETS, WidgetRights, unversioned, widget_rights
+from runner.formats.schema_types import types_of_schema
 
 __all__ = [
     "FILE_ARGUMENTS",
@@ -66,6 +67,7 @@ class ToolSpec:
     wants_background: bool = False
     generated: str | None = None
     is_idempotent: bool = False
+    _types: dict[str, frozenset[str]] = field(init=False, compare=False, repr=False, default_factory=dict)
 
     @classmethod
     def of(cls, tool: Mapping[str, Any], *, identity: str = "username") -> "ToolSpec":
@@ -99,6 +101,13 @@ class ToolSpec:
         """Return whether the tool has this argument."""
         properties = self.parameters.get("properties")
         return isinstance(properties, Mapping) and argument in properties
+
+    def types_of(self, argument: str) -> frozenset[str]:
+        """Return the types of JSON that an argument allows, worked out when it is first given."""
+        if argument not in self._types:
+            schema = self.parameters["properties"][argument]
+            self._types[argument] = types_of_schema(schema, self.parameters)
+        return self._types[argument]
 
     @cached_property
     def takes_username(self) -> bool:

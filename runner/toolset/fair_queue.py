@@ -130,7 +130,8 @@ class FairQueue(Generic[T]):
         """Take note that a running call has ended; return those that start now, which are counted."""
         self._users[user].running -= 1
         self._running -= 1
-        self._discount(places)
+        if places:
+            self._discount(places)
         return self.next_ones() if self._waiting else ()
 
     def next_ones(self) -> Sequence[T]:
@@ -170,7 +171,8 @@ class FairQueue(Generic[T]):
                 del self._places[place.kind]
 
     def _start(self, user: _User[T], places: Sequence[PlaceDemand], cost: float) -> None:
-        self._count(places)
+        if places:
+            self._count(places)
         self._clock = max(self._clock, user.turn)
         user.turn += cost
         user.running += 1

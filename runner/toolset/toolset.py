@@ -10,10 +10,10 @@ import logging
 import os
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from runner.errors import RunnerError
 from runner.files.my_files import open_library
@@ -27,6 +27,7 @@ from runner.observation.observers import Observers
 from runner.settings.execution import EffectiveToolSettings
 from runner.settings.isolation import in_force, uids_of
 from runner.settings.live import same_limits
+from runner.settings.named_limits import Counted
 from runner.settings.resource_limits import warn_of_memory
 from runner.settings.settings import Settings
 from runner.store.measuring import measured
@@ -290,20 +291,33 @@ class Toolset(CallServices):
             )
         self._apart[user.segment] = user_pool.key
 
-    def user_pool(self, user: User, key: PoolKey) -> AbstractAsyncContextManager[UserPool]:
-        """Hold a pool of workers for calls of a user.
+    @asynccontextmanager
+    async def user_pool(
+        self, user: User, key: PoolKey | Callable[[], PoolKey], counted: Sequence[Counted] = ()
+    ) -> AsyncIterator[UserPool]:
+        """Hold a place among all calls, the lock of the user's calls, a pool of workers and the session.
 
         Args:
             user: Who calls.
-            key: Which of the user's: `key` says which a call takes, `apart` where what it offers has changed.
+            key: Which pool of the user's, or what returns it once it is the user's turn: `key` says which a
+                call takes, `apart` where what it offers has changed.
+            counted: The limits by name that the call counts for.
 
         Raises:
+            CallError: `E_BUSY`: too many calls wait, or the user is being removed.
             SandboxError: No zygote could be had; the message says why.
             RunnerError: The home cannot be used; the message says why.
         """
-        return _InUse(self, user, key)
+        async with self.admission.admit(user.segment, counted):
+            with self.call_locks.calling(user.segment):
+                user_pool = await self._hold(user, key() if callable(key) else key)
+                try:
+                    async with self.upkeep.in_use(user):
+                        yield user_pool
+                finally:
+                    user_pool.let_go()
 
-    async def hold(self, user: User, key: PoolKey) -> UserPool:
+    async def _hold(self, user: User, key: PoolKey) -> UserPool:
         """Count a call in a pool of workers, which then has some; see `user_pool`, which lets it go."""
         found = self._user_pools.get(key)
         if found is not None and found.done() and not found.cancelled() and found.exception() is None:
@@ -618,33 +632,6 @@ class Toolset(CallServices):
         await asyncio.gather(*map(self._drop, list(self._user_pools)))
         await self.forkserver.close()
         await self._loopback.end(lambda loopback: loopback.close())
-
-
-@dataclass(slots=True, eq=False)
-class _InUse(AbstractAsyncContextManager[UserPool]):
-    """A pool of workers for one call, and the session of its user. No generator: each call takes one."""
-
-    _toolset: Toolset
-    _user: User
-    _key: PoolKey
-    _pool: UserPool = field(init=False)
-    _session: AbstractAsyncContextManager[None] = field(init=False)
-
-    async def __aenter__(self) -> UserPool:
-        self._pool = await self._toolset.hold(self._user, self._key)
-        try:
-            self._session = self._toolset.upkeep.in_use(self._user)
-            await self._session.__aenter__()
-        except BaseException:
-            self._pool.let_go()
-            raise
-        return self._pool
-
-    async def __aexit__(self, *raised: Any) -> None:
-        try:
-            await self._session.__aexit__(*raised)
-        finally:
-            self._pool.let_go()
 
 
 def _warn_of_hidden(hidden: Sequence[HiddenFile]) -> None:

@@ -62,7 +62,7 @@ class SharedLease(Lease):
             # What it was given with the call before is shared by both, but for processor time.
             self.zygote.parking.top_up(self.worker)
         else:
-            Lease._take_turn(self)
+            self.zygote.turn(self.worker)
 
     def _cause(self) -> str | None:
         if self.zygote.loss or self.sharing.why:

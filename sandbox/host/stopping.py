@@ -13,8 +13,8 @@ import errno
 import os
 import signal
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 
+from sandbox.call_value import call_value
 from sandbox.host.process_stat import ProcessStat, read_proc, state_of
 
 __all__ = [
@@ -43,7 +43,7 @@ _STATM_BYTES = 256
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@call_value
 class WorkerFacts:
     """State of a worker in the kernel, between two calls.
 

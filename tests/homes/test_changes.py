@@ -22,7 +22,7 @@ def changed(home: Path, statement: str, connection: sqlite3.Connection) -> list[
         measure(fd, most_entries=100, seen=changes.there_after)
         return [(change.file, change.inode) for change in changes.found]
     finally:
-        changes.close()
+        changes.end()
         os.close(fd)
 
 
@@ -79,11 +79,13 @@ def test_files_are_for_the_call_that_ends_last_in_any_host(tmp_path: Path) -> No
 def test_files_left_by_ended_calls_are_taken_once_if_they_exist(tmp_path: Path) -> None:
     fd, changes = os.open(tmp_path, os.O_RDONLY | os.O_DIRECTORY), HomeChanges()
     (tmp_path / "there.txt").touch()
-    with closing(changes.begin("alice", fd)) as call:
-        call.leave(ChangedFile(name, 1, 1, 1) for name in ("gone.txt", "there.txt"))
+    call = changes.begin("alice", fd)
+    call.leave(ChangedFile(name, 1, 1, 1) for name in ("gone.txt", "there.txt"))
+    call.end()
 
-    with closing(changes.begin("alice", fd)) as later:
-        assert [change.file for change in later.left] == ["gone.txt", "there.txt"]
-        assert [change.file for change in later.take_left(fd)] == ["there.txt"]
-        assert later.left == []
+    later = changes.begin("alice", fd)
+    assert [change.file for change in later.left] == ["gone.txt", "there.txt"]
+    assert [change.file for change in later.take_left(fd)] == ["there.txt"]
+    assert later.left == []
+    later.end()
     os.close(fd)

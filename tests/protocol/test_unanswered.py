@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from mcp_types import JSONRPCError, JSONRPCNotification, JSONRPCRequest, JSONRPCResponse
+from mcp_types import JSONRPCNotification, JSONRPCRequest
 
 from runner.protocol.unanswered import Unanswered
 
@@ -21,22 +21,16 @@ async def is_waiting(task: "asyncio.Task[None]") -> bool:
     return not done
 
 
-@pytest.mark.parametrize(
-    "over",
-    [
-        JSONRPCResponse(jsonrpc="2.0", id="1", result={}),
-        JSONRPCError(jsonrpc="2.0", id=1, error={"code": -1, "message": "no"}),
-    ],
-)
-async def test_call_waited_for_until_answered(over: JSONRPCResponse | JSONRPCError) -> None:
+@pytest.mark.parametrize("request_id", ["1", 1], ids=["text", "number"])
+async def test_call_waited_for_until_answered(request_id: str | int) -> None:
     unanswered = Unanswered()
     unanswered.received(request(1))
     unanswered.received(request(2))
     waiting = asyncio.create_task(unanswered.none(LONG_S))
-    unanswered.sent(JSONRPCResponse(jsonrpc="2.0", id=2, result={}))
+    unanswered.answered(2)
     waited = await is_waiting(waiting)
 
-    unanswered.sent(over)
+    unanswered.answered(request_id)
 
     await asyncio.wait_for(waiting, 60)
     assert waited
