@@ -217,7 +217,12 @@ async def with_earlier(
     for file in mentioned:
         paths = paths_in_home(file, home.path)
         if places.keys().isdisjoint(paths):
-            earlier = await _earlier_records(legible(file), posixpath.basename(file), files)
+            try:
+                earlier = await _earlier_records(legible(file), posixpath.basename(file), files)
+            except CallError as error:
+                # The result counts more than links to files that it mentions.
+                _log.warning("earlier files not looked up", extra={"problem": str(error)})
+                break
             newest = max(earlier, key=lambda record: record.created, default=None)
             if newest is not None and not _is_newer(file, home, newest):
                 places |= dict.fromkeys(paths, f"{SCHEME}{newest.id}")

@@ -168,7 +168,7 @@ async def test_layer_that_fails_to_apply_ends_call(
     assert "landlock" in str(details(of_zygote))
 
     monkeypatch.setenv("ATTACK", "narrow")
-    with pytest.raises(Exception, match="could not get ready: ConfinementError: layer landlock"):
+    with pytest.raises(Exception, match="worker not ready: ConfinementError: layer landlock"):
         async with attack_toolset(tmp_path / "worker", isolation=tier):
             pass
 
@@ -223,7 +223,7 @@ _CALLS = {"eval", "exec", "compile", "__import__"}
 # A module of the operator, from the very bytes whose trust was checked.
 _OF_OPERATORS = {"operator_code.py": {"compile()", "exec()"}}
 # They run in a zygote or worker, confined, and are where author code is loaded.
-_CONFINED = ("runner/worker/toolfile.py", "runner/worker/program.py", "sandbox/inside")
+_CONFINED = ("runner/worker/toolfile.py", "runner/worker/program.py", "runner/worker/tools", "sandbox/inside")
 
 
 async def test_host_parses_only_capped_json_from_worker(tmp_path: Path, shared: Toolset, user: str) -> None:
