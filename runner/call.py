@@ -220,11 +220,14 @@ class FileCall(Call):
                 lease, outcome = await run_in_lease(
                     toolset, request, params, user_pool, self.listener, spec=spec, changes=changes
                 )
-            finally:
-                # Files that nobody named are listed by the call that ends last in the home.
-                is_last = changes is not None and changes.end()
+            except BaseException:
+                if changes is not None:
+                    changes.end()
+                raise
             # The worker is held until its outputs are read.
             try:
+                # Files that nobody named are listed by the call that ends last in the home.
+                is_last = changes is not None and changes.end()
                 unreturned = (
                     left_of(toolset, request, spec, home, changes, puts, lease, is_last=is_last)
                     if home is not None and changes is not None

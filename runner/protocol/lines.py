@@ -51,7 +51,7 @@ and then, while nobody asks it anything, harms nobody.
 _UNREADABLE_PER_S = 10.0
 
 _PIECE_BYTES = 1 << 18
-_SHOWN_BYTES = 100
+_SHOWN_BYTES = 4096
 _TURN_S = 0.01
 _LAST_WORDS_S = 2.0
 # Line ends, too: a blank line is ignored.
@@ -187,7 +187,9 @@ class IncomingLines(ReceivedMessages):
                     message = SessionMessage(read_message(line))
                 except Unreadable as error:
                     message = error
-                    self.unreadable = self.unreadable or line[:_SHOWN_BYTES]
+                    is_object = line.startswith(b"{") and line.rstrip().endswith(b"}")
+                    if error.id is None and not is_object:
+                        self.unreadable = self.unreadable or line[:_SHOWN_BYTES]
             now = time.monotonic()
             self._share.spend(now - began, now=now)
             if message is not None:

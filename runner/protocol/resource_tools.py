@@ -31,6 +31,7 @@ from runner.output_guard.references import large_text
 from runner.output_guard.storing import Find, Keeper, LayerRun, drive
 from runner.protocol.visible_offers import visible_list
 from runner.store.protocol import ArtifactStore, Record, Scope
+from runner.system.turns import in_turns
 from runner.users.events import UPDATED
 from runner.worker.wire import WireError
 
@@ -369,7 +370,8 @@ async def pages(ask: Ask, method: str, key: str, *, server: str) -> list[Any]:
         items = page.get(key)
         items = items if isinstance(items, list) else []
         found += items
-        size += len(json.dumps(items))
+        async for item in in_turns(items):
+            size += len(json.dumps(item))
         if len(found) > MOST_ITEMS or size > MOST_LIST_BYTES:
             facts = {"server": server, "method": method, "items": len(found), "bytes": size}
             log.warning("list truncated", extra=facts)

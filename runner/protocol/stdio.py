@@ -109,9 +109,14 @@ class _Answers(OutgoingLines):
             await super().send_line(line, answers=answers)
         except (anyio.BrokenResourceError, anyio.ClosedResourceError):
             # A client that takes no more of it will not take it later either.
-            self._unanswered.answered(answers)
+            self._answered(answers)
             raise
-        self._unanswered.answered(answers)
+        self._answered(answers)
+
+    def _answered(self, id_: str | int | None) -> None:
+        # A notification answers nothing.
+        if id_ is not None:
+            self._unanswered.answered(id_)
 
 
 @contextmanager

@@ -193,6 +193,8 @@ class UpstreamCall(Call):
         if upstreams.offers_resource_tools and server in upstreams.names.servers:
             authorize_widget(name, NO_WIDGETS, params)
             upstream = upstreams.upstream(self.ctx, user, server)
+            # The model reads why a resource could not be read; an unreachable server is an error of the call.
+            await upstream.connected()
             arguments, reader = params.get("arguments"), Reader.of(upstreams.guard, self._guarded())
             return await resource_result(act, arguments, upstream.resources, upstream.remote, reader)
         if not upstreams.settings.has_extras or name not in READING:

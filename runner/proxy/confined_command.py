@@ -188,7 +188,8 @@ class ConfinedTransport(ServerTransport):
                             self.has_read_input = not has_unread()
                             # A start that takes too long is cancelled.
                             with anyio.CancelScope(shield=True):
-                                self.why = await self._why(incoming.problem or incoming.misframed, stderr)
+                                problem = incoming.problem or incoming.misframed(self._masked)
+                                self.why = await self._why(problem, stderr)
                         raise
 
     async def last_words(self) -> str:
@@ -230,11 +231,7 @@ class ConfinedTransport(ServerTransport):
 
     async def _why(self, problem: str | None, stderr: LastWords) -> str:
         """Return a problem with what the command wrote last, and with the option that would have helped."""
-        words, rights = await stderr.wait(), self.settings.rights()
-        for name, value in self.target.env.items():
-            # The value may be a key. A short one would match ordinary words.
-            if len(value) >= _LEAST_SECRET_CHARS:
-                words = words.replace(value, f"[value of {name}]")
+        words, rights = self._masked(await stderr.wait()), self.settings.rights()
         passed = {*rights.variables, *self.target.env}
         lending = hint_for(self.settings, self.tier)(words) or variable_hint(words, passed, os.environ)
         lending = lending or folder_hint(
@@ -244,6 +241,14 @@ class ConfinedTransport(ServerTransport):
         hint = network_hint(words, has_network=has_network)
         parts = (problem, hint, f"it said: {words[-_SAID_CHARS:]}" if words else None, lending)
         return "; ".join(part for part in parts if part)
+
+    def _masked(self, text: str) -> str:
+        """Return a text without the values of the server's variables, which may be keys."""
+        for name, value in self.target.env.items():
+            # A short one would match ordinary words.
+            if len(value) >= _LEAST_SECRET_CHARS:
+                text = text.replace(value, f"[value of {name}]")
+        return text
 
     def _arguments(
         self, scratch: Path, home: HomeLease | None, uid: int | None, reach: tuple[tuple[str, int], ...]

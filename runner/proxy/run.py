@@ -42,7 +42,7 @@ _FETCHING_S = 180.0
 
 
 def ways_to(settings: Settings, targets: Sequence[Target]) -> list[Server]:
-    """Return the spec of each server; one of several that cannot be started counts as unreachable.
+    """Return each server; one of several that cannot be started counts as unreachable.
 
     Raises:
         UsageError: Each server is a command that cannot be run, or names a variable in vain.

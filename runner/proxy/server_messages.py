@@ -6,7 +6,7 @@ count to the client. A server over lines that does not read the answers to its r
 """
 
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -27,6 +27,7 @@ _REPORT_EVERY_S = 1.0
 # Answers that the server does not read.
 _MOST_ANSWERS = 256
 _CANCELLED = "notifications/cancelled"
+_SHOWN_CHARS = 100
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -102,12 +103,15 @@ class PacedMessages:
 class ServerLines(IncomingLines):
     """Messages of a server over lines; an unreadable answer becomes an error with the reason."""
 
-    @property
-    def misframed(self) -> str | None:
-        """Sentence about the first line that was not a message; None if there was none."""
+    def misframed(self, masked: Callable[[str], str]) -> str | None:
+        """Return a sentence about the first line that was not JSON; None if there was none.
+
+        Args:
+            masked: Returns a text without the secrets of the server.
+        """
         if not self.unreadable:
             return None
-        line = plain_line(self.unreadable.decode("utf-8", "replace").strip())
+        line = plain_line(masked(self.unreadable.decode("utf-8", "replace").strip()))[:_SHOWN_CHARS]
         return (
             f"it wrote '{line}' to its standard output, which is for messages only: MCP requires each to be "
             "JSON on one line, without a header such as Content-Length"

@@ -82,8 +82,11 @@ class LibrarySettings(StoreSettings, FleetSettings):
     )
 
 
-# Credentials of a store in a bucket, which no tool may have.
-_STORE_KEYS = frozenset({"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"})
+# Credentials and address of a store in a bucket, which no tool may have.
+_STORE_KEYS = frozenset(
+    f"AWS_{name}"
+    for name in ("ACCESS_KEY_ID", "SECRET_ACCESS_KEY", "SESSION_TOKEN", "ENDPOINT_URL", "ENDPOINT_URL_S3")
+)
 
 
 class ExecutionSettings(LibrarySettings, RightsSettings, CallSettings, ObservationSettings):
@@ -144,8 +147,8 @@ class ExecutionSettings(LibrarySettings, RightsSettings, CallSettings, Observati
         if self.store_scheme == "s3" and (keys := lent & _STORE_KEYS):
             raise ValueError(
                 f"allow_env lends {sorted(keys)[0]} to tools, and with it the store of all users; "
-                "leave it out, or give the store its keys by AWS_SHARED_CREDENTIALS_FILE and tools theirs "
-                "by [secrets.NAME]"
+                "leave it out, or give the store its keys by AWS_SHARED_CREDENTIALS_FILE, its address by "
+                "AWS_CONFIG_FILE, and tools theirs by [secrets.NAME]"
             )
         return self
 

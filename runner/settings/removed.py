@@ -27,7 +27,7 @@ REMOVED: Mapping[str, str] = {
         f"auth.{name}_endpoint": "set auth.issuer to the provider, whose metadata names it (docs/serving.md)"
         for name in ("authorization", "token", "introspection")
     },
-    "auth.jwks_uri": "set auth.keys to that address",
+    "auth.jwks_uri": "for jwt set auth.keys to it; oauth_proxy reads it from the metadata of auth.issuer",
     "auth.public_key": "write it into a file of mode 0600, and set auth.keys to the file",
     "auth.resource_metadata": "give auth.authorization_servers; the server then describes itself",
     "auth.config_url": "set auth.issuer to the part before /.well-known/openid-configuration",

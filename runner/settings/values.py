@@ -277,7 +277,12 @@ def https_url(url: str) -> str:
 
 
 def _key_source(value: object) -> object:
-    return https_url(value) if isinstance(value, str) and "://" in value else _absolute(Path(str(value)))
+    if isinstance(value, str) and "://" in value:
+        return https_url(value)
+    # A file's relative path is absolute by now. Any other word may be a key, which no error shows.
+    if isinstance(value, Path) or (isinstance(value, str) and value.startswith(("/", "~", "."))):
+        return _absolute(Path(value))
+    raise ValueError("give an https:// address, or the path of a file, such as /etc/keys.pem or ./keys.pem")
 
 
 def _web_address(url: str) -> str:

@@ -7,7 +7,7 @@ from collections import Counter
 from dataclasses import dataclass
 from datetime import timedelta
 
-from runner.errors import CallError
+from runner.errors import CallError, UsageError
 from runner.settings.execution import LibrarySettings
 from runner.store.opening import s3_address
 from runner.store.s3.faults import StoreFault, fault_in
@@ -44,6 +44,9 @@ def fault_of(settings: LibrarySettings) -> StoreFault | None:
             bucket.close()
     except CallError as error:
         return fault_in(error)
+    except UsageError as error:
+        reason, _, cure = str(error).rpartition("; ")
+        return StoreFault(reason=reason, cure=cure)
     return None
 
 

@@ -16,6 +16,7 @@ Source: RFC 5280, 4.2.1.6 (subjectAltName) and 6.1 (paths); RFC 8446, 4.4.2 (cli
 """
 
 import logging
+import os
 import ssl
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -155,7 +156,7 @@ def _made(auth: Auth, now: datetime) -> tuple[ssl.SSLContext, tuple[str, ...]]:
 
 
 def _context(certificate: Path, key: Path, ca: Path) -> ssl.SSLContext:
-    if not key.resolve().is_relative_to(key.parent.resolve()):
+    if not Path(os.path.realpath(key)).is_relative_to(os.path.realpath(key.parent)):
         # Where it is, a tool could be lent it.
         raise UsageError(f"{_SETTING} {key} is a link to another folder; put the key itself there, mode 0600")
     if b"ENCRYPTED" in read_private(_SETTING, key, most_bytes=_MOST_BYTES):

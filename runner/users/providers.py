@@ -12,6 +12,9 @@ The provider's own token determines the user, and is checked each time.
 Source: RFC 8414; RFC 9728; RFC 8707; RFC 9700, 2.1 and 4.1; MCP specification 2025-11-25, "Authorization".
 """
 
+import json
+import os
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any
@@ -25,6 +28,7 @@ from fastmcp.server.auth import (
     RemoteAuthProvider,
     TokenVerifier,
 )
+from fastmcp.server.auth.oidc_proxy import OIDCConfiguration
 from pydantic import AnyHttpUrl, TypeAdapter, UrlConstraints
 from starlette.routing import Route
 
@@ -46,6 +50,9 @@ _URL = TypeAdapter(Annotated[AnyHttpUrl, UrlConstraints(preserve_empty_path=True
 
 _MOST_SECRET_BYTES = 64 * 1024
 _METADATA_S = 10.0
+_MOST_METADATA_BYTES = 256 * 1024
+# Endpoints that a provider need not have.
+_OPTIONAL = ("jwks_uri", "introspection_endpoint", "revocation_endpoint")
 
 NameOf = Callable[[Mapping[str, object]], str | None]
 
@@ -70,7 +77,7 @@ def of(settings: ServerSettings, name_of: NameOf) -> AuthProvider:
     verifier = TimedVerifier(
         name_of=name_of,
         jwks_uri=auth.keys if isinstance(auth.keys, str) else None,
-        public_key=_secret("auth.keys", auth.keys) if isinstance(auth.keys, Path) else None,
+        public_key=_public_key(auth.keys) if isinstance(auth.keys, Path) else None,
         algorithm=auth.algorithm,
         issuer=auth.issuer,
         audience=auth.audience or resource_url(settings),
@@ -126,6 +133,15 @@ class _Login(OIDCProxy):
         """Return the reason why no token can be checked now; None if one can: ours stand for theirs."""
         return await tokens_fault(self.checks)
 
+    def get_oidc_configuration(
+        self,
+        config_url: AnyHttpUrl,
+        strict: bool | None,  # noqa: FBT001 - FastMCP's
+        timeout_seconds: int | None,
+    ) -> OIDCConfiguration:
+        """Return the metadata of the provider. The arguments are FastMCP's."""
+        return _metadata_of(self._settings.auth)
+
     def get_token_verifier(
         self,
         *,
@@ -136,26 +152,24 @@ class _Login(OIDCProxy):
     ) -> TokenVerifier:
         """Return the verifier of the provider's tokens. The arguments are FastMCP's."""
         auth, provider = self._settings.auth, self.oidc_config
-        for endpoint in (provider.authorization_endpoint, provider.token_endpoint):
-            https_url(str(endpoint))
         if auth.kind == "oauth_proxy" and provider.introspection_endpoint is not None:
             self.checks = AskingVerifier(
-                introspection_url=https_url(str(provider.introspection_endpoint)),
+                introspection_url=str(provider.introspection_endpoint),
                 client_id=str(auth.client_id),
                 client_secret=_client_secret(self._settings),
                 required_scopes=required_scopes,
                 audience=audience,
             )
             return self.checks
-        if provider.issuer is None or provider.jwks_uri is None or audience is None:
+        if provider.jwks_uri is None or audience is None:
             raise ValueError(
                 "the metadata of auth.issuer has no introspection_endpoint for oauth_proxy; without it, set "
-                "auth.audience, and have the metadata name the issuer and its jwks_uri"
+                "auth.audience, and have the metadata name the provider's jwks_uri"
             )
         self.checks = TimedVerifier(
             name_of=self._name_of,
             keys_from="the jwks_uri of the provider of auth.issuer",
-            jwks_uri=https_url(str(provider.jwks_uri)),
+            jwks_uri=str(provider.jwks_uri),
             issuer=str(provider.issuer),
             algorithm=algorithm,
             audience=audience,
@@ -176,48 +190,100 @@ class _Login(OIDCProxy):
         return _with_root(super().get_routes(mcp_path))
 
 
-def _metadata_address(auth: Auth) -> str:
-    """Return the address of a provider's metadata."""
-    issuer = urlsplit(str(auth.issuer).rstrip("/"))
+def _metadata_of(auth: Auth) -> OIDCConfiguration:
+    """Fetch the metadata of a provider.
+
+    Raises:
+        UsageError: It has none that can be used.
+    """
+    issuer = str(auth.issuer).rstrip("/")
+    parts = urlsplit(issuer)
     # RFC 8414, section 3.1; OpenID Connect Discovery 1.0, section 4.
-    plain = f"{issuer.scheme}://{issuer.netloc}/.well-known/oauth-authorization-server{issuer.path}"
-    if auth.kind == "oauth_proxy" and httpx2.get(plain, timeout=_METADATA_S).is_success:
-        return plain
-    return f"{issuer.geturl()}/.well-known/openid-configuration"
+    plain = f"{parts.scheme}://{parts.netloc}/.well-known/oauth-authorization-server{parts.path}"
+    openid = f"{issuer}/.well-known/openid-configuration"
+    found, problem = None, ""
+    for url in (openid,) if auth.kind == "oidc" else (plain, openid):
+        try:
+            found = OIDCConfiguration.model_validate({**_fetched(url), "strict": False})
+        except (httpx2.HTTPError, httpx2.InvalidURL, ValueError) as error:
+            problem = f"{url}: {str(error).partition(chr(10))[0] or type(error).__name__}"
+        else:
+            break
+    if found is None:
+        raise UsageError(
+            f"auth.issuer {auth.issuer} publishes no metadata that can be used ({problem}); check the "
+            "address, and that it can be reached from here"
+        )
+    if str(found.issuer).rstrip("/") != issuer:
+        raise UsageError(
+            f"the metadata of auth.issuer {auth.issuer} is of the issuer {found.issuer}; set auth.issuer to "
+            "the issuer that it names, if that is the provider"
+        )
+    for name in ("authorization_endpoint", "token_endpoint", *_OPTIONAL):
+        endpoint = getattr(found, name)
+        if endpoint is None and name in _OPTIONAL:
+            continue
+        try:
+            https_url(str(endpoint or ""))
+        except ValueError as error:
+            raise UsageError(
+                f"the metadata of auth.issuer {auth.issuer} has the {name} {endpoint}: {error}"
+            ) from None
+    return found
+
+
+def _fetched(url: str) -> dict[str, Any]:
+    """Return the JSON object at an address.
+
+    Raises:
+        httpx2.HTTPError: It cannot be reached, or answers with another status than 2xx.
+        ValueError: It is too long, too slow, or no JSON object.
+    """
+    content, ends = b"", time.monotonic() + _METADATA_S
+    with httpx2.stream("GET", url, timeout=_METADATA_S) as answer:
+        answer.raise_for_status()
+        for piece in answer.iter_bytes():
+            content += piece
+            if len(content) > _MOST_METADATA_BYTES or time.monotonic() > ends:
+                raise ValueError(f"above {_MOST_METADATA_BYTES} bytes or {_METADATA_S:.0f} s")
+    found = json.loads(content)
+    if not isinstance(found, dict):
+        raise ValueError("not a JSON object")  # noqa: TRY004 - it is what the provider says, as other faults
+    return found
 
 
 def _login(settings: ServerSettings, name_of: NameOf) -> AuthProvider:
     auth = settings.auth
     # What an access token looks like is the provider's own business; an ID token is always a JWT for us.
     by_id_token = auth.kind == "oidc" and auth.audience is None
-    try:
-        return _Login(
-            settings=settings,
-            name_of=name_of,
-            config_url=_metadata_address(auth),
-            strict=auth.kind == "oidc",
-            client_id=str(auth.client_id),
-            client_secret=_client_secret(settings),
-            algorithm=auth.algorithm,
-            audience=auth.audience,
-            verify_id_token=by_id_token,
-            required_scopes=list(auth.required_scopes),
-            valid_scopes=list(auth.scopes),
-            base_url=base_url(settings),
-            # The page of this server is one of the clients.
-            allowed_client_redirect_uris=[*auth.client_redirects, base_url(settings) + PAGE_LOGIN_DONE],
-            client_storage=LoginState(settings.state_dir),
-            jwt_signing_key=signing_key(settings.state_dir),
-            # Who wants the provider's token for an audience asks for it; some providers refuse the question.
-            forward_resource=auth.audience is not None,
-            # Clients register; documents of theirs are not fetched from addresses that strangers name.
-            enable_cimd=False,
-        )
-    except httpx2.HTTPError as error:
-        raise UsageError(
-            f"auth.issuer {auth.issuer} publishes no metadata ({type(error).__name__}); check the address, "
-            "and that it can be reached from here"
-        ) from error
+    return _Login(
+        settings=settings,
+        name_of=name_of,
+        config_url=str(auth.issuer),
+        client_id=str(auth.client_id),
+        client_secret=_client_secret(settings),
+        algorithm=auth.algorithm,
+        audience=auth.audience,
+        verify_id_token=by_id_token,
+        required_scopes=list(auth.required_scopes),
+        valid_scopes=list(auth.scopes),
+        base_url=base_url(settings),
+        # The page of this server is one of the clients.
+        allowed_client_redirect_uris=[*auth.client_redirects, base_url(settings) + PAGE_LOGIN_DONE],
+        client_storage=LoginState(settings.state_dir),
+        jwt_signing_key=signing_key(settings.state_dir),
+        # Who wants the provider's token for an audience asks for it; some providers refuse the question.
+        forward_resource=auth.audience is not None,
+        # Clients register; documents of theirs are not fetched from addresses that strangers name.
+        enable_cimd=False,
+    )
+
+
+def _public_key(path: Path) -> str:
+    if not os.path.exists(path):
+        # Without the value, which is perhaps the key.
+        raise UsageError("auth.keys names no file; give the address of the keys, or a file with the key")
+    return _secret("auth.keys", path)
 
 
 def _client_secret(settings: ServerSettings) -> str:

@@ -394,12 +394,16 @@ def _lending(error: OSError, folder: Path) -> str:
 
 def _lending_modules() -> str:
     """Return the option that would lend a folder of `sys.path` that seems to have no modules."""
-    for folder in sys.path:
+    # A file may put other objects there, too.
+    for folder in map(str, sys.path):
         if folder.startswith((sys.prefix, sys.base_prefix)):
             # The archive of the standard library is seldom there.
             continue
         try:
             os.listdir(folder or ".")
+        except NotADirectoryError:
+            # An archive.
+            continue
         except OSError:
             flag = flag_for(f"{folder}/module.py", "read", homes=_USUAL_HOMES)
             if flag is not None:

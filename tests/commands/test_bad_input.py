@@ -144,7 +144,7 @@ async def test_good_file_is_loaded(folder: Path, user: str) -> None:
             id="missing-module",
         ),
         pytest.param(
-            GOOD + "import sys\nsys.path.append('/srv/team/modules')\nimport nowhere_to_be_found\n",
+            GOOD + "import sys\nsys.path[:0] = [sys.path, '/srv/team/modules']\nimport nowhere_to_be_found\n",
             "tool.py, line 14: `import nowhere_to_be_found` needs the module 'nowhere_to_be_found', "
             "which is not installed here. For the operator: --allow-read=/srv/team/modules lends a folder of "
             "sys.path to be read, where it is there",

@@ -120,6 +120,16 @@ async def test_framing_other_than_lines_named_with_first_line(
     assert "MCP requires each to be JSON on one line" in why
 
 
+async def test_first_line_of_a_server_is_shown_without_secrets(folder: Path, user: str) -> None:
+    key = "sk-live-0123456789abcdef"
+    target = replace(scripted(folder, writes=f"{'.' * 90} {key}"), env={"API_KEY": key})
+
+    why = await unreachable(folder, user, target)
+
+    assert "it wrote '...." in why
+    assert "sk-live" not in why
+
+
 async def test_list_waits_for_slow_servers_at_once(folder: Path, user: str) -> None:
     slow = [
         replace(scripted(folder, tools=[tool("find")], lists_after_s=3), name=name)

@@ -79,14 +79,14 @@ def make_bucket(address: BucketAddress) -> None:
         content = name.encode()
         digest = hashlib.sha256(content).hexdigest()
         place = f"{area}artifacts/20261129/{token}/{name}"
-        said: dict[str, Any] = {
+        metadata: dict[str, Any] = {
             "name": name,
             "mime": None,
             "origin": "uploaded",
             "retention": "files",
             "namespace": "art",
         }
-        said |= {"source": {"tool": "t"}, "facts": {"rows": 3}, "reason": None, "expires_at": None}
+        metadata |= {"source": {"tool": "t"}, "facts": {"rows": 3}, "reason": None, "expires_at": None}
         record: dict[str, Any] = {
             "id": f"art_{digest[:12]}",
             "name": name,
@@ -94,13 +94,7 @@ def make_bucket(address: BucketAddress) -> None:
             "size": len(content),
             "sha256": digest,
             "scope": {"tenant_id": None, "user_id": "alice", "session_id": None, "trace_id": None},
-            "said": {
-                **said,
-                "source": {"tool": "t"},
-                "facts": {"rows": 3},
-                "reason": None,
-                "expires_at": None,
-            },
+            "said": metadata,
             "created": "2026-11-29T10:00:00Z",
             "expires_at": None,
             "pending": False,

@@ -4,6 +4,7 @@ import pytest
 
 from runner.errors import UsageError
 from runner.settings.settings import Settings
+from runner.store.bucket_health import fault_of
 from runner.store.opening import s3_address
 
 
@@ -34,3 +35,14 @@ def test_s3_endpoint_that_is_malformed_is_refused(address: str, monkeypatch: pyt
 
     with pytest.raises(UsageError, match=r"AWS_ENDPOINT_URL_S3, .* write it as https://HOST:PORT"):
         s3_address(Settings(store="s3://bucket"))
+    fault = fault_of(Settings(store="s3://bucket"))
+    assert fault is not None
+    assert fault.cure.startswith("write it as https://HOST:PORT")
+
+
+def test_s3_endpoint_is_found_without_whole_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "half")
+    monkeypatch.delenv("AWS_SECRET_ACCESS_KEY", raising=False)
+    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", "https://s3.example.com")
+
+    assert s3_address(Settings(store="s3://bucket")).endpoint == "https://s3.example.com"

@@ -21,7 +21,7 @@ from typing import Any
 import boto3
 from boto3.s3.transfer import TransferConfig
 from botocore.config import Config
-from botocore.exceptions import BotoCoreError, ClientError
+from botocore.exceptions import BotoCoreError, ClientError, ProfileNotFound
 from pydantic import SecretStr
 from urllib3.exceptions import HTTPError
 
@@ -308,6 +308,9 @@ def _translated(operation: str, error: ClientError) -> Exception:
 
 @functools.cache
 def _session() -> Any:
+    # They say where they found credentials, and at level debug they print signatures.
+    for name in ("boto3", "botocore", "urllib3"):
+        logging.getLogger(name).setLevel(logging.WARNING)
     # Reading its description of S3 takes a third of a second.
     return boto3.session.Session()
 
@@ -319,8 +322,17 @@ def configured_endpoint() -> str | None:
         UsageError: It is malformed, or the profile does not exist.
     """
     usual = Config(ignore_configured_endpoint_urls=True)
+    # No credentials are looked for yet.
+    keys = {"aws_access_key_id": "none", "aws_secret_access_key": "none"}
     try:
-        url, of_aws = (_session().client("s3", config=config).meta.endpoint_url for config in (None, usual))
+        session = _session()
+        region = session.region_name or "us-east-1"
+        url, of_aws = (
+            session.client("s3", region_name=region, config=config, **keys).meta.endpoint_url
+            for config in (None, usual)
+        )
+    except ProfileNotFound as error:
+        raise UsageError(f"{error}; set AWS_PROFILE to one of ~/.aws/config, or leave it out") from None
     except (BotoCoreError, ValueError) as error:
         raise UsageError(
             "AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL or endpoint_url in ~/.aws/config cannot be used "
@@ -330,9 +342,6 @@ def configured_endpoint() -> str | None:
 
 
 def _client(at: BucketAddress, *, read_s: float, attempts: int) -> Any:
-    # They say where they found credentials, and at level debug they print signatures.
-    for name in ("boto3", "botocore", "urllib3"):
-        logging.getLogger(name).setLevel(logging.WARNING)
     config = Config(
         connect_timeout=_CONNECT_S,
         read_timeout=read_s,
