@@ -67,7 +67,7 @@ def look_at_views(seen: Seen, find: Callable[[Seen], list[str]], *, width: int) 
         if view == "show":
             seen.go("files")
             main.get_by_role("link", name="tide.md").click()
-            expect(main.get_by_role("heading", name="Tide")).to_be_visible()
+            expect(main.get_by_role("heading", name="Tide", exact=True)).to_be_visible()
         else:
             seen.go(view)
         expect(main.get_by_role("heading").first).to_be_visible()

@@ -156,7 +156,7 @@ async def over_lines(webs: Webs, version: str, body: bytes) -> tuple[Any, Any]:
             assert await becomes(lambda: len(finals(line.answers())) >= 1 + is_request)
             line.write(last)
             assert await becomes(lambda: line.answers()[-1].get("id") == "last")
-            text = json.dumps(line.answers())
+            text = re.sub(r'"(steps_ms|usage)": {[^}]*}', r'"\1": {}', json.dumps(line.answers()))
             found.append(json.loads(re.sub(r'"(requestState|call|call_id)": "[^"]*"', r'"\1": "..."', text)))
             webs.taken += line.taken
     return found[0], found[1]
