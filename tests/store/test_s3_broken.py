@@ -35,7 +35,7 @@ async def test_an_upload_in_parts_survives_connections_that_are_cut(
     rgw: BucketAddress, tmp_path: Path
 ) -> None:
     source = tmp_path / "large.bin"
-    source.write_bytes(os.urandom(64 * MIB + 1))
+    source.write_bytes(os.urandom(96 * MIB + 1))
 
     # A part may be sent four times, by connections that have carried others.
     with CuttingProxy(rgw, cut_after=2 * PART_BYTES + MIB) as proxy:
