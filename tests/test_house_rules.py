@@ -27,7 +27,7 @@ OUTSIDE = [path for path in MODULES if path.parts[0] == "runner" and path not in
 PUBLIC = {
     *("fastmcp", "fastmcp.client.transports", "fastmcp.exceptions"),
     *("fastmcp.resources", "fastmcp.server.auth", "fastmcp.server.auth.providers.jwt", "fastmcp.tools"),
-    "fastmcp.server.auth.providers.introspection",
+    *("fastmcp.server.auth.oidc_proxy", "fastmcp.server.auth.providers.introspection"),
     *("fastmcp.server.dependencies", "fastmcp.server.middleware", "fastmcp.server.providers"),
     *("fastmcp.experimental.transforms.code_mode", "fastmcp.server.transforms"),
     *("fastmcp.skills", "fastmcp.skills.provider"),
