@@ -183,7 +183,6 @@ def whole(sent: list[Message], session: str = "-") -> tuple[int, list[tuple[byte
     body = b"".join(entry.get("body", b"") for entry in sent[1:]).replace(session.encode(), b"...")
     headers = [(name, value if name != _SESSION else b"...") for name, value in sent[0]["headers"]]
     body = re.sub(rb'"(requestState|call|call_id)":"[^"]*"', rb'"\1":"..."', body)
-    # The times and the memory of a report.
     body = re.sub(rb'"(steps_ms|usage)":{[^}]*}', rb'"\1":{}', body)
     # A sealed state differs in length too.
     headers = [(name, value if name != b"content-length" else b"...") for name, value in headers]
