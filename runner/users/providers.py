@@ -73,7 +73,6 @@ def of(settings: ServerSettings, name_of: NameOf) -> AuthProvider:
         return _login(settings, name_of)
     if kind == "gateway":
         return _NoTokens()
-    servers = auth.authorization_servers
     verifier = TimedVerifier(
         name_of=name_of,
         jwks_uri=auth.keys if isinstance(auth.keys, str) else None,
@@ -83,11 +82,11 @@ def of(settings: ServerSettings, name_of: NameOf) -> AuthProvider:
         audience=auth.audience or resource_url(settings),
         required_scopes=list(auth.required_scopes),
     )
-    if not servers:
+    if not auth.authorization_servers:
         return verifier
     return _Resource(
         token_verifier=verifier,
-        authorization_servers=[_URL.validate_python(server) for server in servers],
+        authorization_servers=[_URL.validate_python(server) for server in auth.authorization_servers],
         base_url=base_url(settings),
         scopes_supported=list(auth.scopes) or None,
     )
@@ -206,7 +205,8 @@ def _metadata_of(auth: Auth) -> OIDCConfiguration:
         try:
             found = OIDCConfiguration.model_validate({**_fetched(url), "strict": False})
         except (httpx2.HTTPError, httpx2.InvalidURL, ValueError) as error:
-            problem = f"{url}: {str(error).partition(chr(10))[0] or type(error).__name__}"
+            reason = str(error).partition("\n")[0]
+            problem = f"{url}: {reason or type(error).__name__}"
         else:
             break
     if found is None:
