@@ -150,7 +150,10 @@ class Blobs(Protocol):
         """
 
     def leftovers(self, area: str) -> Iterable[OrphanNote]:
-        """Return leftovers of interrupted operations in an area. Call it within `exclusive`."""
+        """Yield leftovers of interrupted operations in an area, each locked until the next is asked for.
+
+        Call it within `exclusive`.
+        """
         return ()
 
     def check(self) -> None:

@@ -24,6 +24,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequenc
 from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from itertools import chain
 from pathlib import Path
 from typing import TypeVar
 
@@ -603,7 +604,8 @@ class BlobStore:
         removals = self._remove_ended(self._known(area))
         ago = int((self.blobs.now() - self._settled_after).timestamp() * 1e9)
         gone = [e for e in self._known(area, 1.0).entries.values() if e.is_gone and e.put < ago]
-        for left in (*(OrphanNote(note=e.key, blob=e.blob) for e in gone), *self.blobs.leftovers(area)):
+        # One at a time: each is locked until the next is asked for, so no writer begins with it meanwhile.
+        for left in chain((OrphanNote(note=e.key, blob=e.blob) for e in gone), self.blobs.leftovers(area)):
             size = self.blobs.stat(left.blob)
             known = self._known(area, 1.0)
             if known.unread and self.blobs.shares:

@@ -20,6 +20,7 @@ from sandbox.frames import FrameKind
 from sandbox.host.closer import Closer
 from sandbox.host.connection import Connection
 from sandbox.host.lease import Lease, Listener
+from sandbox.host.loop_share import LoopShare
 from sandbox.outcome import Denial, Outcome
 from sandbox.policy import MIB, Limits
 
@@ -33,6 +34,9 @@ class SilentZygote:
     pid = 0
     oom_kills = 0
     loss = None
+
+    def __init__(self) -> None:
+        self.loop_share = LoopShare()
 
     def has_strays(self, pid: int) -> bool:
         return False

@@ -4,6 +4,7 @@ import asyncio
 import struct
 from pathlib import Path
 from typing import Any
+from unittest import TestCase
 
 from fuzz_worker import LIMITS, Overheard, as_on_the_wire, hear, listening, streams
 from hypothesis import example, given
@@ -30,7 +31,8 @@ async def receive(frames: bytes, printed: bytes) -> None:
     behind = listening(_refuse)
     listener = Overheard(behind)
 
-    outcome = await hear(frames, printed, listener)
+    with TestCase().assertNoLogs("asyncio", level="ERROR"):
+        outcome = await hear(frames, printed, listener)
 
     assert listener.raised == []
     assert outcome.ending in (Ending.ANSWERED, Ending.CRASHED, Ending.BROKE_PROTOCOL)

@@ -1,5 +1,6 @@
 """The local store on disk: what lies where, what a crash leaves, what repairs find."""
 
+import fcntl
 import hashlib
 import os
 import re
@@ -253,6 +254,24 @@ print(len(asyncio.run(store.sweep())), len(list(folder.iterdir())))
     )
 
     assert counts == "0 1\n1 0\n"
+
+
+async def test_no_writer_gets_the_lock_of_a_leftover_being_removed(store: LocalStore) -> None:
+    class Watched(LocalBlobs):
+        def delete(self, key: str) -> None:
+            with (self.root / key).open() as file, pytest.raises(BlockingIOError):
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            super().delete(key)
+
+    store.blobs = Watched(store.root)
+    folder = store.root / "users/alice/incoming"
+    folder.mkdir(parents=True)
+    for name in ("a", "b"):
+        (folder / name).write_bytes(b"half")
+
+    await store.sweep()
+
+    assert list(folder.iterdir()) == []
 
 
 async def test_what_ended_takes_its_bytes_along(tmp_path: Path) -> None:

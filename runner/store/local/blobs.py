@@ -238,7 +238,7 @@ class LocalBlobs(Blobs):
         return note
 
     def leftovers(self, area: str) -> Iterable[OrphanNote]:
-        """Return leftovers of killed writers and removals."""
+        """Yield leftovers of killed writers and removals."""
         for path in sorted(self._path(f"{area}removed").glob("*")):
             with contextlib.suppress(FileNotFoundError, DamagedEntry):
                 yield OrphanNote(note=f"{area}removed/{path.name}", blob=Entry.read(path.read_bytes()).blob)
