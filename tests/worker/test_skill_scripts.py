@@ -43,6 +43,7 @@ SCRIPTS = {
     "write.py": "import sys; open(sys.argv[1], 'w')",
     "list.py": "import os, sys; print(os.listdir(sys.argv[1]))",
     "connect.py": "import socket, sys; socket.create_connection((sys.argv[1], 53), 2)",
+    "late.py": "import os; print('done', flush=True); os.closerange(1, 3); sum(range(10**7))",
     "silent.py": "while True: pass",
     "leaves.sh": "echo before; sleep 60 & echo after",
     "long.py": "print(end='x' + 'ü' * 36_000)",
@@ -177,6 +178,19 @@ async def test_silent_script_killed_by_ladder(skills: Path) -> None:
         with pytest.raises(ToolError, match="E_TIMEOUT"):
             await run(client, "silent.py")
         assert (await run(client, "shout.sh", "alive"))["results"]["stdout"] == "ALIVE\n"
+
+
+async def test_line_of_script_reported_once_as_progress(skills: Path) -> None:
+    lines = list[str | None]()
+
+    async def heard(_progress: float, _total: float | None, message: str | None) -> None:
+        lines.append(message)
+
+    async with serving(skills) as (client, _user):
+        arguments = {"skill": "words", "script": "late.py"}
+        await client.call_tool("run_skill_script", arguments, progress_handler=heard)
+
+    assert lines == ["done"]
 
 
 async def test_script_that_leaves_process_ends_at_its_exit(skills: Path) -> None:

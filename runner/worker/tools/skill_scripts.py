@@ -163,7 +163,7 @@ class _Output(asyncio.SubprocessProtocol):
 
     def __init__(self) -> None:
         self._ends = {1: b"", 2: b""}
-        self._latest = 1
+        self._latest, self._chunks = 1, 0
         self._changed, self._exited, self._closed = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
     def text(self, fd: int) -> str:
@@ -173,6 +173,7 @@ class _Output(asyncio.SubprocessProtocol):
     def pipe_data_received(self, fd: int, data: bytes) -> None:
         """Add output."""
         self._ends[fd], self._latest = (self._ends[fd] + data)[-_MOST_OUTPUT_BYTES:], fd
+        self._chunks += 1
         self._changed.set()
 
     def process_exited(self) -> None:
@@ -185,13 +186,16 @@ class _Output(asyncio.SubprocessProtocol):
         self._closed.set()
 
     async def followed(self, ctx: Context) -> None:
-        """Wait for the exit of the script. While it writes, it is not silent."""
-        changes = 0
-        while not self._exited.is_set():
+        """Wait for the exit of the script. Report its output as progress, so that it is not silent."""
+        reported, is_over = 0, False
+        while not is_over:
             await self._changed.wait()
             self._changed.clear()
-            changes += 1
-            line = self.text(self._latest).strip().rpartition("\n")[2]
-            await ctx.report_progress(changes, message=line[:_MOST_LINE_CHARS])
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._closed.wait(), _DRAIN_S)
+            is_over = self._exited.is_set()
+            if is_over:
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._closed.wait(), _DRAIN_S)
+            if reported < self._chunks:
+                reported = self._chunks
+                line = self.text(self._latest).strip().rpartition("\n")[2]
+                await ctx.report_progress(reported, message=line[:_MOST_LINE_CHARS])
