@@ -141,7 +141,7 @@ def _remarks(entry: Entry, found: Mapping[str, Any], toolsets: Sequence[str]) ->
         yield found["plain"]
         return
     if found.get("sessions"):
-        yield "Plain, it knows sessions only."
+        yield "Supports sessions only (MCP 2025-11-25)."
     if any(toolset.split()[0] == "no" for toolset in toolsets):
         yield entry.why
         yield f"First difference: {_first(found)}"
