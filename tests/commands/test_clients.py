@@ -148,11 +148,10 @@ async def test_file_offers_listed_as_by_fastmcp(connect: Connect, plain: FastMCP
     for tool in expected[0]:
         tool["inputSchema"] = without_parameter(tool["inputSchema"], "username")
 
-    assert ours[0] == expected[0]
     assert [mine[: len(theirs)] for mine, theirs in zip(ours, expected, strict=True)] == expected
     added = [item for mine, theirs in zip(ours, expected, strict=True) for item in mine[len(theirs) :]]
-    assert {"runner://contract/2.1", "artifact://{id}{?offset,length}"} <= {
-        item.get("uri", item.get("uriTemplate")) for item in added
+    assert {"artifact_read", "runner://contract/2.1", "artifact://{id}{?offset,length}"} <= {
+        item.get("uri", item.get("uriTemplate", item["name"])) for item in added
     }
 
 

@@ -120,7 +120,7 @@ async def test_jobs_frozen_without_operator_setting(
                 assert await comes_to_rest(toolset.homes.root / user / "written")
                 assert not goes_on(toolset, user)
 
-    records = [record for record in caplog.records if "background_jobs" in record.getMessage()]
+    records = [record for record in caplog.records if "background jobs" in record.getMessage()]
     assert "start" in vars(records[0])["tools"]
 
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import tempfile
@@ -385,7 +386,9 @@ def who_bounds_what() -> dict[str, dict[str, str]]:
     rows = [line.strip("| ").split(" | ") for line in text.splitlines() if line.startswith("| ")]
     tiers = [toolset.replace("`", "") for toolset in rows[0][1:]]
     return {
-        setting.strip("`"): dict(zip(tiers, (toolset.split(":")[0] for toolset in toolsets), strict=True))
+        setting.strip("`"): dict(
+            zip(tiers, (re.split("[:,]", toolset)[0] for toolset in toolsets), strict=True)
+        )
         for setting, *toolsets in rows[1:]
     }
 

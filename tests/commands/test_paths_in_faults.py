@@ -7,7 +7,6 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -278,17 +277,6 @@ def test_answers_name_no_host_path_and_errors_have_codes(fault: str, place: Plac
     assert {way: found for way, answer in texts.items() if (found := place.leaks(answer))} == {}
     assert is_logged, place.log[since:]
     assert "Traceback" not in place.log[since:]
-
-
-def test_full_queue_error_names_no_host_path(place: Place) -> None:
-    narrow = {f"RUNNER_MAX_{name}": "1" for name in ("CALLS", "QUEUE", "QUEUE_PER_USER")}
-    with served(place, **narrow), contextlib.ExitStack() as stack, ThreadPoolExecutor() as threads:
-        who = [stack.enter_context(visitor(place, user)) for user in ("ann", "bob")]
-        futures = [threads.submit(each.call, "waits") for each in who for _ in range(3)]
-        text = " ".join(each.result() for each in futures)
-
-    assert "E_BUSY" in text
-    assert place.leaks(text) == []
 
 
 def test_failed_reload_reported_to_author_without_folder(place: Place) -> None:

@@ -42,7 +42,7 @@ heard.fails = (await client.callTool({ name: 'fails', arguments: {} })).isError
 const ending = new AbortController()
 setTimeout(() => ending.abort('enough'), 300)
 heard.cancelled = await client
-  .callTool({ name: 'told', arguments: { mark: 'by-node' } }, undefined, { signal: ending.signal })
+  .callTool({ name: 'blocks', arguments: { mark: 'by-node' } }, undefined, { signal: ending.signal })
   .then(() => false, () => true)
 heard.after = await call('echo', { value: 'after' })
 console.log(JSON.stringify(heard))
