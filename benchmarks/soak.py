@@ -170,12 +170,11 @@ store = "file://{folder}/store"
 user_processes = 200
 playground = false
 log_level = "error"
-
+{settings_text()}
 [auth]
 kind = "static"
 tokens_file = "{folder}/tokens.json"
-
-{settings_text()}"""
+"""
 
 
 def _address_of(process: "subprocess.Popen[bytes]", log: Path) -> str:

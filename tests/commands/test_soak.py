@@ -100,7 +100,7 @@ def test_leftover_system_v_object_found(tmp_path: Path) -> None:
     assert looked.left() == []
 
 
-QUIET = Measured(uss_mib=100, rss_mib=120, descriptors=50, zygotes=3, workers=6, others=())
+QUIET = Measured(uss_mib=100, rss_mib=120, descriptors=50, zygotes=3, workers=3, others=())
 
 
 @pytest.mark.parametrize(
@@ -110,7 +110,7 @@ QUIET = Measured(uss_mib=100, rss_mib=120, descriptors=50, zygotes=3, workers=6,
         ({"uss_mib": 104.0}, None),
         ({"uss_mib": 106.0}, "memory"),
         ({"descriptors": 60}, "descriptors"),
-        ({"workers": 7}, "children"),
+        ({"workers": 4}, "children"),
         ({"others": ("sleep",)}, "children"),
     ],
 )

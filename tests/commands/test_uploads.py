@@ -163,11 +163,9 @@ def left_on_disk(root: Path) -> set[str]:
     store = LocalStore(root)
     asyncio.run(store.sweep())
     assert list(store.missing()) == []
-    files = [path for path in root.rglob("*") if path.is_file() and path.parent.name != "reserve"]
-    stored = [path for path in files if not path.name.startswith("index") and path.name != "journal"]
-    assert [path for path in stored if "objects" not in path.parts] == []
-    assert [path for path in stored if digest(path.read_bytes()) != path.name] == []
-    return {path.name for path in stored}
+    assert store.orphans() == []
+    assert list(root.glob("users/*/incoming/*")) == []
+    return {digest(path.read_bytes()) for path in root.glob("users/*/objects/*")}
 
 
 def test_interrupted_upload_leaves_nothing_in_store(environment: dict[str, str], folder: Path) -> None:

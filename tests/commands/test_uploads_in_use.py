@@ -225,7 +225,7 @@ async def test_oversized_upload_client_can_read_reason(start: Callable[..., Host
         files = (await http.get("/api/files")).json()["files"]
 
     assert [answer.status_code for answer in answers] == [413, 413, 413]
-    assert all("limit of this server" in answer.json()["error"] for answer in answers)
+    assert all("max_artifact_bytes" in answer.json()["error"] for answer in answers)
     assert after.status_code == 201
     assert [file["filename"] for file in files] == ["b"]
 
