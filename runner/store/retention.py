@@ -185,7 +185,8 @@ def check_quota(size: int, used_bytes: int, quota: Quota) -> None:
     if size > quota.max_file_bytes:
         raise CallError(
             Code.E_FILE_TOO_LARGE,
-            f"a file of {size} bytes is above the limit of {quota.max_file_bytes} bytes for one file (max_artifact_bytes)",
+            f"a file of {size} bytes is above the limit of {quota.max_file_bytes} bytes for one file "
+            "(max_artifact_bytes)",
             details={"file_size_bytes": size, "current_limit_bytes": quota.max_file_bytes},
         )
     if used_bytes + size > quota.max_user_bytes:
