@@ -19,8 +19,7 @@ from sandbox.host.idle_workers import CALM_S, IdleWorkers
 from sandbox.host.lease import Lease
 from sandbox.host.parking import same_limits
 from sandbox.host.retirement import Reuse, why_overused
-from sandbox.host.shared_lease import SharedLease
-from sandbox.host.sharing import Sharing
+from sandbox.host.shared_lease import SharedLease, Sharing
 from sandbox.host.usage import has_room
 from sandbox.host.worker import Worker
 from sandbox.host.zygote import Loaded, Zygote
