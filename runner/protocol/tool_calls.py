@@ -163,6 +163,7 @@ class ToolCall:
             self.is_over, self._task = True, None
             if self.session is not None:
                 self.session.in_flight.pop(sdk.coerce_request_id(self.id), None)
+                self.session.called_at = time.monotonic()
         return None if self.cancelled is not None else reply
 
 
@@ -190,6 +191,7 @@ class LiveSession:
         has_handshake: Whether its era has a handshake.
         credential: What the client that opened it has shown, as the SDK compares it.
         seen_at: When the SDK last served a request in it, by the monotonic clock.
+        called_at: When a call in it ended last, by that clock.
         is_open: Whether it has not ended.
         in_flight: Its calls that have not been answered, by id.
         questions: Requests to the client that it has not answered yet, by id.
@@ -201,7 +203,7 @@ class LiveSession:
         # Before the handshake ends, too, the version is one of these.
         self.has_handshake = connection.protocol_version in HANDSHAKE_PROTOCOL_VERSIONS
         self.credential = credential
-        self.seen_at = time.monotonic()
+        self.seen_at = self.called_at = time.monotonic()
         self.is_open = True
         self.in_flight: dict[str | int, ToolCall] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
