@@ -32,14 +32,12 @@ from runner.contract.error_messages import lost, no_process, tool_not_found
 from runner.errors import CallError, Code
 from runner.formats.json_size import least_chars
 from runner.steps.authorization import authorize, authorize_scopes, authorize_widget
-from runner.steps.call import Call, observed
-from runner.steps.call_events import listener_of
+from runner.steps.call import Call, listener_of, observed
 from runner.steps.inputs import check_json
 from runner.steps.leased_run import run_in_lease
 from runner.steps.listener import CallListener, Nobody
 from runner.steps.remote_executor import RemoteExecutor
-from runner.steps.request import SHORT_BYTES, CallFiles, Completed, Executed, Request, file_delivery_of
-from runner.steps.timing import Steps
+from runner.steps.request import SHORT_BYTES, CallFiles, Completed, Executed, Request, Steps, file_delivery_of
 from runner.steps.told_denials import denial_facts
 from runner.steps.unreturned import left_by_others, left_of
 from runner.steps.verdict import judge

@@ -14,7 +14,6 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from sandbox import strict_json
 from sandbox.errors import FrameError, FrameTooLong
-from sandbox.json_values import values_above
 
 __all__ = [
     "ANSWERS",
@@ -117,7 +116,7 @@ def decode(body: bytes | bytearray | memoryview, *, most_values: int = MOST_VALU
         FrameError: The body is not JSON, nested too deeply to be honest, or made of too many values.
     """
     whole = bytes(body)
-    values = values_above(whole, most_values)
+    values = strict_json.values_above(whole, most_values)
     if values:
         raise FrameError(f"a frame of {values} values is above the limit of {most_values}")
     try:

@@ -12,8 +12,7 @@ from mcp_types import INTERNAL_ERROR
 from runner.homes.changes import Changes
 from runner.homes.leftovers import Leftovers
 from runner.steps.listener import CallListener, widened
-from runner.steps.request import Request
-from runner.steps.timing import wants_report
+from runner.steps.request import Request, wants_report
 from runner.steps.told_denials import denial_facts
 from runner.steps.tool_output import LiveOutput, report_output
 from runner.system.threads import run_in_thread
