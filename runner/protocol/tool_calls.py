@@ -40,7 +40,8 @@ from runner.http.whole import again
 from runner.protocol.internals import types as sdk
 from runner.protocol.internals.answer import error_data, status_of
 from runner.protocol.internals.connection import connection_of, credential_of
-from runner.protocol.lines import IncomingLines, OutgoingLines, ReceivedMessages
+from runner.protocol.lines import IncomingLines, OutgoingLines
+from runner.protocol.messages import Unreadable
 from runner.steps.listener import ClientRefusal
 
 __all__ = [
@@ -498,40 +499,57 @@ class _Response:
                 return
 
 
-class CallsOverLines(ReceivedMessages):
+class CallsOverLines(IncomingLines):
     """Received messages, without the usual calls, which are answered.
 
     The SDK chooses the era by the first request, so it always gets that one.
 
     Args:
-        incoming: All messages.
+        descriptor: Where they come in.
         outgoing: Receives what the server sends.
-        answerer: Answers.
+        answerer: Answers; None: the SDK answers all calls.
+        received: Is called with each message.
+        ended: Awaited at the end of the messages, before the calls in flight are ended.
     """
 
-    def __init__(self, incoming: IncomingLines, outgoing: OutgoingLines, answerer: Answerer) -> None:
-        self._incoming = incoming
+    def __init__(
+        self,
+        descriptor: int,
+        outgoing: OutgoingLines,
+        answerer: Answerer | None,
+        *,
+        received: Callable[[JSONRPCMessage], None] = lambda _message: None,
+        ended: Callable[[], Awaitable[None]] | None = None,
+    ) -> None:
+        super().__init__(descriptor, outgoing)
         self._outgoing = outgoing
         self._answerer = answerer
+        self._received = received
+        self._at_end = ended
 
-    async def __anext__(self) -> sdk.SessionMessage | Exception:
+    async def __anext__(self) -> sdk.SessionMessage | Unreadable:
         while True:
             try:
-                item = await self._incoming.__anext__()
+                item = await super().__anext__()
             except StopAsyncIteration:
-                await self._end()
+                if self._at_end is not None:
+                    await self._at_end()
+                await self._end_calls()
                 raise
-            if isinstance(item, Exception) or not self._takes(item.message):
+            if isinstance(item, Unreadable):
+                return item
+            self._received(item.message)
+            if self._answerer is None or not self._takes(item.message, self._answerer):
                 return item
 
     async def aclose(self) -> None:
         """Take no further line, and end the calls in flight."""
-        await self._end()
-        await self._incoming.aclose()
+        await self._end_calls()
+        await super().aclose()
 
-    def _takes(self, message: JSONRPCMessage) -> bool:
+    def _takes(self, message: JSONRPCMessage, answerer: Answerer) -> bool:
         """Begin to answer a message, if it is a usual call; return whether the SDK is not to get it."""
-        session = self._answerer.connected(None)
+        session = answerer.connected(None)
         if session is None or not session.is_open:
             return False
         if not isinstance(message, JSONRPCRequest):
@@ -544,7 +562,7 @@ class CallsOverLines(ReceivedMessages):
             or not session.accepts(message.id)
         ):
             return False
-        if not _is_usual(params, has_handshake=has_handshake) or not self._answerer.takes(params["name"]):
+        if not _is_usual(params, has_handshake=has_handshake) or not answerer.takes(params["name"]):
             return False
         call = ToolCall(
             id=message.id,
@@ -553,11 +571,11 @@ class CallsOverLines(ReceivedMessages):
             session=session,
             connection=session.connection if has_handshake else None,
         )
-        session.begin(call, self._run(call))
+        session.begin(call, self._run(call, answerer))
         return True
 
-    async def _run(self, call: ToolCall) -> None:
-        reply = await call.outcome(self._answerer)
+    async def _run(self, call: ToolCall, answerer: Answerer) -> None:
+        reply = await call.outcome(answerer)
         if reply is not None:
             await self._write(reply)
         elif call.cancelled is not _REQUEST_CANCELLED:
@@ -570,8 +588,8 @@ class CallsOverLines(ReceivedMessages):
             answers = None if "method" in message else message["id"]
             await self._outgoing.send_line(_encoded(message), answers=answers)
 
-    async def _end(self) -> None:
-        session = self._answerer.connected(None)
+    async def _end_calls(self) -> None:
+        session = None if self._answerer is None else self._answerer.connected(None)
         if session is not None:
             await session.ended()
 
