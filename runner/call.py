@@ -137,17 +137,18 @@ class FileCall(Call):
         if toolset.rates.limits:
             self.count(spec)
         await _check(self.request)
-        # The list of a session can differ from that of the file: what either calls destructive is.
-        listed = [one for one in (spec, toolset.catalog.tools.get(spec.name)) if one is not None]
-        destroys = [
-            toolset.approvals.is_destructive("", one.name, now=one.widgets.may_destroy) for one in listed
-        ]
-        if not toolset.settings.approvals:
+        # The list of a session can differ from that of the file: what either calls destructive is, also for
+        # rules that a reload brings.
+        listed, rules = toolset.catalog.tools.get(spec.name), toolset.settings.approvals
+        may_destroy = spec.widgets.may_destroy or (listed is not None and listed.widgets.may_destroy)
+        if rules or may_destroy:
+            may_destroy = toolset.approvals.is_destructive("", spec.name, now=may_destroy)
+        if not rules:
             return await self.execute_admitted(spec)
         return await self.when_approved(
             partial(self.execute_admitted, spec),
             places=lambda: toolset.places,
-            may_destroy=any(destroys),
+            may_destroy=may_destroy,
         )
 
     def count(self, spec: ToolSpec) -> None:

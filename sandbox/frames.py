@@ -11,6 +11,7 @@ import re
 import socket
 import struct
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from sandbox import strict_json
 from sandbox.errors import FrameError, FrameTooLong
@@ -137,21 +138,19 @@ def _mended(body: bytes) -> bytes:
     return _HALF.sub(b"?", body.replace(rb"\\", _NO_ESCAPE)).replace(_NO_ESCAPE, rb"\\")
 
 
+@dataclass(slots=True, eq=False)
 class Decoder:
     """Cut a byte stream into frames.
 
-    Args:
+    Attributes:
         limit_bytes: Largest body accepted.
         notice_bytes: Largest body accepted of anything but an answer, where it may be less.
-
-    Attributes:
         partial: What has come of a further frame.
     """
 
-    def __init__(self, limit_bytes: int, *, notice_bytes: int | None = None) -> None:
-        self._limit = limit_bytes
-        self._notice_limit = limit_bytes if notice_bytes is None else min(limit_bytes, notice_bytes)
-        self.partial = bytearray()
+    limit_bytes: int
+    notice_bytes: int | None = None
+    partial: bytearray = field(init=False, default_factory=bytearray)
 
     def feed(self, data: bytes) -> Iterator[tuple[FrameKind, bytes]]:
         """Take in bytes and yield the frames that are complete, bodies not yet decoded.
@@ -161,9 +160,9 @@ class Decoder:
         """
         self.partial += data
         while len(self.partial) >= _HEADER.size:
-            length, kind = _header(self.partial, self._limit)
-            if kind not in ANSWERS and length > self._notice_limit:
-                raise _too_long(length, self._notice_limit)
+            length, kind = _header(self.partial, self.limit_bytes)
+            if kind not in ANSWERS and self.notice_bytes is not None and length > self.notice_bytes:
+                raise _too_long(length, self.notice_bytes)
             end = _HEADER.size + length
             if len(self.partial) < end:
                 return

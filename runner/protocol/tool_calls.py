@@ -21,7 +21,7 @@ import math
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import lru_cache, partial
 from typing import Any, Protocol
@@ -323,7 +323,8 @@ class CallsOverHttp:
             call = _call_in(first, headers, live)
             if call is not None and self._answerer.takes(call.params["name"]):
                 call.scope = scope
-                response = _Response(call, session, receive, send)
+                response = _Response(session, receive, send)
+                call.write = response.write
                 await (
                     self._alone(call, response) if live is None else self._in_session(call, live, response)
                 )
@@ -396,6 +397,7 @@ class CallsOverHttp:
         await self._app({**scope, "headers": headers}, again(body, _never), _discard)
 
 
+@dataclass(slots=True, eq=False)
 class _Response:
     """The response to one call over HTTP: JSON, or events in a session or once a message precedes the answer.
 
@@ -403,16 +405,15 @@ class _Response:
         is_over: Whether nothing more is sent.
     """
 
-    def __init__(self, call: ToolCall, session: bytes | None, receive: Receive, send: Send) -> None:
-        call.write = self._write
-        self._session = session
-        self._receive = receive
-        self._send = send
-        self._has_started = self.is_over = False
-        self._sent_at = 0.0
-        self._writing = asyncio.Lock()
-        self._patience: asyncio.TimerHandle | None = None
-        self._watcher: asyncio.Task[None] | None = None
+    _session: bytes | None
+    _receive: Receive
+    _send: Send
+    is_over: bool = False
+    _has_started: bool = False
+    _sent_at: float = 0.0
+    _writing: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _patience: asyncio.TimerHandle | None = None
+    _watcher: "asyncio.Task[None] | None" = None
 
     def watch(self, left: Callable[[], None], upkeep: Callable[[], Awaitable[float]] | None = None) -> None:
         """Watch the client, and send it keep-alive comments meanwhile.
@@ -442,7 +443,7 @@ class _Response:
         """Send the answer, or in a session that has ended none, and end the response."""
         async with self._writing:
             self.is_over = True
-            body = b"" if reply is None else self._encoded(reply)
+            body = b"" if reply is None else _encoded(reply, is_modern=self._session is None)
             if self._session is None and not self._has_started:
                 headers = [(b"content-length", b"%d" % len(body)), (b"content-type", b"application/json")]
                 await self._send({"type": "http.response.start", "status": status, "headers": headers})
@@ -451,16 +452,11 @@ class _Response:
                 body = b"" if reply is None else _EVENT % body
             await self._send({"type": "http.response.body", "body": body, "more_body": False})
 
-    def _encoded(self, message: Mapping[str, Any]) -> bytes:
-        """Return a message as the SDK encodes it in its era."""
-        if self._session is None:
-            return _ENCODER.encode(message).encode()
-        return _encoded(message)
-
-    async def _write(self, message: Mapping[str, Any]) -> None:
+    async def write(self, message: Mapping[str, Any]) -> None:
+        """Send a message ahead of the answer."""
         # A client that has left needs no message.
         with suppress(OSError):
-            await self._send_piece(_EVENT % self._encoded(message))
+            await self._send_piece(_EVENT % _encoded(message, is_modern=self._session is None))
 
     async def _send_piece(self, piece: bytes) -> None:
         async with self._writing:
@@ -677,8 +673,10 @@ def _is_traced() -> bool:
     return not isinstance(get_tracer_provider(), ProxyTracerProvider)
 
 
-def _encoded(message: Mapping[str, Any]) -> bytes:
-    """Return a message as the SDK encodes it on stdio, and over HTTP in the handshake era."""
+def _encoded(message: Mapping[str, Any], *, is_modern: bool = False) -> bytes:
+    """Return a message as the SDK encodes it: over HTTP in the modern era otherwise than elsewhere."""
+    if is_modern:
+        return _ENCODER.encode(message).encode()
     return pydantic_core.to_json(message, inf_nan_mode="null")
 
 

@@ -89,7 +89,9 @@ class Call(ABC):
         completed, outcome = None, Code.E_CANCELLED.name
         try:
             try:
-                self.service.observers.check()
+                if (audit := self.service.observers.audit) is not None:
+                    # A call that could not be recorded is refused.
+                    audit.check()
                 completed = await self.execute()
             except self.passed_on:
                 outcome = "error"

@@ -294,7 +294,9 @@ class Admission:
             yield
         finally:
             queue = self.queue
-            self._begin(queue.leave_inside(places) if is_inside else queue.leave(user, places))
+            # Where nobody waits, none begins.
+            if starting := queue.leave_inside(places) if is_inside else queue.leave(user, places):
+                self._begin(starting)
 
     @property
     def counts(self) -> tuple[int, int]:
