@@ -35,6 +35,8 @@ _LOOK_S = 0.02
 # Of what a cancelled call still sends: frames that are looked at, and the longest answer that is decoded.
 _LATE_FRAMES = 2_000
 _LATE_BYTES = 1 << 16
+# Made once: each call sends one.
+_JOIN = encode(FrameKind.JOIN, {})
 _SILENT = (None, Ending.IDLE_TIMEOUT, Ending.TOTAL_TIMEOUT)
 
 
@@ -229,7 +231,7 @@ class SharedLease(Lease):
         self._connection = Connection(ours, self.zygote.closer)
         with theirs:
             self.worker.is_shared = True
-            self.worker.connection.pass_on(encode(FrameKind.JOIN, {}), theirs.fileno())
+            self.worker.connection.pass_on(_JOIN, theirs.fileno())
         return self._connection.send_now(frame)
 
     def _keep_or_kill(self, ending: Ending | None, *, is_telling: bool) -> bool:
