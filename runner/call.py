@@ -32,14 +32,12 @@ from runner.contract.error_messages import lost, no_process, tool_not_found
 from runner.errors import CallError, Code
 from runner.formats.json_size import least_chars
 from runner.steps.authorization import authorize, authorize_scopes, authorize_widget
-from runner.steps.call import Call, observed
-from runner.steps.call_events import listener_of
+from runner.steps.call import Call, listener_of, observed
 from runner.steps.inputs import check_json
 from runner.steps.leased_run import run_in_lease
 from runner.steps.listener import CallListener, Nobody
 from runner.steps.remote_executor import RemoteExecutor
-from runner.steps.request import SHORT_BYTES, CallFiles, Completed, Executed, Request, file_delivery_of
-from runner.steps.timing import Steps
+from runner.steps.request import SHORT_BYTES, CallFiles, Completed, Executed, Request, Steps, file_delivery_of
 from runner.steps.told_denials import denial_facts
 from runner.steps.unreturned import left_by_others, left_of
 from runner.steps.verdict import judge
@@ -139,17 +137,18 @@ class FileCall(Call):
         if toolset.rates.limits:
             self.count(spec)
         await _check(self.request)
-        # The list of a session can differ from that of the file: what either calls destructive is.
-        listed = [one for one in (spec, toolset.catalog.tools.get(spec.name)) if one is not None]
-        destroys = [
-            toolset.approvals.is_destructive("", one.name, now=one.widgets.may_destroy) for one in listed
-        ]
-        if not toolset.settings.approvals:
+        # The list of a session can differ from that of the file: what either calls destructive is, also for
+        # rules that a reload brings.
+        listed, rules = toolset.catalog.tools.get(spec.name), toolset.settings.approvals
+        may_destroy = spec.widgets.may_destroy or (listed is not None and listed.widgets.may_destroy)
+        if rules or may_destroy:
+            may_destroy = toolset.approvals.is_destructive("", spec.name, now=may_destroy)
+        if not rules:
             return await self.execute_admitted(spec)
         return await self.when_approved(
             partial(self.execute_admitted, spec),
             places=lambda: toolset.places,
-            may_destroy=any(destroys),
+            may_destroy=may_destroy,
         )
 
     def count(self, spec: ToolSpec) -> None:

@@ -148,7 +148,7 @@ def test_framework_patches_are_detected() -> None:
     assert "vars(streamable_http)['jsonrpc_message_adapter']" in found
     assert {"Tool.convert_result", "fastmcp.settings.telemetry_mode"} <= found
     assert {"limit.app", "limit.max_body_size", "app.router.lifespan_context"} <= found
-    assert {"app.user_middleware[:]", "app.auth", "auth.tokens"} <= found
+    assert {"app.auth", "auth.tokens"} <= found
 
 
 def test_patches_of_any_framework_object_are_detected() -> None:

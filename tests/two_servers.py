@@ -19,7 +19,7 @@ from support import settings_in
 
 from runner.http.context import Site
 from runner.protocol.internals.host import serve_streams
-from runner.protocol.lines import IncomingLines, OutgoingLines
+from runner.protocol.lines import OutgoingLines
 from runner.protocol.tool_calls import CallsOverLines, ToolCall
 from runner.server.host import Host, make_host
 from runner.server.web import build_app
@@ -235,8 +235,8 @@ async def served(toolset: Toolset, *, directly: bool) -> AsyncIterator[Line]:
     for descriptor in (to_server, out, from_server):
         os.set_blocking(descriptor, False)
     host, taken = make_host(toolset, transport="stdio", download_url=None), list[str]()
-    lines, answers = IncomingLines(to_server), OutgoingLines(from_server)
-    incoming = CallsOverLines(lines, answers, host.direct) if directly else lines
+    answers = OutgoingLines(from_server)
+    incoming = CallsOverLines(to_server, answers, host.direct if directly else None)
     line = Line(into=into, out=out, taken=taken)
     with noted(host, taken):
         serving = asyncio.create_task(serve_streams(host, incoming, answers))

@@ -1,4 +1,4 @@
-"""Copy a value so that it is strict JSON: UTF-8 text, finite numbers, bounded depth."""
+"""JSON values of which nobody has promised what they are: strict copies of them, and parts."""
 
 import math
 from collections.abc import Mapping
@@ -6,7 +6,7 @@ from typing import Any
 
 from runner.contract.error_messages import legible
 
-__all__ = ["DEPTH_MAX", "NotJsonError", "jsonable"]
+__all__ = ["DEPTH_MAX", "NotJsonError", "jsonable", "list_of", "mapping_of", "without"]
 
 DEPTH_MAX = 200
 # json.dumps refuses integers above 4300 digits, which is about this many bits.
@@ -19,7 +19,7 @@ class NotJsonError(ValueError):
 
 
 def jsonable(value: Any, depth: int = 0) -> Any:
-    """Return a copy of `value` that any JSON reader accepts.
+    """Return a copy of `value` that any JSON reader accepts: UTF-8 text, finite numbers, bounded depth.
 
     A number that is not finite becomes null, as pydantic writes it: a mean of nothing must not
     cost the whole result. Half of a surrogate pair becomes a question mark.
@@ -96,3 +96,18 @@ def _key(key: object) -> str:
     if not isinstance(key, str):
         raise NotJsonError(f"an object has a key of type {type(key).__name__}")
     return _text(key)
+
+
+def mapping_of(value: object) -> Mapping[str, Any]:
+    """Return an object; an empty one for anything else."""
+    return value if isinstance(value, dict) else {}
+
+
+def list_of(value: object) -> list[Any]:
+    """Return an array; an empty one for anything else."""
+    return value if isinstance(value, list) else []
+
+
+def without(value: Mapping[str, Any], *keys: str) -> dict[str, Any]:
+    """Return an object without some of its keys."""
+    return {key: item for key, item in value.items() if key not in keys}

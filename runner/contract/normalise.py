@@ -122,8 +122,8 @@ def normalise(wire: Mapping[str, Any], *, wrapped: bool) -> Normalised:
     else:
         value = {"results": payload}
         # `result` beside other keys is ordinary data; alone it has been unwrapped.
-        keys = (key for key in payload if key != "result") if isinstance(payload, dict) else ()
-        name = _misspelled(keys)
+        is_object = isinstance(payload, dict)
+        name = _misspelled(key for key in payload if key != "result") if is_object else None
         if name is not None:
             intake.warnings.append(_MISSPELLED.format(name))
     texts = [] if failed and not speaks else spoken

@@ -18,7 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from runner.artifacts.accept import ArtifactFile, Processed
 from runner.artifacts.route import NEVER_INLINE, s3_ref
 from runner.contract.error_messages import RefusedFile, invalid_result
-from runner.contract.loose_json import list_of, mapping_of
+from runner.contract.jsonable import list_of, mapping_of
 from runner.contract.models import FILE_LISTS
 from runner.contract.normalise import normalise
 from runner.errors import CallError, Code

@@ -1,15 +1,13 @@
 """Allowed `Host` and `Origin` of the HTTP server, against DNS rebinding and foreign web pages.
 
 FastMCP's guard checks `Host`: the server's own address, the loopback names and `allowed_hosts` are accepted.
-But it accepts pages of every port of this machine, and matches patterns. So `Origin` is checked here first,
+But it accepts pages of every port of this machine, and matches patterns. So `Origin` is checked here,
 on every route and with any credentials: it must be the origin of this server or one of `allowed_origins`,
 exactly as a browser sends it. Other clients send none.
 
 Source: MCP specification 2025-11-25, "Transports", security warning; RFC 6454, section 6; `docs/serving.md`.
 """
 
-from collections.abc import Awaitable
-from typing import Any, TypedDict
 from urllib.parse import urlsplit
 
 from starlette.middleware import Middleware
@@ -22,44 +20,19 @@ from runner.http.responses import refused
 from runner.settings.parts import ServerSettings
 
 __all__ = [
-    "HostGuard",
     "KnownOrigins",
-    "Protection",
     "for_pages",
     "is_own",
     "over_https",
-    "protection",
-    "with_memory",
 ]
 
-_MOST_PASSED = 256
+_MOST_ACCEPTED = 256
 _DECIDING = frozenset({b"host", b"origin"})
 
 _FOREIGN = (
     "a page of another site sent this request: its Origin is neither this server's nor in allowed_origins; "
     "open this server's own page, or name the page's origin in allowed_origins, as a browser writes it"
 )
-
-
-class Protection(TypedDict):
-    """Arguments of FastMCP's `http_app` and `run_http_async`."""
-
-    host_origin_protection: bool
-    allowed_hosts: list[str]
-    allowed_origins: list[str]
-
-
-def protection(settings: ServerSettings) -> Protection:
-    """Return the arguments that put FastMCP's guard in place; `Origin` is left to `KnownOrigins`.
-
-    FastMCP's "auto" would leave a server on 0.0.0.0 open to a page that rebinds its name to it.
-    """
-    own = [] if settings.host in ("0.0.0.0", "::") else [settings.host]  # noqa: S104
-    return Protection(
-        host_origin_protection=True,
-        allowed_hosts=[*own, *settings.allowed_hosts],
-        allowed_origins=["*"],
-    )
 
 
 def over_https(settings: ServerSettings, request: Request) -> bool:
@@ -83,8 +56,11 @@ def is_own(settings: ServerSettings, request: Request, origin: str) -> bool:
     return origin in own
 
 
-class KnownOrigins:
-    """Middleware that refuses a request with an `Origin` that is neither this server's nor allowed.
+class KnownOrigins(HostOriginGuardMiddleware):
+    """Middleware that refuses a request whose `Host` or `Origin` is neither this server's nor allowed.
+
+    It has a cache of accepted requests. What it decides by is the same in every request of a client, and to
+    take it apart takes longer than all else that is checked of one.
 
     Args:
         app: The application.
@@ -92,21 +68,47 @@ class KnownOrigins:
     """
 
     def __init__(self, app: ASGIApp, *, settings: ServerSettings) -> None:
-        self._app = app
+        own = [] if settings.host in ("0.0.0.0", "::") else [settings.host]  # noqa: S104
+        # The mode "auto" would leave a server on 0.0.0.0 open to a page that rebinds its name to it.
+        super().__init__(
+            self._accept,
+            allowed_hosts=[*own, *settings.allowed_hosts],
+            allowed_origins=["*"],
+            mode="strict",
+        )
+        self._behind = app
         self._settings = settings
+        self._accepted: set[tuple[object, ...]] = set()
 
-    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request."""
-        if scope["type"] == "http" and b"origin" in dict(scope["headers"]) and not self._is_known(scope):
-            return refused(403, _FOREIGN)(scope, receive, send)
-        return self._app(scope, receive, send)
+        if scope["type"] != "http" or _decides(scope) in self._accepted:
+            await self._behind(scope, receive, send)
+        elif self._is_known(scope):
+            await super().__call__(scope, receive, send)
+        else:
+            await refused(403, _FOREIGN)(scope, receive, send)
 
     def _is_known(self, scope: Scope) -> bool:
         request = Request(scope)
-        named = request.headers.getlist("origin")
-        if len(named) != 1:
-            return False
-        return named[0] in self._settings.allowed_origins or is_own(self._settings, request, named[0])
+        match request.headers.getlist("origin"):
+            case []:
+                return True
+            case [origin]:
+                return origin in self._settings.allowed_origins or is_own(self._settings, request, origin)
+            case _:
+                return False
+
+    async def _accept(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if len(self._accepted) < _MOST_ACCEPTED:
+            self._accepted.add(_decides(scope))
+        await self._behind(scope, receive, send)
+
+
+def _decides(scope: Scope) -> tuple[object, ...]:
+    """Return the parts of a request that are checked."""
+    named = [(name, value) for name, value in scope["headers"] if name in _DECIDING]
+    return (scope.get("scheme"), *(scope.get("server") or ()), *named)
 
 
 def for_pages(settings: ServerSettings) -> list[Middleware]:
@@ -125,47 +127,3 @@ def for_pages(settings: ServerSettings) -> list[Middleware]:
             expose_headers=["Mcp-Session-Id", "WWW-Authenticate", "Retry-After", "Content-Disposition"],
         )
     ]
-
-
-class HostGuard(HostOriginGuardMiddleware):
-    """FastMCP's guard, with a cache of accepted requests.
-
-    What it decides by is the same in every request of a client, and to take it apart takes longer than all
-    else that is checked of one.
-
-    Args:
-        app: The application.
-        more: Arguments of FastMCP's guard.
-    """
-
-    def __init__(self, app: ASGIApp, /, **more: Any) -> None:
-        super().__init__(self._let_pass, **more)
-        self._behind = app
-        self._passed: set[tuple[object, ...]] = set()
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request."""
-        if scope["type"] == "http" and _decides(scope) in self._passed:
-            await self._behind(scope, receive, send)
-        else:
-            await super().__call__(scope, receive, send)
-
-    async def _let_pass(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and len(self._passed) < _MOST_PASSED:
-            self._passed.add(_decides(scope))
-        await self._behind(scope, receive, send)
-
-
-def _decides(scope: Scope) -> tuple[object, ...]:
-    """Return the parts of a request that FastMCP's guard checks."""
-    named = [(name, value) for name, value in scope["headers"] if name in _DECIDING]
-    return (scope.get("scheme"), *(scope.get("server") or ()), *named)
-
-
-def with_memory(middleware: Middleware) -> Middleware:
-    """Return a middleware as it is, but FastMCP's guard with a memory."""
-    # Typed as any function that makes an application.
-    made: object = middleware.cls
-    if made is not HostOriginGuardMiddleware:
-        return middleware
-    return Middleware(HostGuard, *middleware.args, **middleware.kwargs)

@@ -1,13 +1,25 @@
 """Bounds of what one user has in flight: requests (open streams, uploads, calls that wait) and their bodies.
 
-It applies after the check of tokens, since the user is unknown before; the proxy in front limits
+They apply after the check of tokens, since the user is unknown before; the proxy in front limits
 connections before that. Health checks always pass.
 
-Source: RFC 6585, section 4 (429).
+A body is counted as it is received, until its request ends: most routes need all of it in memory, and so does
+the call that it starts. Bodies that a route streams to disk (`streamed`) are not counted. A body that stalls
+is refused, and its bytes are released.
+
+An announced length reserves nothing. One user never holds more than is left for all others: as the total
+grows, each user's share shrinks, and small requests still pass.
+
+Source: RFC 9110, 15.5.9 (408) and 15.5.14 (413); RFC 6585, section 4 (429).
 """
 
+import asyncio
 import contextlib
 from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from typing import cast
 
 from fastmcp.server.dependencies import get_access_token
 from starlette.requests import Request
@@ -15,16 +27,21 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from runner.http.context import Site
 from runner.http.health import PATHS
-from runner.http.held_bodies import HeldBodies
 from runner.http.identify import browser_session
 from runner.http.responses import refused
+from runner.http.wrong_keys import of_address
 from runner.users.identity import IdentityError, resolve
 from sandbox.host.server_memory import find_server_memory
 
-__all__ = ["MOST_REQUESTS", "RequestsPerUser", "token_user"]
+__all__ = ["MOST_REQUESTS", "HeldBodies", "RequestsPerUser", "streamed", "token_user"]
 
 MOST_REQUESTS = 100
 """Requests of one user in flight: a browser has ten at most, and each holds a connection and its body."""
+_IN_SCOPE = "toolcell.held_body"
+_IDLE_S = 60.0
+_NOBODYS_BYTES = 1024 * 1024
+_OF_ONE, _OF_ALL = 2, 8
+_SHARE_OF_MEMORY = 8
 
 
 class RequestsPerUser:
@@ -90,3 +107,155 @@ def token_user(site: Site) -> str | None:
     with contextlib.suppress(IdentityError):
         return resolve(site.settings, transport="http", claims=claims, host=site.settings.host).name
     return None
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class HeldBodies:
+    """The bodies that one server holds.
+
+    Attributes:
+        max_payload_bytes: The setting: longest body of a request, of which a user may hold two.
+        memory_bytes: The memory of the server: all bodies may take an eighth of it.
+        idle_s: The time without a byte after which a body is refused, in seconds. One of a client without
+            a user has to be whole by then.
+        most_of_one: The most bytes that one user holds; clients without a user are one together.
+        most: The most bytes of all.
+    """
+
+    max_payload_bytes: int
+    memory_bytes: int
+    idle_s: float = _IDLE_S
+    most_of_one: int = field(init=False)
+    most: int = field(init=False)
+    _users: Counter[str] = field(init=False, default_factory=Counter)
+    _addresses: Counter[str] = field(init=False, default_factory=Counter)
+    _total: int = field(init=False, default=0)
+
+    def __post_init__(self) -> None:
+        share = self.memory_bytes // _SHARE_OF_MEMORY
+        self.most_of_one = _OF_ONE * self.max_payload_bytes
+        self.most = max(self.most_of_one, min(_OF_ALL * self.max_payload_bytes, share))
+
+    def one(self, user: str | None, scope: Scope, receive: Receive, send: Send) -> "HeldBody":
+        """Return the body of one request, which is held until the block ends.
+
+        Args:
+            user: Whose request it is; None: that is not known, and its address stands for it.
+            scope: The request.
+            receive: Returns its next message.
+            send: Sends its answer.
+        """
+        address = of_address((scope.get("client") or ("", 0))[0]) if user is None else None
+        ends_at = asyncio.get_running_loop().time() + self.idle_s
+        body = HeldBody(self, (user or "", address), (scope, receive, send), ends_at)
+        scope[_IN_SCOPE] = body
+        return body
+
+    def take(self, user: str, address: str | None, count: int) -> tuple[int, str] | None:
+        """Count bytes that were received; return status and sentence of a refusal, if they do not fit."""
+        if address is not None and self._addresses[address] + count > _NOBODYS_BYTES:
+            return 413, (
+                f"requests of your address without a login may bring {_NOBODYS_BYTES} bytes at a time; "
+                "log in, or send less"
+            )
+        held, total = self._users[user] + count, self._total
+        if held > self.most_of_one:
+            whose = "of all clients without a login" if address is not None else "of yours"
+            return 429, (
+                f"requests {whose} that are in flight bring more than {self.most_of_one} bytes, twice "
+                f"max_payload_bytes ({self.max_payload_bytes}); wait for one, then send this one again"
+            )
+        if held > self.most - total:
+            return 503, (
+                f"requests in flight bring {total} of {self.most} bytes that this server holds at a time "
+                f"(by max_payload_bytes, {self.max_payload_bytes}, and its memory); send this one again later"
+            )
+        self._users[user] = held
+        self._total += count
+        if address is not None:
+            self._addresses[address] += count
+        return None
+
+    def release(self, user: str, address: str | None, count: int) -> None:
+        """Count bytes no more."""
+        self._total -= count
+        for counter, key in ((self._users, user), (self._addresses, address)):
+            if key is not None:
+                counter[key] -= count
+                if counter[key] <= 0:
+                    del counter[key]
+
+
+@dataclass(slots=True, eq=False)
+class HeldBody(AbstractContextManager["HeldBody"]):
+    """The body of one request. No generator: each request has one.
+
+    Attributes:
+        is_held: Whether what is received of it is held until its request ends.
+        is_whole: Whether all of it was received.
+    """
+
+    _bodies: HeldBodies
+    # User and address.
+    _key: tuple[str, str | None]
+    _request: tuple[Scope, Receive, Send]
+    _ends_at: float
+    is_held: bool = field(init=False, default=True)
+    is_whole: bool = field(init=False, default=False)
+    _held: int = field(init=False, default=0)
+    _is_answered: bool = field(init=False, default=False)
+    _is_refused: bool = field(init=False, default=False)
+
+    def __exit__(self, *_: object) -> None:
+        del self._request[0][_IN_SCOPE]
+        self.release()
+
+    async def receive(self) -> Message:
+        """Return the next message of the request; after a refusal, that its client has gone."""
+        scope, receive, send = self._request
+        if self.is_whole:
+            return await receive()
+        if self._is_refused:
+            return {"type": "http.disconnect"}
+        refusal, message = None, cast("Message", {})
+        loop_s, address = asyncio.get_running_loop().time, self._key[1]
+        try:
+            async with asyncio.timeout_at(self._ends_at if address else loop_s() + self._bodies.idle_s):
+                message = await receive()
+        except TimeoutError:
+            late = "it is not whole after" if address else "no byte of it was received for"
+            refusal = 408, f"the body stalled: {late} {self._bodies.idle_s:g} seconds; send it again"
+        if refusal is None:
+            self.is_whole = not message.get("more_body")
+            count = len(message.get("body", b"")) if self.is_held else 0
+            refusal = self._bodies.take(*self._key, count) if count else None
+            if refusal is None:
+                self._held += count
+                return message
+        # Sent from here, whatever reads the body: the SDK and FastMCP have no word for it.
+        self._is_refused, self.is_whole = True, False
+        self.release()
+        if not self._is_answered:
+            self._is_answered = True
+            await refused(*refusal)(scope, receive, send)
+        return {"type": "http.disconnect"}
+
+    async def send(self, message: Message) -> None:
+        """Send a message of the answer, unless the request was refused."""
+        if not self._is_refused:
+            self._is_answered = True
+            await self._request[2](message)
+
+    def release(self) -> None:
+        """Hold nothing of it any more."""
+        count, self._held = self._held, 0
+        self._bodies.release(*self._key, count)
+
+
+async def streamed(request: Request) -> AsyncIterator[bytes]:
+    """Yield the body of a request in chunks; a consumer holds one at a time."""
+    body: HeldBody | None = request.scope.get(_IN_SCOPE)
+    if body is not None:
+        body.is_held = False
+    async for piece in request.stream():
+        yield piece

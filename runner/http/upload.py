@@ -25,13 +25,13 @@ from starlette.requests import ClientDisconnect, Request
 
 from runner.formats.base64 import canonical, decode
 from runner.formats.mime import DEFAULT_MIME, guess, is_mime
-from runner.http.held_bodies import streamed
 from runner.http.multipart import FormFile
+from runner.http.requests_per_user import streamed
 from runner.http.responses import Refusal
 from runner.http.upload_room import UploadRoom
 from runner.settings.parts import StoreSettings
 from runner.store.disk import free_bytes, least_free_bytes
-from sandbox.json_values import values_above
+from sandbox.strict_json import values_above
 
 __all__ = ["UploadedFile", "read_json", "receive"]
 

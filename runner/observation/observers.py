@@ -57,15 +57,6 @@ class Observers:
             metrics=None if settings.metrics_address is None else Metrics(),
         )
 
-    def check(self) -> None:
-        """Refuse a call that could not be recorded.
-
-        Raises:
-            CallError: `E_STORE`: the audit log cannot be written.
-        """
-        if self.audit is not None:
-            self.audit.check()
-
     def start_span(self, params: Mapping[str, Any]) -> "tuple[CallSpan | None, Mapping[str, Any]]":
         """Return the span of a call, if spans are made, and its params, which then carry its context."""
         return (None, params) if self.spans is None else self.spans.begin(params)

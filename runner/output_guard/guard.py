@@ -77,7 +77,7 @@ class GuardedCall:
     is_contract: bool = False
 
     @property
-    def is_message_made_by_tool(self) -> bool:
+    def is_made_by_tool(self) -> bool:
         """True if what a client gets is made of the tool's own message, and not of the contract value."""
         return self.is_own or self.schema is not None
 
@@ -124,7 +124,7 @@ class OutputGuard:
     async def results(self, value: Any, call: GuardedCall) -> Any:
         """Return the `results` of a contract value guarded, so that text and structured content agree."""
         # What is made of the tool's own message meets it there.
-        applies = self.transformers and not call.is_message_made_by_tool
+        applies = self.transformers and not call.is_made_by_tool
         transformer = self._transformer(call) if applies else None
         return await self._guarded(value, call, transformer)
 
@@ -160,7 +160,7 @@ class OutputGuard:
         aside = _Aside.of(message) if media_stay else _Aside(message=message)
         # The operator's own function meets other contract values before, in `results`; our own tools' answers
         # are ours.
-        transforms = call.is_message_made_by_tool or (call.server is not None and not call.is_contract)
+        applies = self.transformers and (call.is_made_by_tool or (call.server and not call.is_contract))
         guarded = await guard_message(
             aside.message,
             tool=call.tool,
@@ -168,7 +168,7 @@ class OutputGuard:
             config=self.config,
             store=call.files.library.store,
             scope=call.scope,
-            transformer=self._transformer(call) if transforms and self.transformers else None,
+            transformer=self._transformer(call) if applies else None,
         )
         self._tell(guarded, call)
         made: dict[str, Any] = guarded.value

@@ -54,14 +54,14 @@ def _front(
     manager: StreamableHTTPSessionManager,
     endpoint: ASGIApp,
 ) -> ASGIApp:
-    checked: ASGIApp = WholeRequests(_CountedBodies(endpoint))
-    return BoundedSessions(
-        checked if direct is None else CallsOverHttp(checked, direct, manager),
+    bounded = BoundedSessions(
+        WholeRequests(_CountedBodies(endpoint)),
         idle_s=manager.session_idle_timeout,
         user=user,
         connected=_none if direct is None else direct.connected,
         session_ended=session_ended,
     )
+    return bounded if direct is None else CallsOverHttp(bounded, direct, manager)
 
 
 def _none(_session: str) -> None:

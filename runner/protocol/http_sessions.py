@@ -52,7 +52,7 @@ class BoundedSessions:
         app: The endpoint. It must get a body in one message.
         idle_s: How long the SDK keeps a session in which no request is served, if it ends any.
         user: Returns whose the present request is; None stands for those of whom that cannot be said.
-        connected: Returns what is in flight in a session besides the SDK's requests.
+        connected: Returns the calls of a session that do not come here, since the SDK is not asked.
         session_ended: Awaited with the id of each session that its client has ended, after the response.
     """
 
@@ -147,12 +147,16 @@ class BoundedSessions:
             return
         oldest = time.monotonic() - self._idle_s
         for key, item in [*self._open.items()]:
-            if not self._is_used(key, item) and item.used_at < oldest:
+            if not self._is_used(key, item) and self._used_at(key, item) < oldest:
                 del self._open[key]
 
     def _is_used(self, key: str, item: _Open) -> bool:
         live = self._connected(key)
         return item.requests > 0 or (live is not None and bool(live.in_flight))
+
+    def _used_at(self, key: str, item: _Open) -> float:
+        live = self._connected(key)
+        return item.used_at if live is None else max(item.used_at, live.called_at)
 
     async def _end_idlest(self, mine: dict[str, _Open], user: str | None, scope: Scope) -> None:
         """End the session that was idle longest, as its client would.
@@ -167,7 +171,7 @@ class BoundedSessions:
                 f"all {len(mine)} MCP sessions that a user may have are in use; "
                 "end one, or close a stream that is open",
             )
-        idlest = min(idle, key=lambda key: mine[key].used_at)
+        idlest = min(idle, key=lambda key: self._used_at(key, mine[key]))
         ended = self._open.pop(idlest)
         request = {**scope, "method": "DELETE", "headers": [(_SESSION, idlest.encode("latin-1"))]}
         request.pop("user", None)

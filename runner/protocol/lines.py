@@ -139,14 +139,24 @@ class IncomingLines(ReceivedMessages):
 
     async def __anext__(self) -> SessionMessage | Unreadable:
         while True:
-            item = await self._next()
+            # Others have the loop, if it is their turn.
+            now = time.monotonic()
+            rest_s = self._share.rest_s(now=now)
+            if rest_s or now - self._turn_began > _TURN_S:
+                await asyncio.sleep(rest_s)
+                now = self._turn_began = time.monotonic()
+            item, began = self._next(), now
+            now = time.monotonic()
+            self._share.spend(now - began, now=now)
             if isinstance(item, SessionMessage):
                 self._unreadable.fill()
                 return item
+            if item is None:
+                if not self._whole:
+                    await self._more()
+                continue
             self._note(item)
-            if not item.is_request or self._refusals is None:
-                return item
-            if item.id is None:
+            if not item.is_request or item.id is None or self._refusals is None:
                 return item
             refusal = JSONRPCError(jsonrpc="2.0", id=item.id, error=item.error)
             with contextlib.suppress(anyio.ClosedResourceError, anyio.BrokenResourceError):
@@ -163,42 +173,11 @@ class IncomingLines(ReceivedMessages):
             self._whole, self._at = b"", 0
             self.give_up(f"it sent {MOST_UNREADABLE:,} lines that are not messages")
 
-    async def _next(self) -> SessionMessage | Unreadable:
-        while True:
-            # Others have the loop, if it is their turn.
-            now = time.monotonic()
-            rest_s = self._share.rest_s(now=now)
-            if rest_s or now - self._turn_began > _TURN_S:
-                await asyncio.sleep(rest_s)
-                self._turn_began = time.monotonic()
-            if self._too_long is not None:
-                item, self._too_long = self._too_long, None
-                return item
-            began = time.monotonic()
-            message: SessionMessage | Unreadable | None = None
-            line = self._line()
-            # A request or an answer has an id, however it is written; to read all the others takes longer.
-            if line and b'"id"' not in line and self.sheds():
-                self.shed(1)
-            elif line and len(line) > self._most_bytes:
-                message = too_long(line[:HEAD_BYTES], line[-TAIL_BYTES:], self._most_bytes)
-            elif line:
-                try:
-                    message = SessionMessage(read_message(line))
-                except Unreadable as error:
-                    message = error
-                    is_object = line.startswith(b"{") and line.rstrip().endswith(b"}")
-                    if error.id is None and not is_object:
-                        self.unreadable = self.unreadable or line[:_SHOWN_BYTES]
-            now = time.monotonic()
-            self._share.spend(now - began, now=now)
-            if message is not None:
-                return message
-            if line is None:
-                await self._more()
-
-    def _line(self) -> bytes | None:
-        """Take the next line, without those that are blank; None if no whole one is there."""
+    def _next(self) -> SessionMessage | Unreadable | None:
+        """Take the next line that is not blank; None if no whole one is there, or it is dropped."""
+        if self._too_long is not None:
+            item, self._too_long = self._too_long, None
+            return item
         blank = _BLANK.match(self._whole, self._at)
         at = self._at if blank is None else blank.end()
         if at == len(self._whole):
@@ -208,7 +187,19 @@ class IncomingLines(ReceivedMessages):
         # The whole is not copied.
         line = self._whole[at:end]
         self._whole, self._at = (b"", 0) if end == len(self._whole) else (self._whole, end)
-        return line
+        # A request or an answer has an id, however it is written; to read all the others takes longer.
+        if b'"id"' not in line and self.sheds():
+            self.shed(1)
+            return None
+        if len(line) > self._most_bytes:
+            return too_long(line[:HEAD_BYTES], line[-TAIL_BYTES:], self._most_bytes)
+        try:
+            return SessionMessage(read_message(line))
+        except Unreadable as error:
+            is_object = line.startswith(b"{") and line.rstrip().endswith(b"}")
+            if error.id is None and not is_object:
+                self.unreadable = self.unreadable or line[:_SHOWN_BYTES]
+            return error
 
     async def _more(self) -> None:
         """Wait for further lines.
@@ -259,7 +250,14 @@ class IncomingLines(ReceivedMessages):
             # Who has said so much can wait until it has been read.
             self._silence()
             return
-        data = self._read()
+        data: bytes | None
+        try:
+            data = os.read(self._descriptor, _PIECE_BYTES)
+        except BlockingIOError:
+            return
+        except OSError:
+            # A terminal that is gone says so in this way; of a pipe it is the end too.
+            data = b""
         if data and self._left_out:
             data = self._without_long_line(data)
         if data is None:
@@ -306,21 +304,18 @@ class IncomingLines(ReceivedMessages):
         self._came.set()
         return after or None
 
-    def _read(self) -> bytes | None:
-        try:
-            return os.read(self._descriptor, _PIECE_BYTES)
-        except BlockingIOError:
-            return None
-        except OSError:
-            # A terminal that is gone says so in this way; of a pipe it is the end too.
-            return b""
-
 
 class OutgoingLines(_Stream):
-    """Outgoing messages, each whole and in order, even if a sender is cancelled."""
+    """Outgoing messages, each whole and in order, even if a sender is cancelled.
 
-    def __init__(self, descriptor: int) -> None:
+    Args:
+        descriptor: Where they go.
+        answered: Is called with the id of each request whose answer was taken, or will never be.
+    """
+
+    def __init__(self, descriptor: int, answered: Callable[[str | int], None] | None = None) -> None:
         self._descriptor = descriptor
+        self._answered = answered
         self._loop = asyncio.get_running_loop()
         self._left: deque[memoryview] = deque()
         self._sent = asyncio.Event()
@@ -346,14 +341,18 @@ class OutgoingLines(_Stream):
             anyio.ClosedResourceError: This side has closed the stream.
             anyio.BrokenResourceError: The other side has.
         """
-        if self._closed:
+        was_closed = self._closed
+        if not was_closed:
+            self._left.append(memoryview(line + b"\n"))
+            if not self._listening:
+                self._write()
+            while self._left and self._problem is None:
+                self._sent.clear()
+                await self._sent.wait()
+        if answers is not None and self._answered is not None:
+            self._answered(answers)
+        if was_closed:
             raise anyio.ClosedResourceError
-        self._left.append(memoryview(line + b"\n"))
-        if not self._listening:
-            self._write()
-        while self._left and self._problem is None:
-            self._sent.clear()
-            await self._sent.wait()
         if self._problem is not None:
             raise anyio.BrokenResourceError from self._problem
 

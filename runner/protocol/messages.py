@@ -26,7 +26,7 @@ from mcp_types import (
     jsonrpc_message_adapter,
 )
 
-from sandbox.json_values import values_above
+from sandbox.strict_json import values_above
 
 __all__ = [
     "DEPTH_MAX",

@@ -3,6 +3,7 @@
 Source: MCP specification 2025-11-25 and 2026-07-28, "Transports, stdio".
 """
 
+import asyncio
 import fcntl
 import os
 import select
@@ -11,22 +12,59 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
 
-import anyio
 from fastmcp import FastMCP
+from mcp_types import JSONRPCMessage, JSONRPCNotification, JSONRPCRequest
 
 from runner.errors import StartError
 from runner.protocol.internals.host import serve_streams
-from runner.protocol.internals.types import SessionMessage
-from runner.protocol.lines import IncomingLines, OutgoingLines
-from runner.protocol.messages import Unreadable
+from runner.protocol.lines import OutgoingLines
 from runner.protocol.tool_calls import Answerer, CallsOverLines
-from runner.protocol.unanswered import Unanswered
 
-__all__ = ["serve_stdio"]
+__all__ = ["Unanswered", "serve_stdio"]
 
 _ABOVE_STANDARD = 3
 _LOOK_S = 0.2
+# What is answered when it ends, which is for its client to decide.
+_UNENDING = ("subscriptions/listen",)
+
+
+@dataclass(slots=True, eq=False)
+class Unanswered:
+    """The requests of a client that have no answer yet.
+
+    Over HTTP each response belongs to a request, and the web server waits for open ones. On stdio nothing
+    tracks them, and a process that exits would lose its unsent answers.
+    """
+
+    _requests: set[str] = field(init=False, default_factory=set)
+    _none: asyncio.Event = field(init=False, default_factory=asyncio.Event)
+
+    def received(self, message: JSONRPCMessage) -> None:
+        """Note a request of the client, or that it wants no answer to one any more."""
+        if isinstance(message, JSONRPCRequest) and message.method not in _UNENDING:
+            self._requests.add(str(message.id))
+        elif isinstance(message, JSONRPCNotification) and message.method == "notifications/cancelled":
+            self.answered((message.params or {}).get("requestId"))
+
+    def answered(self, request_id: object) -> None:
+        """Record that a request, if it is one, needs no answer any more."""
+        self._requests.discard(str(request_id))
+        if not self._requests:
+            self._none.set()
+
+    def __bool__(self) -> bool:
+        return bool(self._requests)
+
+    async def none(self, within_s: float) -> None:
+        """Wait until there are none, for so many seconds at most: the client may never read them."""
+        if self._requests:
+            self._none.clear()
+            waiter = asyncio.create_task(self._none.wait())
+            await asyncio.wait({waiter}, timeout=within_s)
+            waiter.cancel()
 
 
 async def serve_stdio(
@@ -54,33 +92,17 @@ async def serve_stdio(
     sys.stdout.flush()
     null = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
     with _claimed(0, null) as incoming, _claimed(1, os.dup(2)) as outgoing:
-        answers = _Answers(outgoing, unanswered)
-        lines = _Requests(incoming, answers, unanswered, _Patience(outgoing, drain_s))
-        await serve_streams(app, lines if direct is None else CallsOverLines(lines, answers, direct), answers)
-
-
-class _Requests(IncomingLines):
-    def __init__(
-        self,
-        descriptor: int,
-        refusals: OutgoingLines,
-        unanswered: Unanswered,
-        patience: "_Patience",
-    ) -> None:
-        super().__init__(descriptor, refusals)
-        self._unanswered = unanswered
-        self._patience = patience
-
-    async def __anext__(self) -> SessionMessage | Unreadable:
-        try:
-            item = await super().__anext__()
-        except StopAsyncIteration:
-            # The SDK ends what is in flight once it knows of the end.
-            await self._patience.wait(self._unanswered)
-            raise
-        if isinstance(item, SessionMessage):
-            self._unanswered.received(item.message)
-        return item
+        answers = OutgoingLines(outgoing, unanswered.answered)
+        # The SDK ends what is in flight once it knows of the end.
+        patience = _Patience(outgoing, drain_s)
+        lines = CallsOverLines(
+            incoming,
+            answers,
+            direct,
+            received=unanswered.received,
+            ended=partial(patience.wait, unanswered),
+        )
+        await serve_streams(app, lines, answers)
 
 
 class _Patience:
@@ -97,26 +119,6 @@ class _Patience:
         ends_at = time.monotonic() + self._drain_s
         while unanswered and (left_s := ends_at - time.monotonic()) > 0 and not self._poll.poll(0):
             await unanswered.none(min(left_s, _LOOK_S))
-
-
-class _Answers(OutgoingLines):
-    def __init__(self, descriptor: int, unanswered: Unanswered) -> None:
-        super().__init__(descriptor)
-        self._unanswered = unanswered
-
-    async def send_line(self, line: bytes, *, answers: str | int | None) -> None:
-        try:
-            await super().send_line(line, answers=answers)
-        except (anyio.BrokenResourceError, anyio.ClosedResourceError):
-            # A client that takes no more of it will not take it later either.
-            self._answered(answers)
-            raise
-        self._answered(answers)
-
-    def _answered(self, id_: str | int | None) -> None:
-        # A notification answers nothing.
-        if id_ is not None:
-            self._unanswered.answered(id_)
 
 
 @contextmanager

@@ -21,7 +21,7 @@ import math
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import lru_cache, partial
 from typing import Any, Protocol
@@ -40,7 +40,8 @@ from runner.http.whole import again
 from runner.protocol.internals import types as sdk
 from runner.protocol.internals.answer import error_data, status_of
 from runner.protocol.internals.connection import connection_of, credential_of
-from runner.protocol.lines import IncomingLines, OutgoingLines, ReceivedMessages
+from runner.protocol.lines import IncomingLines, OutgoingLines
+from runner.protocol.messages import Unreadable
 from runner.steps.listener import ClientRefusal
 
 __all__ = [
@@ -163,6 +164,7 @@ class ToolCall:
             self.is_over, self._task = True, None
             if self.session is not None:
                 self.session.in_flight.pop(sdk.coerce_request_id(self.id), None)
+                self.session.called_at = time.monotonic()
         return None if self.cancelled is not None else reply
 
 
@@ -190,6 +192,7 @@ class LiveSession:
         has_handshake: Whether its era has a handshake.
         credential: What the client that opened it has shown, as the SDK compares it.
         seen_at: When the SDK last served a request in it, by the monotonic clock.
+        called_at: When a call in it ended last, by that clock.
         is_open: Whether it has not ended.
         in_flight: Its calls that have not been answered, by id.
         questions: Requests to the client that it has not answered yet, by id.
@@ -201,7 +204,7 @@ class LiveSession:
         # Before the handshake ends, too, the version is one of these.
         self.has_handshake = connection.protocol_version in HANDSHAKE_PROTOCOL_VERSIONS
         self.credential = credential
-        self.seen_at = time.monotonic()
+        self.seen_at = self.called_at = time.monotonic()
         self.is_open = True
         self.in_flight: dict[str | int, ToolCall] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -320,7 +323,8 @@ class CallsOverHttp:
             call = _call_in(first, headers, live)
             if call is not None and self._answerer.takes(call.params["name"]):
                 call.scope = scope
-                response = _Response(call, session, receive, send)
+                response = _Response(session, receive, send)
+                call.write = response.write
                 await (
                     self._alone(call, response) if live is None else self._in_session(call, live, response)
                 )
@@ -393,6 +397,7 @@ class CallsOverHttp:
         await self._app({**scope, "headers": headers}, again(body, _never), _discard)
 
 
+@dataclass(slots=True, eq=False)
 class _Response:
     """The response to one call over HTTP: JSON, or events in a session or once a message precedes the answer.
 
@@ -400,16 +405,15 @@ class _Response:
         is_over: Whether nothing more is sent.
     """
 
-    def __init__(self, call: ToolCall, session: bytes | None, receive: Receive, send: Send) -> None:
-        call.write = self._write
-        self._session = session
-        self._receive = receive
-        self._send = send
-        self._has_started = self.is_over = False
-        self._sent_at = 0.0
-        self._writing = asyncio.Lock()
-        self._patience: asyncio.TimerHandle | None = None
-        self._watcher: asyncio.Task[None] | None = None
+    _session: bytes | None
+    _receive: Receive
+    _send: Send
+    is_over: bool = False
+    _has_started: bool = False
+    _sent_at: float = 0.0
+    _writing: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _patience: asyncio.TimerHandle | None = None
+    _watcher: "asyncio.Task[None] | None" = None
 
     def watch(self, left: Callable[[], None], upkeep: Callable[[], Awaitable[float]] | None = None) -> None:
         """Watch the client, and send it keep-alive comments meanwhile.
@@ -439,7 +443,7 @@ class _Response:
         """Send the answer, or in a session that has ended none, and end the response."""
         async with self._writing:
             self.is_over = True
-            body = b"" if reply is None else self._encoded(reply)
+            body = b"" if reply is None else _encoded(reply, is_modern=self._session is None)
             if self._session is None and not self._has_started:
                 headers = [(b"content-length", b"%d" % len(body)), (b"content-type", b"application/json")]
                 await self._send({"type": "http.response.start", "status": status, "headers": headers})
@@ -448,16 +452,11 @@ class _Response:
                 body = b"" if reply is None else _EVENT % body
             await self._send({"type": "http.response.body", "body": body, "more_body": False})
 
-    def _encoded(self, message: Mapping[str, Any]) -> bytes:
-        """Return a message as the SDK encodes it in its era."""
-        if self._session is None:
-            return _ENCODER.encode(message).encode()
-        return _encoded(message)
-
-    async def _write(self, message: Mapping[str, Any]) -> None:
+    async def write(self, message: Mapping[str, Any]) -> None:
+        """Send a message ahead of the answer."""
         # A client that has left needs no message.
         with suppress(OSError):
-            await self._send_piece(_EVENT % self._encoded(message))
+            await self._send_piece(_EVENT % _encoded(message, is_modern=self._session is None))
 
     async def _send_piece(self, piece: bytes) -> None:
         async with self._writing:
@@ -496,40 +495,57 @@ class _Response:
                 return
 
 
-class CallsOverLines(ReceivedMessages):
+class CallsOverLines(IncomingLines):
     """Received messages, without the usual calls, which are answered.
 
     The SDK chooses the era by the first request, so it always gets that one.
 
     Args:
-        incoming: All messages.
+        descriptor: Where they come in.
         outgoing: Receives what the server sends.
-        answerer: Answers.
+        answerer: Answers; None: the SDK answers all calls.
+        received: Is called with each message.
+        ended: Awaited at the end of the messages, before the calls in flight are ended.
     """
 
-    def __init__(self, incoming: IncomingLines, outgoing: OutgoingLines, answerer: Answerer) -> None:
-        self._incoming = incoming
+    def __init__(
+        self,
+        descriptor: int,
+        outgoing: OutgoingLines,
+        answerer: Answerer | None,
+        *,
+        received: Callable[[JSONRPCMessage], None] = lambda _message: None,
+        ended: Callable[[], Awaitable[None]] | None = None,
+    ) -> None:
+        super().__init__(descriptor, outgoing)
         self._outgoing = outgoing
         self._answerer = answerer
+        self._received = received
+        self._at_end = ended
 
-    async def __anext__(self) -> sdk.SessionMessage | Exception:
+    async def __anext__(self) -> sdk.SessionMessage | Unreadable:
         while True:
             try:
-                item = await self._incoming.__anext__()
+                item = await super().__anext__()
             except StopAsyncIteration:
-                await self._end()
+                if self._at_end is not None:
+                    await self._at_end()
+                await self._end_calls()
                 raise
-            if isinstance(item, Exception) or not self._takes(item.message):
+            if isinstance(item, Unreadable):
+                return item
+            self._received(item.message)
+            if self._answerer is None or not self._takes(item.message, self._answerer):
                 return item
 
     async def aclose(self) -> None:
         """Take no further line, and end the calls in flight."""
-        await self._end()
-        await self._incoming.aclose()
+        await self._end_calls()
+        await super().aclose()
 
-    def _takes(self, message: JSONRPCMessage) -> bool:
+    def _takes(self, message: JSONRPCMessage, answerer: Answerer) -> bool:
         """Begin to answer a message, if it is a usual call; return whether the SDK is not to get it."""
-        session = self._answerer.connected(None)
+        session = answerer.connected(None)
         if session is None or not session.is_open:
             return False
         if not isinstance(message, JSONRPCRequest):
@@ -542,7 +558,7 @@ class CallsOverLines(ReceivedMessages):
             or not session.accepts(message.id)
         ):
             return False
-        if not _is_usual(params, has_handshake=has_handshake) or not self._answerer.takes(params["name"]):
+        if not _is_usual(params, has_handshake=has_handshake) or not answerer.takes(params["name"]):
             return False
         call = ToolCall(
             id=message.id,
@@ -551,11 +567,11 @@ class CallsOverLines(ReceivedMessages):
             session=session,
             connection=session.connection if has_handshake else None,
         )
-        session.begin(call, self._run(call))
+        session.begin(call, self._run(call, answerer))
         return True
 
-    async def _run(self, call: ToolCall) -> None:
-        reply = await call.outcome(self._answerer)
+    async def _run(self, call: ToolCall, answerer: Answerer) -> None:
+        reply = await call.outcome(answerer)
         if reply is not None:
             await self._write(reply)
         elif call.cancelled is not _REQUEST_CANCELLED:
@@ -568,8 +584,8 @@ class CallsOverLines(ReceivedMessages):
             answers = None if "method" in message else message["id"]
             await self._outgoing.send_line(_encoded(message), answers=answers)
 
-    async def _end(self) -> None:
-        session = self._answerer.connected(None)
+    async def _end_calls(self) -> None:
+        session = None if self._answerer is None else self._answerer.connected(None)
         if session is not None:
             await session.ended()
 
@@ -657,8 +673,10 @@ def _is_traced() -> bool:
     return not isinstance(get_tracer_provider(), ProxyTracerProvider)
 
 
-def _encoded(message: Mapping[str, Any]) -> bytes:
-    """Return a message as the SDK encodes it on stdio, and over HTTP in the handshake era."""
+def _encoded(message: Mapping[str, Any], *, is_modern: bool = False) -> bytes:
+    """Return a message as the SDK encodes it: over HTTP in the modern era otherwise than elsewhere."""
+    if is_modern:
+        return _ENCODER.encode(message).encode()
     return pydantic_core.to_json(message, inf_nan_mode="null")
 
 

@@ -50,11 +50,11 @@ from runner.proxy.upstream import Upstream
 from runner.proxy.upstreams import Upstreams
 from runner.settings.isolation import ISOLATION_META, isolation_meta
 from runner.steps.authorization import authorize_scopes, authorize_widget
-from runner.steps.call import Call, observed
-from runner.steps.call_events import listener_of
+from runner.steps.call import Call, listener_of, observed
 from runner.steps.inputs import check_json
 from runner.steps.listener import CallListener, Client
 from runner.steps.request import (
+    REPORT,
     SHORT_BYTES,
     CallFiles,
     Completed,
@@ -62,8 +62,8 @@ from runner.steps.request import (
     Request,
     file_delivery_of,
     question_of,
+    wants_report,
 )
-from runner.steps.timing import REPORT, wants_report
 from runner.store.protocol import Record
 from runner.system.logging_setup import CallScope
 from runner.system.turns import turn

@@ -68,7 +68,7 @@ from runner.steps.authorization import (
 )
 from runner.steps.listener import ToolRequests
 from runner.steps.remote_executor import RemoteExecutor
-from runner.steps.timing import REPORT, wants_report
+from runner.steps.request import REPORT, wants_report
 from runner.steps.told_denials import denial_facts
 from runner.toolset.call_services import CallServices
 from runner.toolset.hidden_identity import without_identity

@@ -34,9 +34,8 @@ from runner.playground.config import Playground
 from runner.playground.playground import About, open_playground
 from runner.playground.routes import playground_address
 from runner.protocol.sender import Transport
-from runner.protocol.stdio import serve_stdio
+from runner.protocol.stdio import Unanswered, serve_stdio
 from runner.protocol.tool_calls import Answerer
-from runner.protocol.unanswered import Unanswered
 from runner.server.code_mode import CODE_FILE, narrowed
 from runner.server.host import DownloadUrl, Host, make_host
 from runner.server.reloading import Reloads, Take

@@ -1,7 +1,6 @@
 """The web application: MCP at `/mcp`, and beside it files, events, sessions, the Playground and health.
 
-FastMCP's application is the frame, so that its check of bearer tokens and of `Host` and `Origin` precedes
-every route.
+FastMCP's application is the frame, so that its check of bearer tokens precedes every route.
 """
 
 import logging
@@ -24,9 +23,8 @@ from runner.http import files, health, link_downloads
 from runner.http.challenges import Challenges
 from runner.http.context import Site
 from runner.http.gateway import Gateway, Peers
-from runner.http.internals.endpoint import change_middleware
 from runner.http.open_streams import EndsWithServer, OpenStreams
-from runner.http.origins import KnownOrigins, for_pages, protection, with_memory
+from runner.http.origins import KnownOrigins, for_pages
 from runner.http.readiness import Readiness
 from runner.http.requests_per_user import RequestsPerUser, token_user
 from runner.http.response_headers import ResponseHeaders
@@ -101,7 +99,7 @@ def build_app(
             else [Middleware(PlaygroundAuth, site=site, passes=passes, under_way=under_way)]
         ),
     ]
-    # FastMCP's own follow here: Host and Origin guard, request context, authentication.
+    # FastMCP's own follow here: request context, authentication.
     after_authentication = [
         *([Middleware(Challenges, required=required, metadata=metadata)] if required or metadata else []),
         Middleware(RequestsPerUser, site=site),
@@ -109,8 +107,10 @@ def build_app(
     ]
 
     ready = ready or Readiness.of_site(site, identity=partial(tokens_fault, mcp.auth))
-    web = mcp.http_app(path=MCP_PATH, middleware=after_authentication, **protection(settings))
-    change_middleware(web, with_memory, before_authentication)
+    # `KnownOrigins` replaces FastMCP's guard.
+    web = mcp.http_app(path=MCP_PATH, middleware=after_authentication, host_origin_protection=False)
+    for each in reversed(before_authentication):
+        web.add_middleware(each.cls, *each.args, **each.kwargs)
     web.router.routes.extend(
         [
             *health.routes(

@@ -13,11 +13,13 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from runner.artifacts.accept import failed, process_artifacts
 from runner.artifacts.generated import with_earlier
+from runner.contract.display import decide
 from runner.contract.error_messages import file_not_found
+from runner.contract.interface_events import announce
 from runner.contract.models import FILE_LISTS
 from runner.contract.normalise import normalise
 from runner.contract.unexpected_errors import unexpected
@@ -26,8 +28,9 @@ from runner.files.download_links import without_tokens
 from runner.files.my_files import Deferral
 from runner.observation.call_record import MOST_NAME_CHARS, CallRecord, FileFacts, operation
 from runner.steps.approval import hold_of
-from runner.steps.call_events import announce_files, is_watched
+from runner.steps.client_message import referenced
 from runner.steps.inputs import prepare_inputs, read_arguments
+from runner.steps.light_events import without_bytes
 from runner.steps.listener import CallListener
 from runner.steps.request import (
     SHORT_BYTES,
@@ -41,8 +44,10 @@ from runner.steps.request import (
 from runner.steps.rewriting import Inputs
 from runner.store.protocol import Origin, Record
 from runner.toolset.catalog import ToolSpec
+from runner.users.events import LIST_CHANGED, UPDATED
+from sandbox.deadlines import Deadlines
 
-__all__ = ["Call", "observed"]
+__all__ = ["Call", "listener_of", "observed"]
 
 log = logging.getLogger(__name__)
 
@@ -84,7 +89,9 @@ class Call(ABC):
         completed, outcome = None, Code.E_CANCELLED.name
         try:
             try:
-                self.service.observers.check()
+                if (audit := self.service.observers.audit) is not None:
+                    # A call that could not be recorded is refused.
+                    audit.check()
                 completed = await self.execute()
             except self.passed_on:
                 outcome = "error"
@@ -99,7 +106,11 @@ class Call(ABC):
         finally:
             is_known = (self.spec if completed is None else completed.spec) is not None
             _record_end(self.service, self.request, outcome, completed, is_known=is_known)
-        announce_files(self.service, self.request, completed, self.listener.publish)
+        if _is_watched(self.service, self.request):
+            value = referenced(completed.processed)
+            places = self.service.settings.iframe_origins
+            for event in announce(value, decide(value, allowed_origins=places)):
+                self.listener.publish(event)
         return completed
 
     async def when_approved(
@@ -161,7 +172,7 @@ class Call(ABC):
         )
         async with staging as inputs:
             request.steps.inputs = inputs.files
-            if is_watched(self.service, request):
+            if _is_watched(self.service, request):
                 self.listener.publish({"type": "tool_start", "arguments": inputs.shown()})
             request.steps.done("stage")
             yield inputs
@@ -232,6 +243,70 @@ class Call(ABC):
         if beside:
             processed.value["meta_data"] = {**processed.value["meta_data"], **beside}
         return Completed(processed=processed, wire=without_tokens(answer) if answer else {}, spec=self.spec)
+
+
+def listener_of(service: Service, request: Request, tool: str | None, deadlines: Deadlines) -> CallListener:
+    """Return the listener of a request on behalf of its client.
+
+    Args:
+        service: What serves it.
+        request: The request.
+        tool: The tool that it calls, if it calls one.
+        deadlines: Its time limits.
+    """
+    user, session = request.user.segment, request.facts.session_id
+    meta = request.params.get("_meta")
+    token = meta.get("progressToken") if isinstance(meta, Mapping) else None
+    # By its own token an interface knows the calls that it made itself.
+    about = {"call": request.id, "tool": tool} | ({} if token is None else {"progress_token": token})
+
+    def publish(event: Mapping[str, Any]) -> None:
+        if service.events.has_listener(user=user, session=session):
+            service.events.publish({**without_bytes(dict(event)), **about}, user=user, session=session)
+
+    return CallListener(
+        client=request.client,
+        params=request.params,
+        levels=request.levels,
+        deadlines=deadlines if request.is_awaited else replace(deadlines, idle_s=deadlines.total_s),
+        user=user,
+        state=service.state,
+        capabilities=request.facts.client_capabilities,
+        publish=publish,
+        change=partial(_changed, service, request),
+        show=partial(_show, service, request),
+        tools=request.tools,
+    )
+
+
+def _is_watched(service: Service, request: Request) -> bool:
+    """Return whether an interface of the user receives events of a request."""
+    return service.events.has_listener(user=request.user.segment, session=request.facts.session_id)
+
+
+async def _show(
+    service: Service, request: Request, content: bytes, name: str, mime: str | None
+) -> Mapping[str, Any] | None:
+    """Store content that a running call shows in its user's interface, if one is open."""
+    if not _is_watched(service, request):
+        return None
+    files = service.files(request.user, trace=request.id)
+    try:
+        record = await files.put(content, name=name, mime=mime, origin=Origin.GENERATED, temporary=True)
+    except CallError as error:
+        log.warning("live file not published", extra={"problem": error.message})
+        return None
+    return {"uri": f"artifact://{record.id}", "size": record.size, "sha256": record.sha256}
+
+
+def _changed(service: Service, request: Request, method: str, uri: object) -> None:
+    """Publish the changes of a call to the user's clients."""
+    kind = method.removeprefix("notifications/").removesuffix("/list_changed")
+    user, session = request.user.segment, request.user.session
+    if kind in ("tools", "prompts", "resources"):
+        service.events.publish({"type": LIST_CHANGED, "list": kind}, user=user, session=session)
+    elif kind == "resources/updated" and isinstance(uri, str):
+        service.events.publish({"type": UPDATED, "uri": uri}, user=user, session=session)
 
 
 def observed(service: Service, request: Request) -> Request:

@@ -14,8 +14,7 @@ from typing import Any
 
 from runner.artifacts.accept import ArtifactFile, Processed, without_lost
 from runner.contract.display import decide
-from runner.contract.jsonable import NotJsonError, jsonable
-from runner.contract.loose_json import list_of, mapping_of, without
+from runner.contract.jsonable import NotJsonError, jsonable, list_of, mapping_of, without
 from runner.contract.models import FILE_LISTS
 from runner.contract.normalise import flag_meta_data
 from runner.formats.base64 import canonical, without_header

@@ -64,8 +64,15 @@ def read_arguments(arguments: object, *, edited: object = None) -> dict[str, Any
     Raises:
         CallError: `E_INVALID_ARGUMENT`: they are not a JSON object.
     """
-    own = _object(arguments)
-    return own if edited is None else {**own, **_object(edited)}
+    if isinstance(arguments, str):
+        try:
+            arguments = parse_object(arguments)
+        except ValueError as error:
+            raise invalid_argument(f"The arguments are not a JSON object: {error}") from error
+    if arguments is not None and not isinstance(arguments, Mapping):
+        raise invalid_argument(f"The arguments must be a JSON object, not {type(arguments).__name__}")
+    own = dict(arguments or {})
+    return own if edited is None else own | read_arguments(edited)
 
 
 def prepare_inputs(
@@ -125,19 +132,6 @@ async def _with_files(
             names={name: file.shown for name, file in found.items()},
         )
         yield replace(inputs, files=tuple(found.values()))
-
-
-def _object(arguments: object) -> dict[str, Any]:
-    if isinstance(arguments, str):
-        try:
-            arguments = parse_object(arguments)
-        except ValueError as error:
-            raise invalid_argument(f"The arguments are not a JSON object: {error}") from error
-    if arguments is None:
-        return {}
-    if not isinstance(arguments, Mapping):
-        raise invalid_argument(f"The arguments must be a JSON object, not {type(arguments).__name__}")
-    return dict(arguments)
 
 
 def _not_finite(params: Mapping[str, Any]) -> tuple[str, float] | None:

@@ -12,8 +12,7 @@ from mcp_types import INTERNAL_ERROR
 from runner.homes.changes import Changes
 from runner.homes.leftovers import Leftovers
 from runner.steps.listener import CallListener, widened
-from runner.steps.request import Request
-from runner.steps.timing import wants_report
+from runner.steps.request import Request, wants_report
 from runner.steps.told_denials import denial_facts
 from runner.steps.tool_output import LiveOutput, report_output
 from runner.system.threads import run_in_thread
@@ -72,7 +71,7 @@ async def run_in_lease(
     lease = await user_pool.pool.lease(
         limits if leftovers is None else leftovers.room(limits),
         # No next call may run in a process that has held a secret, nor wait in one for it.
-        keeps=effective.keeps_worker and not secrets and wish != "fresh",
+        keeps=effective.keeps_worker and not secrets.values and wish != "fresh",
         shares=shares,
         goes_on=effective.lets_go_on and wants_job,
         session=request.user.session,
@@ -83,7 +82,8 @@ async def run_in_lease(
     lease.measured = wants_report(request.params)
     request.steps.done("lease")
     # Values of secrets are masked in the whole, at the end.
-    live = LiveOutput(lease, listener) if toolset.settings.tool_output == "client" and not secrets else None
+    is_live = toolset.settings.tool_output == "client" and not secrets.values
+    live = LiveOutput(lease, listener) if is_live else None
     following = None if live is None else asyncio.create_task(live.follow())
     try:
         if request.begins is not None:
@@ -94,7 +94,7 @@ async def run_in_lease(
             if following is not None:
                 following.cancel()
                 await asyncio.gather(following, return_exceptions=True)
-        if secrets:
+        if secrets.values:
             outcome = await asyncio.to_thread(_masked, outcome, secrets, limits.output_bytes)
         if outcome.output or live is not None or (outcome.answer or {}).get("raised"):
             to = toolset.settings.tool_output

@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from runner.contract.loose_json import list_of, mapping_of, without
+from runner.contract.jsonable import list_of, mapping_of, without
 from runner.contract.models import FILE_LISTS
 from runner.contract.normalise import parsed
 from runner.output_guard.schema_fit import satisfies

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from runner.artifacts.accept import Processed
-from runner.contract.loose_json import mapping_of
+from runner.contract.jsonable import mapping_of
 from runner.formats.human_numbers import human_size
 from runner.steps.model_view import compact_json
 

@@ -17,6 +17,7 @@ import re
 import sys
 import time
 from contextvars import ContextVar
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Literal, TextIO
 
@@ -94,8 +95,9 @@ def set_up(
         logger.setLevel(wanted if name in _OWN else others)
 
 
+@dataclass(eq=False)
 class CallScope:
-    """Put `call_id` on every record logged inside, in this task and what it starts.
+    """Put the id of a call on every record logged inside, in this task and what it starts.
 
     Of one event the first records are written, and of the others their number.
 
@@ -103,19 +105,17 @@ class CallScope:
         id: The id of the call.
     """
 
-    def __init__(self, call_id: str) -> None:
-        self.id = call_id
-        self._counts: dict[str, int] = {}
+    id: str
+    _counts: dict[str, int] = field(init=False, default_factory=dict)
 
     def __enter__(self) -> None:
         self._token = _call.set(self)
 
     def __exit__(self, *_: object) -> None:
-        left_out = {event: n - _MOST_OF_ONE_EVENT for event, n in self._counts.items()}
-        self._counts = {}
-        for event, count in left_out.items():
-            if count > 0:
-                _log.warning("log records left out", extra={"of": event, "count": count})
+        counts, self._counts = self._counts, {}
+        for event, count in counts.items():
+            if count > _MOST_OF_ONE_EVENT:
+                _log.warning("log records left out", extra={"of": event, "count": count - _MOST_OF_ONE_EVENT})
         _call.reset(self._token)
 
     def admits(self, event: str) -> bool:

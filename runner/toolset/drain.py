@@ -6,10 +6,9 @@ A call that has waited for its place was taken, and ends like one that runs.
 import asyncio
 import logging
 import math
-from collections.abc import Awaitable, Callable
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Any
 
 from runner.contract.error_messages import stopped, stopping
 
@@ -51,7 +50,8 @@ class Drain:
         """Fail readiness from now on, and accept calls until their senders have noticed."""
         self._is_leaving = True
 
-    def call(self, tell: Tell, *, of_tool: bool = True) -> AbstractAsyncContextManager[None]:
+    @asynccontextmanager
+    async def call(self, tell: Tell, *, of_tool: bool = True) -> AsyncIterator[None]:
         """Run a call in the block.
 
         Args:
@@ -62,7 +62,21 @@ class Drain:
         Raises:
             CallError: `E_BUSY`, the server is being stopped; `E_CANCELLED`, the call was ended for it.
         """
-        return _Running(self, tell, of_tool)
+        if self.ends_at is not None and of_tool:
+            raise stopping(_LATER_S)
+        limit = asyncio.timeout_at(self.ends_at)
+        self.running[limit] = tell
+        try:
+            async with limit:
+                yield
+        except TimeoutError as error:
+            if not limit.expired():
+                raise
+            raise stopped() from error
+        finally:
+            del self.running[limit]
+            if not self.running:
+                self.empty.set()
 
     def begin(self, left_s: float) -> None:
         """Take no further call, and end those that run in so many seconds; again: sooner."""
@@ -81,35 +95,6 @@ class Drain:
         while self.running:
             self.empty.clear()
             await self.empty.wait()
-
-
-@dataclass(slots=True, eq=False)
-class _Running(AbstractAsyncContextManager[None]):
-    """One call. No generator: each call takes one."""
-
-    _drain: Drain
-    _tell: Tell
-    _of_tool: bool
-    _limit: asyncio.Timeout = field(init=False)
-
-    async def __aenter__(self) -> None:
-        ends_at = self._drain.ends_at
-        if ends_at is not None and self._of_tool:
-            raise stopping(_LATER_S)
-        self._limit = asyncio.timeout_at(ends_at)
-        self._drain.running[self._limit] = self._tell
-        await self._limit.__aenter__()
-
-    async def __aexit__(self, *raised: Any) -> None:
-        del self._drain.running[self._limit]
-        if not self._drain.running:
-            self._drain.empty.set()
-        try:
-            await self._limit.__aexit__(*raised)
-        except TimeoutError as error:
-            raise stopped() from error
-        if isinstance(raised[1], TimeoutError) and self._limit.expired():
-            raise stopped() from raised[1]
 
 
 async def _notify(tell: Tell, left_s: float) -> None:

@@ -26,8 +26,7 @@ from runner.toolset.programs import with_rights
 from runner.toolset.user_pool import HomeAccess, PoolKey, UserPool, Workers
 from runner.users.identity import User
 from sandbox.host import descriptors
-from sandbox.host.idle_workers import IdleWorkers
-from sandbox.host.pool import Pool, ZygoteSource
+from sandbox.host.pool import IdleWorkers, Pool, ZygoteSource
 from sandbox.host.usage import has_memory_to_spare
 
 __all__ = ["PoolMaker"]

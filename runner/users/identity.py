@@ -92,9 +92,9 @@ def resolve(
         if transport == "http" and settings.auth.kind != "none":
             raise IdentityError("this request carries no token, and the server needs one; log in first")
         if settings.user is not None:
-            return User(settings.user)
+            return _known(settings.user)
         if transport == "stdio" or is_loopback(host):
-            return User(process_user or os_user())
+            return _known(process_user or os_user())
         raise IdentityError("nothing says who this request comes from; give the server --user or auth.kind")
     claimed = _claimed(claims, settings.identity_claim)
     try:
@@ -109,7 +109,11 @@ def resolve(
             f"this server belongs to the user {settings.user!r}, and the token names {named!r}; "
             "connect to a server of your own"
         )
-    return User(named)
+    return _known(named)
+
+
+# Made once: to check a name takes longer than all else that is asked of a user.
+_known = lru_cache(maxsize=1024)(User)
 
 
 def check_startable(settings: ServerSettings, transport: Literal["stdio", "http"]) -> None:

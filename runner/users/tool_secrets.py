@@ -110,9 +110,6 @@ class CallSecrets:
 
     values: Mapping[str, str] = field(default_factory=dict, repr=False)
 
-    def __bool__(self) -> bool:
-        return bool(self.values)
-
     def masked(self, value: T) -> T:
         """Return JSON in which no text or key has a value in it; objects and arrays are changed in place."""
         if not self.values:

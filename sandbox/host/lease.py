@@ -54,6 +54,7 @@ _STOP_S = 2.0
 REAP_S = 20.0
 """Seconds until one that was killed is gone, on a machine with far too much to do."""
 
+_ENDS = {Rung.IDLE_END: Ending.IDLE_TIMEOUT, Rung.TOTAL_END: Ending.TOTAL_TIMEOUT}
 _MAX_DENIALS = 100
 
 
@@ -106,11 +107,9 @@ class Lease:
     _resting: asyncio.TimerHandle | None = field(init=False, default=None)
     _look_at: float = field(init=False, default=0.0)
     _has_started: bool = field(init=False, default=True)
-    _is_behind: bool = field(init=False, default=False)
     _is_dead: bool = field(init=False, default=False)
     _sender: "asyncio.Task[None] | None" = field(init=False, default=None)
     _relay: ListenerRelay | None = field(init=False, default=None)
-    _untold: int = field(init=False, default=0)
     _reaping: "asyncio.Task[None] | None" = field(init=False, default=None)
     _status: str | None = field(init=False, default=None)
     _at_last: Process | None = field(init=False, default=None)
@@ -169,7 +168,13 @@ class Lease:
             if ending is Ending.ANSWERED and self._relay is not None:
                 await self._relay.drain()
         finally:
-            left_others = self._keep_or_kill(ending)
+            # Nothing is awaited here: a cancelled caller may not get another turn.
+            if self.measured:
+                self._at_last = read_process(self.worker.pid)
+            is_telling = self._relay is not None and self._relay.tell_no_more()
+            # From here on, what is untold stays so.
+            untold = 0 if self._relay is None else self._relay.untold
+            left_others = self._keep_or_kill(ending, is_telling=is_telling)
         if ending is Ending.ANSWERED and self._answer is None:
             ending = Ending.BROKE_PROTOCOL if self._fault else Ending.CRASHED
         if ending is not Ending.ANSWERED or left_others:
@@ -201,7 +206,7 @@ class Lease:
             denials=denials,
             output=self._output.text(),
             elapsed_s=time.monotonic() - started,
-            untold=self._untold,
+            untold=untold,
         )
 
     def _take_turn(self) -> None:
@@ -222,22 +227,12 @@ class Lease:
             self._reached = reached
             self._end(Ending.OVER_LIMIT)
 
-    def _keep_or_kill(self, ending: Ending | None) -> bool:
-        """Keep or kill the worker; return whether the call has left processes beside it.
-
-        Nothing is awaited here: a cancelled caller may not get another turn.
-        """
+    def _keep_or_kill(self, ending: Ending | None, *, is_telling: bool) -> bool:
+        """Keep or kill the worker; return whether the call has left processes beside it."""
         left_others = not self.worker.goes_on and self.zygote.has_strays(self.worker.pid)
         if left_others or self._watcher is not None:
             # A burst that no look has met, as on a machine with too much to do.
             self._reached = self._reached or too_many_tasks(self.worker.pid, self.zygote.pid, self.limits)
-        if self.measured:
-            self._at_last = read_process(self.worker.pid)
-        is_telling = False
-        if self._relay is not None:
-            is_telling = self._relay.tell_no_more()
-            # From here on, what is untold stays so.
-            self._untold = self._relay.untold
         self._stays = self.keeps and not left_others and self._is_orderly(ending)
         if self._stays:
             self.worker.was_long = self._watcher is not None
@@ -247,12 +242,10 @@ class Lease:
             # Each holds the other: a circle for the collector.
             self._relay = None
         else:
-            self._give_up_worker("left a process" if left_others else self._disorder())
+            # An answer while the call still runs: such a worker would let its next call wait for ever.
+            disorder = "disorder" if self._answer is None or self._is_ready else "not ready"
+            self._give_up_worker("left a process" if left_others else disorder)
         return left_others
-
-    def _disorder(self) -> str:
-        # An answer while the call still runs: such a worker would let its next call wait for ever.
-        return "not ready" if self._answer is not None and not self._is_ready else "disorder"
 
     def _is_orderly(self, ending: Ending | None) -> bool:
         """Return whether a ready worker has answered, with nothing of its call in flight."""
@@ -262,7 +255,7 @@ class Lease:
             and self._fault is None
             and self._reached is None
             and not self._is_dead
-            and self._decoder.is_empty
+            and not self._decoder.partial
             and not (self._relay is not None and self._relay.is_answering)
             and (self._sender is None or self._sender.done())
         )
@@ -346,12 +339,11 @@ class Lease:
     def _begin(self, call: object) -> None:
         """Send the call, and listen to all that may become of it, until `_over` is settled."""
         self._readers = readers = Readers()
-        self._attend(readers)
-        self._set_alarm()
+        self._climb()
         try:
             lasts = {"goes_on": True} if self.goes_on else {}
             frame = encode(FrameKind.CALL, {"number": self._number, "call": call, **lasts})
-            left = self._hand_over(frame)
+            left = self._hand_over(frame, readers)
         except (OSError, ValueError, RecursionError) as error:
             # Also for arguments that are not JSON: a client may send NaN, or nest them too deeply.
             # Of what is refused because its worker has ended, the kernel has taken nothing. All else a worker
@@ -364,13 +356,10 @@ class Lease:
         else:
             readers.add(self._connection.fileno(), self._hear)
 
-    def _attend(self, readers: Readers) -> None:
-        """Register readers of the worker's output and exit."""
+    def _hand_over(self, frame: bytes, readers: Readers) -> memoryview:
+        """Listen to the worker, and send it the call after what must precede it; return the unsent rest."""
         readers.add(self.worker.output, self._output_readable)
         readers.add(self.worker.pidfd, self._died)
-
-    def _hand_over(self, frame: bytes) -> memoryview:
-        """Send the frames that must precede the call, and the call; return the unsent rest."""
         return self._connection.send_now(self._narrowing() + frame)
 
     async def _send_rest(self, left: memoryview, readers: Readers) -> None:
@@ -405,39 +394,26 @@ class Lease:
             self._hear_again()
         self._alarm = asyncio.get_running_loop().call_later(_LAST_WORDS_S, self._end, Ending.ANSWERED)
 
-    def _set_alarm(self) -> None:
-        """Set the timer for the first check of the worker, and for the next rung."""
+    def _climb(self) -> None:
+        """Check the worker if due, notify of the rungs that silence has reached, and set the timer."""
         if self._alarm is not None:
             self._alarm.cancel()
-        wakes_at = self._ladder.wakes_at()
-        if self._watcher is None:
-            wakes_at = min(wakes_at, self._look_at)
-        delay = max(0.0, wakes_at - time.monotonic())
-        self._alarm = asyncio.get_running_loop().call_later(delay, self._alarmed)
-
-    def _alarmed(self) -> None:
         now = time.monotonic()
         if self._watcher is None and now >= self._look_at:
             self._begin_to_watch()
-        ending = self._climb(now)
-        if ending is None:
-            self._set_alarm()
-        else:
-            self._end(ending)
-
-    def _climb(self, now: float) -> Ending | None:
-        """Notify of the rungs that silence has reached; return the end of the call, if one ends it."""
-        for rung in self._ladder.climb(now):
-            if rung is Rung.TOTAL_END:
-                return Ending.TOTAL_TIMEOUT
-            if rung is Rung.IDLE_END:
-                return Ending.IDLE_TIMEOUT
-            self._listener_relay().offer(rung)
-        return None
+        wakes_at = self._ladder.wakes_at()
+        if now >= wakes_at:
+            for rung in self._ladder.climb(now):
+                if rung in _ENDS:
+                    self._end(_ENDS[rung])
+                    return
+                self._listener_relay().offer(rung)
+            wakes_at = self._ladder.wakes_at()
+        if self._watcher is None:
+            wakes_at = min(wakes_at, self._look_at)
+        self._alarm = asyncio.get_running_loop().call_later(wakes_at - now, self._climb)
 
     def _hear(self) -> None:
-        if self._is_behind:
-            return
         try:
             data = self._connection.receive_now(_CHUNK_BYTES)
         except OSError as error:
@@ -453,10 +429,9 @@ class Lease:
 
     def _take_in(self, data: bytes) -> None:
         """Attend to frames, as many as others can wait for; to the rest when they have had their turn."""
-        self._is_behind = False
         if self._over.done():
             return
-        began = time.monotonic()
+        began, number, is_behind = time.monotonic(), 0, False
         try:
             for number, (kind, body) in enumerate(self._decoder.feed(data), start=1):
                 if kind in ANSWERS and len(body) > _LONG_BYTES:
@@ -469,17 +444,16 @@ class Lease:
                     self._end(Ending.ANSWERED)
                     return
                 if number == _FRAMES_A_TURN or time.monotonic() - began > _TURN_S:
-                    self._is_behind = True
+                    is_behind = True
                     break
         except FrameError as error:
             self._break(error)
             return
         now = time.monotonic()
         rest_s = self.zygote.loop_share.spend(now - began, now=now)
-        if rest_s and not self._is_dead:
-            self._hear_later(rest_s)
-        elif self._is_behind:
-            asyncio.get_running_loop().call_soon(self._take_in, b"")
+        # Who comes back from a rest and finds nothing whole does not rest again before it has read some more.
+        if is_behind or (rest_s and (data or number) and not self._is_dead):
+            self._hear_later(0.0 if self._is_dead else rest_s)
 
     async def _read_long(self, kind: FrameKind, body: bytes) -> None:
         """Read an answer in a thread that takes longer than other calls can wait."""
@@ -490,7 +464,7 @@ class Lease:
             self._break(error)
 
     def _hear_later(self, rest_s: float) -> None:
-        """Pause reading its frames for a while, since others waited for the handling of earlier ones."""
+        """Pause reading its frames, since others wait, or have waited for the handling of earlier ones."""
         if self._readers is not None:
             self._readers.remove(self._connection.fileno())
         self._resting = asyncio.get_running_loop().call_later(rest_s, self._hear_again)
@@ -501,8 +475,7 @@ class Lease:
             self._resting = None
         if self._readers is not None:
             self._readers.add(self._connection.fileno(), self._hear)
-        if self._is_behind:
-            self._take_in(b"")
+        self._take_in(b"")
 
     def _break(self, error: FrameError) -> None:
         """End a call whose worker breaks the protocol."""
@@ -575,7 +548,7 @@ class Lease:
 
     def _resumed(self) -> None:
         if not (self._over.done() or self._is_dead):
-            self._set_alarm()
+            self._climb()
 
     def _deny(self, value: Mapping[str, object]) -> None:
         denial = Denial(

@@ -9,30 +9,30 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from sandbox.errors import ZygoteDied
 from sandbox.host import descriptors
-from sandbox.host.idle_workers import CALM_S, IdleWorkers
 from sandbox.host.lease import Lease
 from sandbox.host.parking import same_limits
 from sandbox.host.retirement import Reuse, why_overused
-from sandbox.host.shared_lease import SharedLease
-from sandbox.host.sharing import Sharing
+from sandbox.host.shared_lease import SharedLease, Sharing
 from sandbox.host.usage import has_room
 from sandbox.host.worker import Worker
 from sandbox.host.zygote import Loaded, Zygote
 from sandbox.layers.rlimits import may_raise_limits
 from sandbox.policy import Limits, Policy
 
-__all__ = ["Pool", "ZygoteSource"]
+__all__ = ["CALM_S", "IdleWorkers", "Pool", "ZygoteSource"]
 
 log = logging.getLogger(__name__)
 
 # A fork keeps a processor busy for milliseconds, which the answer of the last call needs first.
 _REST_S = 0.003
+CALM_S = 30.0
+"""Time after which what was never needed is given up, in seconds."""
 
 
 class ZygoteSource(Protocol):
@@ -54,6 +54,48 @@ class ZygoteSource(Protocol):
     ) -> Zygote:
         """Fork a zygote: see `sandbox.host.forkserver.Forkserver.zygote`."""
         ...
+
+
+@dataclass(slots=True, kw_only=True)
+class IdleWorkers:
+    """The number of workers that a pool keeps parked: as many as recent concurrent calls needed.
+
+    A call that finds no parked worker waits for a fork, and raises the number by one if there is memory. A
+    period with a spare worker throughout lowers it by one.
+
+    Attributes:
+        least: The number to begin with, and never to go below.
+        most: The number never to go above.
+        size: The number now.
+    """
+
+    least: int
+    most: int
+    size: int = field(init=False)
+    _spare: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.least <= self.most:
+            raise ValueError(f"a number of {self.least} to {self.most} workers")
+        self.size = self.least
+        self._spare = self.size
+
+    def found(self, parked: int, *, has_room: Callable[[], bool]) -> None:
+        """Take note of a call that found so many workers parked.
+
+        Args:
+            parked: Their number, the one that the call takes among them.
+            has_room: Says whether there is memory for one more; asked only where that decides.
+        """
+        self._spare = min(self._spare, parked - 1)
+        if parked == 0 and self.size < self.most and has_room():
+            self.size += 1
+
+    def calm(self) -> None:
+        """Take note that `CALM_S` have passed."""
+        if self._spare > 0 and self.size > self.least:
+            self.size -= 1
+        self._spare = self.size
 
 
 @dataclass(slots=True, kw_only=True, eq=False)

@@ -1,14 +1,19 @@
 """The right to one call in a worker that serves other calls of its user at once.
 
-Each call has its own connection, so frames, ladder, denials and notices work as in `Lease`. Only the end of a
-call differs: `sandbox.host.sharing` has the rules.
+Each call has its own lease and connection, so frames, ladder, denials and notices work as in `Lease`. The
+process itself, its output and its limits are shared: the end of the process ends all of its calls, each with
+the same reason.
+
+A call that is cancelled or silent for too long is cancelled in the process first. If it does not end, and
+others run beside it, the process takes no further call and is killed when the last of them has ended. A
+process that does not even receive the cancellation is killed at once: nothing in it makes progress.
 """
 
 import asyncio
 import contextlib
 import socket
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from sandbox.errors import FrameError
 from sandbox.frames import ANSWERS, FrameKind, decode, encode
@@ -16,12 +21,13 @@ from sandbox.host.connection import Connection
 from sandbox.host.job import Job
 from sandbox.host.lease import REAP_S, Lease
 from sandbox.host.listener_relay import ListenerRelay
+from sandbox.host.output import read_some
 from sandbox.host.readers import Readers
-from sandbox.host.sharing import Sharing
-from sandbox.host.usage import read_process
+from sandbox.host.stopping import resume_process
+from sandbox.host.worker import Worker
 from sandbox.outcome import Ending
 
-__all__ = ["SharedLease"]
+__all__ = ["SharedLease", "Sharing"]
 
 # What is cancelled may put things in order; who waits for the error of a timeout waits as long.
 _CANCEL_S = 1.0
@@ -29,7 +35,149 @@ _LOOK_S = 0.02
 # Of what a cancelled call still sends: frames that are looked at, and the longest answer that is decoded.
 _LATE_FRAMES = 2_000
 _LATE_BYTES = 1 << 16
+# Made once: each call sends one.
+_JOIN = encode(FrameKind.JOIN, {})
 _SILENT = (None, Ending.IDLE_TIMEOUT, Ending.TOTAL_TIMEOUT)
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Sharing:
+    """The calls of one worker.
+
+    Attributes:
+        worker: The worker.
+        is_drained: Whether it takes no further call.
+        is_killed: Whether it has been killed.
+        is_dead: Whether it has ended, killed or not.
+        why: Why it was killed, for the calls that ended with it.
+        served: How many calls it served when it ended.
+        status: Its wait status in words, once it has been reaped.
+        reaping: Waits until it has been reaped.
+        stopping: Waits until it has stopped, for all calls whose outputs are to be read.
+        leased: The calls for which the worker is reserved, from their lease to its release.
+        running: The calls that run.
+    """
+
+    worker: Worker
+    is_drained: bool = False
+    is_killed: bool = False
+    is_dead: bool = False
+    why: str | None = None
+    served: int = 0
+    status: str | None = None
+    reaping: "asyncio.Task[None] | None" = None
+    stopping: "asyncio.Task[None] | None" = None
+    # Calls from their lease to its release, those among them that run, and those whose outputs are read.
+    leased: "set[SharedLease]" = field(init=False, default_factory=set)
+    running: "dict[SharedLease, None]" = field(init=False, default_factory=dict)
+    _resting: "set[SharedLease]" = field(init=False, default_factory=set)
+    _readers: Readers | None = field(init=False, default=None)
+    _is_reaped: bool = field(init=False, default=False)
+
+    @property
+    def is_resting(self) -> bool:
+        """True if the worker is stopped, since outputs of a call are read."""
+        return bool(self._resting)
+
+    def is_alone(self, call: "SharedLease") -> bool:
+        """Return whether no other call has the worker."""
+        return not self.leased - {call}
+
+    def begin(self, call: "SharedLease") -> None:
+        """Register a running call; it receives the output, and the end of the worker."""
+        if self._readers is None:
+            self._readers = Readers()
+            self._readers.add(self.worker.output, self.read)
+            self._readers.add(self.worker.pidfd, self._died)
+        self.running[call] = None
+        if self.worker.stop_sent:
+            # Stopped for outputs of a call that was released before this one began.
+            self._go_on()
+
+    def end(self, call: "SharedLease") -> None:
+        """Take note that a call runs no more."""
+        self.running.pop(call, None)
+        if not self.running and self._readers is not None:
+            self._readers.close()
+            self._readers = None
+
+    def release(self, call: "SharedLease") -> bool:
+        """Give up the reservation of a call; return whether it was the last one."""
+        self.end(call)
+        # The worker goes on for the calls that run, once no outputs are read any more.
+        if call in self._resting:
+            self._resting.discard(call)
+            if not self._resting:
+                if self.stopping is not None:
+                    self.stopping.cancel()
+                    self.stopping = None
+                self._go_on()
+        had = call in self.leased
+        self.leased.discard(call)
+        if self._is_reaped:
+            self._close()
+        return had and not self.leased
+
+    def rest(self, call: "SharedLease") -> None:
+        """Take note that outputs of a call are about to be read."""
+        self._resting.add(call)
+
+    def kill(self, why: str | None) -> bool:
+        """End the worker, and with it every call that it serves; return whether it was not ended before.
+
+        Args:
+            why: The reason, for the calls beside the one that caused it.
+        """
+        if self.is_killed:
+            return False
+        self.is_killed = self.is_dead = True
+        self.why = why
+        # With the call that ends it, which does not run any more.
+        self.served = self.served or len(self.running) + 1
+        self.worker.kill()
+        for call in tuple(self.running):
+            call.died()
+        return True
+
+    def reaped(self, status: str | None) -> None:
+        """Take note that the worker has ended, with all of its group."""
+        self.status, self._is_reaped = status, True
+        self._close()
+
+    def read(self) -> None:
+        """Pass output to every running call, since a pipe does not identify its writer."""
+        part = read_some(self.worker.output)
+        if part == b"" and self._readers is not None:
+            self._readers.remove(self.worker.output)
+        for call in self.running if part else ():
+            call.printed(part or b"")
+
+    def _go_on(self) -> None:
+        """Let a worker go on that was stopped, if a call runs and no outputs are read."""
+        if self._resting or self.is_dead or not (self.running and self.worker.stop_sent):
+            return
+        with contextlib.suppress(OSError):
+            resume_process(self.worker.pidfd)
+            self.worker.stop_sent = False
+        for one in tuple(self.running):
+            one.resumed()
+
+    def _close(self) -> None:
+        """Close the worker's descriptors once it has ended and no call has it: their numbers are reused."""
+        if not self.leased:
+            self._is_reaped = False
+            if self._readers is not None:
+                self._readers.close()
+                self._readers = None
+            self.worker.close()
+
+    def _died(self) -> None:
+        self.is_dead = True
+        if self._readers is not None:
+            self._readers.remove(self.worker.pidfd)
+        self.served = self.served or len(self.running)
+        for call in tuple(self.running):
+            call.died()
 
 
 @dataclass(slots=True, kw_only=True, eq=False, repr=False)
@@ -72,10 +220,8 @@ class SharedLease(Lease):
         served, status = self.sharing.served, self._status or "for an unknown reason"
         return f"its process, which served {served} calls at once, ended ({status}); any may have caused that"
 
-    def _attend(self, readers: Readers) -> None:
+    def _hand_over(self, frame: bytes, readers: Readers) -> memoryview:
         self.sharing.begin(self)
-
-    def _hand_over(self, frame: bytes) -> memoryview:
         if self.sharing.is_dead:
             raise ConnectionError("the worker has ended")
         narrowing = self._narrowing()
@@ -85,17 +231,11 @@ class SharedLease(Lease):
         self._connection = Connection(ours, self.zygote.closer)
         with theirs:
             self.worker.is_shared = True
-            self.worker.connection.pass_on(encode(FrameKind.JOIN, {}), theirs.fileno())
+            self.worker.connection.pass_on(_JOIN, theirs.fileno())
         return self._connection.send_now(frame)
 
-    def _keep_or_kill(self, ending: Ending | None) -> bool:
+    def _keep_or_kill(self, ending: Ending | None, *, is_telling: bool) -> bool:
         """Remove the call from the worker; return whether the last one has left processes beside it."""
-        if self.measured:
-            self._at_last = read_process(self.worker.pid)
-        is_telling = False
-        if self._relay is not None:
-            is_telling = self._relay.tell_no_more()
-            self._untold = self._relay.untold
         self.sharing.read()
         self.sharing.end(self)
         left_others = False

@@ -105,6 +105,7 @@ class Zygote:
         loop_share: What its workers have taken of the event loop.
         oom_kills: Processes killed in its control group for lack of memory, when it was last asked.
         loss: Why it ended, where that was not a fault of its own.
+        alive: Whether workers can still be had.
     """
 
     pid: int
@@ -119,6 +120,7 @@ class Zygote:
     loop_share: LoopShare = field(init=False, default_factory=LoopShare)
     oom_kills: int = field(init=False, default=0)
     loss: ZygoteDied | None = field(init=False, default=None)
+    alive: bool = field(init=False, default=True)
     retired: Counter[str] = field(init=False, default_factory=Counter)
     _loaded: "asyncio.Future[Loaded]" = field(init=False)
     parking: Parking = field(init=False)
@@ -128,7 +130,6 @@ class Zygote:
     _reapings: "set[asyncio.Task[None]]" = field(init=False, default_factory=set)
     _decoder: Decoder = field(init=False, default_factory=lambda: Decoder(CONTROL_BYTES))
     _import_output: ImportOutput = field(init=False)
-    _closed: bool = field(init=False, default=False)
     _reaped_itself: bool = field(init=False, default=False)
     # Workers by the number that the zygote, perhaps in a pid namespace, knows them by, and by ours.
     _announced: dict[int, int] = field(init=False, default_factory=dict)
@@ -160,11 +161,6 @@ class Zygote:
             self._ordered = 1
 
     @property
-    def alive(self) -> bool:
-        """True if workers can still be had."""
-        return not self._closed
-
-    @property
     def idle(self) -> int:
         """The number of parked and ordered workers."""
         return len(self.parking.idle) + self._ordered
@@ -190,7 +186,7 @@ class Zygote:
 
     def order(self, count: int) -> None:
         """Order `count` more workers; they report when they are parked."""
-        if count > 0 and not self._closed and not self.once:
+        if count > 0 and self.alive and not self.once:
             # A worker that somebody waits for has no time for libraries. Nor has one beside as many others as
             # there are processors: who comes next will wait for it.
             warm = not self._waiters and self._ordered < _PROCESSORS
@@ -237,7 +233,7 @@ class Zygote:
 
     async def _awaited(self, timeout_s: float, limits: Limits, *, fresh: bool, shared: bool) -> Worker:
         """Order a worker, and wait until it or another one that will do is there."""
-        if self._closed:
+        if not self.alive:
             raise self.loss or ZygoteDied("the zygote has ended")
         future: asyncio.Future[Worker] = asyncio.get_running_loop().create_future()
         waiter = _Waiter(future, limits, fresh, shared)
@@ -272,7 +268,7 @@ class Zygote:
         Returns:
             What goes on in it, if anything may.
         """
-        if self._closed:
+        if not self.alive:
             worker.kill()
             worker.close()
             return None
@@ -324,7 +320,7 @@ class Zygote:
 
     async def finish(self) -> None:
         """Let the workers that wait for calls finish, within a bound. Nobody can have them any more."""
-        if self._finishes and not self._closed:
+        if self._finishes and self.alive:
             for worker in self.parking.clear():
                 self.reap(self._finished(worker))
             # With those that were retired before.
@@ -397,7 +393,7 @@ class Zygote:
     def ended(self, status: int) -> None:
         """Note that the forkserver has reaped this zygote and killed its orphans."""
         self._reaped_itself = True
-        if not self._closed:
+        if self.alive:
             # Its last words, why it could not load for example, may still be on their way.
             self._control_readable()
         if self.once:
@@ -424,9 +420,9 @@ class Zygote:
         self._close(ZygoteDied("the zygote has ended"))
 
     def _close(self, error: ZygoteDied) -> None:
-        if self._closed:
+        if not self.alive:
             return
-        self._closed = True
+        self.alive = False
         loop = asyncio.get_running_loop()
         for fd in (self.control.fileno(), self.parked.fileno()):
             loop.remove_reader(fd)
@@ -608,7 +604,7 @@ class Zygote:
         if isinstance(worker, Worker):
             self.parking.add(worker)
         # Which is not a fault where everything is being ended.
-        elif not self._closed:
+        elif self.alive:
             log.warning("worker not ready", extra={"zygote": self.pid, "fault": str(worker)})
 
 

@@ -13,8 +13,7 @@ from pathlib import Path
 
 from sandbox.deadlines import Deadlines, Rung
 from sandbox.host.forkserver import Forkserver
-from sandbox.host.idle_workers import IdleWorkers
-from sandbox.host.pool import Pool
+from sandbox.host.pool import IdleWorkers, Pool
 from sandbox.host.retirement import Reuse
 from sandbox.outcome import Ending, Outcome
 from sandbox.policy import Policy

@@ -292,7 +292,6 @@ MIDDLEWARE: Mapping[str, tuple[Row, ...]] = {
             ),
             *(
                 "EndsWithToken",
-                "HostGuard",
                 "RequestContextMiddleware",
                 "AuthenticationMiddleware",
                 "AuthContextMiddleware",

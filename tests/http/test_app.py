@@ -11,8 +11,7 @@ from support import environment_in, serving_over_http
 
 from runner.errors import StartError
 from runner.http import health
-from runner.http.internals.endpoint import change_middleware
-from runner.http.origins import KnownOrigins, protection, with_memory
+from runner.http.origins import KnownOrigins
 from runner.protocol.endpoint import set_up_endpoint
 from runner.protocol.messages import MOST_VALUES
 from runner.settings.settings import Settings
@@ -26,9 +25,8 @@ def served(settings: Settings, *, failed: Mapping[str, str] | None = None) -> St
         return failed or {}
 
     server: FastMCP[None] = FastMCP("test")
-    app = server.http_app(**protection(settings))
+    app = server.http_app(host_origin_protection=False)
     app.router.routes.extend(health.routes(tier="process", version="1.2.3", faults=faults))
-    change_middleware(app, with_memory)
     app.add_middleware(KnownOrigins, settings=settings)
     set_up_endpoint(app, max_bytes=LIMIT, user=lambda: None, direct=None)
     return app
@@ -171,7 +169,7 @@ def test_body_limit_applies_to_server_with_tokens() -> None:
 
     verifier = StaticTokenVerifier({"0123456789abcdef": {"client_id": "alice", "scopes": []}})
     server: FastMCP[None] = FastMCP("test", auth=verifier)
-    app = server.http_app(**protection(Settings()))
+    app = server.http_app(host_origin_protection=False)
     set_up_endpoint(app, max_bytes=LIMIT, user=lambda: None, direct=None)
 
     with TestClient(app, base_url="http://127.0.0.1:8000") as client:

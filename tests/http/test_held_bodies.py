@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 from support import becomes
 
-from runner.http.held_bodies import HeldBodies, streamed
+from runner.http.requests_per_user import HeldBodies, streamed
 
 pytestmark = pytest.mark.anyio
 

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from mcp_types import JSONRPCNotification, JSONRPCRequest
 
-from runner.protocol.unanswered import Unanswered
+from runner.protocol.stdio import Unanswered
 
 pytestmark = pytest.mark.anyio
 

@@ -10,8 +10,7 @@ from pathlib import Path
 
 from sandbox.deadlines import Rung
 from sandbox.host.forkserver import Forkserver
-from sandbox.host.idle_workers import IdleWorkers
-from sandbox.host.pool import Pool, ZygoteSource
+from sandbox.host.pool import IdleWorkers, Pool, ZygoteSource
 from sandbox.host.retirement import Reuse
 from sandbox.policy import Limits, Policy
 from sandbox.readable import default_read

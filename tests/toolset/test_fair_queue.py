@@ -7,8 +7,8 @@ from held_objects import held_objects
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runner.toolset import fair_queue
-from runner.toolset.fair_queue import FairQueue, Full
+from runner.toolset import admission
+from runner.toolset.admission import FairQueue, Full
 
 
 def queue(max_calls: int = 1, of_one: int = 1, room: int = 10_000) -> FairQueue[str]:
@@ -72,7 +72,7 @@ def test_user_at_own_limit_is_passed_over() -> None:
 
 
 def test_forgotten_user_has_no_turn(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fair_queue, "_FORGET_ABOVE", 3)
+    monkeypatch.setattr(admission, "_FORGET_ABOVE", 3)
     calls = queue(max_calls=1000)
 
     for number in range(100):

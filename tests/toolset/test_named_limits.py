@@ -12,7 +12,7 @@ from support import call, open_toolset
 
 from runner.errors import CallError, Code
 from runner.settings.named_limits import LimitSettings, counted
-from runner.toolset.fair_queue import FairQueue, PlaceDemand
+from runner.toolset.admission import FairQueue, PlaceDemand
 from runner.toolset.rates import Rates
 
 EACH = LimitSettings(per="user", calls_per_minute=2)

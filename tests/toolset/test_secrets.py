@@ -268,7 +268,7 @@ def test_value_absent_from_repr_of_secrets(tmp_path: Path) -> None:
     assert KEY not in repr(secrets)
     assert KEY not in repr(secrets.of("t", "anybody"))
     assert secrets.of("t", "anybody").values == {"API_KEY": KEY}
-    assert not secrets.of("another", "anybody")
+    assert not secrets.of("another", "anybody").values
 
 
 def test_secret_masked_in_all_forms_also_if_nested() -> None:

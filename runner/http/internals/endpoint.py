@@ -1,10 +1,10 @@
-"""FastMCP's MCP endpoint over HTTP: its place in an application, and its middleware.
+"""FastMCP's MCP endpoint over HTTP: its place in an application, and its guard of `Host`.
 
-Neither FastMCP nor the SDK documents these modules; the application that they make is public. Its list of
-middleware and its lifespan can be read and added to, but not replaced, by what Starlette documents.
+Neither FastMCP nor the SDK documents these modules; the application that they make is public. Its lifespan
+can be read, but not replaced, by what Starlette documents.
 """
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -13,7 +13,6 @@ from fastmcp.server.http import HostOriginGuardMiddleware, StreamableHTTPASGIApp
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp.server.transport_security import RequestBodyLimitMiddleware
 from starlette.applications import Starlette
-from starlette.middleware import Middleware
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
@@ -22,23 +21,9 @@ from runner.errors import StartError
 __all__ = [
     "HostOriginGuardMiddleware",
     "StreamableHTTPSessionManager",
-    "change_middleware",
     "endpoint_of",
     "stand_in_front",
 ]
-
-
-def change_middleware(
-    app: Starlette, change: Callable[[Middleware], Middleware], outer: Sequence[Middleware] = ()
-) -> None:
-    """Change the middleware of an application that has not started, and prepend more.
-
-    Args:
-        app: The application.
-        change: Returns what takes the place of one, which may be the one itself.
-        outer: What is to stand in front of all others, the first of them outermost.
-    """
-    app.user_middleware[:] = [*outer, *map(change, app.user_middleware)]
 
 
 def stand_in_front(

@@ -81,15 +81,18 @@ async def note_level(ctx: ServerRequestContext[Any, Any], call_next: CallNext) -
 
 def message_levels(ctx: ServerRequestContext[Any, Any]) -> frozenset[str]:
     """Return the levels of log messages that the client wants to get, in its era's way of asking."""
-    return _above_least(connection_of(ctx), allowed_log_levels(ctx.protocol_version, ctx.meta))
+    return connection_levels(connection_of(ctx), allowed_log_levels(ctx.protocol_version, ctx.meta))
 
 
-def connection_levels(connection: Connection) -> frozenset[str]:
-    """Return the levels of log messages that a client wants to get outside of any request."""
-    return _above_least(connection, allowed_log_levels(connection.protocol_version, None))
+def connection_levels(connection: Connection, allowed: Collection[str] | None = None) -> frozenset[str]:
+    """Return the levels of log messages that a client wants to get, among those allowed.
 
-
-def _above_least(connection: Connection, allowed: Collection[str]) -> frozenset[str]:
+    Args:
+        connection: Its connection.
+        allowed: The levels that the protocol allows; by default those outside of any request.
+    """
+    if allowed is None:
+        allowed = allowed_log_levels(connection.protocol_version, None)
     least = connection.state.get(_LEAST)
     if least is None:
         return frozenset(allowed)

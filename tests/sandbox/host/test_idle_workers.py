@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sandbox.host.idle_workers import IdleWorkers
+from sandbox.host.pool import IdleWorkers
 
 
 def yes() -> bool:

@@ -19,9 +19,8 @@ from support import becomes
 from sandbox.deadlines import Deadlines
 from sandbox.errors import SandboxError
 from sandbox.host.forkserver import Forkserver
-from sandbox.host.idle_workers import IdleWorkers
 from sandbox.host.lease import Lease
-from sandbox.host.pool import Pool
+from sandbox.host.pool import IdleWorkers, Pool
 from sandbox.host.readers import Readers
 from sandbox.host.retirement import Reuse
 from sandbox.host.stopping import is_stopped

@@ -21,9 +21,8 @@ from sandbox.errors import ConfinementError, LoadError, SandboxError, ZygoteDied
 from sandbox.frames import FrameKind, encode
 from sandbox.host.call_watch import FIRST_LOOK_S
 from sandbox.host.forkserver import Forkserver
-from sandbox.host.idle_workers import IdleWorkers
 from sandbox.host.launch import launch
-from sandbox.host.pool import Pool
+from sandbox.host.pool import IdleWorkers, Pool
 from sandbox.host.worker import children_of
 from sandbox.outcome import Denial, Ending, Outcome
 from sandbox.policy import MIB, Limits, Policy

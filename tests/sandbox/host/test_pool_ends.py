@@ -17,8 +17,7 @@ from support import becomes
 from sandbox.deadlines import Deadlines, Rung
 from sandbox.errors import SandboxError
 from sandbox.host.forkserver import Forkserver
-from sandbox.host.idle_workers import IdleWorkers
-from sandbox.host.pool import Pool
+from sandbox.host.pool import IdleWorkers, Pool
 from sandbox.host.worker import children_of
 from sandbox.outcome import Ending, Outcome
 
