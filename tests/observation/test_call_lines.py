@@ -18,8 +18,7 @@ from disks import fill, small_disk
 from support import becomes
 
 from runner.errors import CallError, Code
-from runner.observation.audit_chain import verify
-from runner.observation.audit_log import AuditLog
+from runner.observation.audit_log import AuditLog, verify
 from runner.observation.call_record import CallRecord
 from runner.observation.observers import Observers
 from runner.steps.call import Call, observed
