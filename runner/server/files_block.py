@@ -16,7 +16,7 @@ from typing import Any
 
 from runner.contract.available_files import available_files, files_block
 from runner.files.file_events import FILES_URI
-from runner.server.own_extras import AVAILABLE_FILES
+from runner.server.extras import AVAILABLE_FILES
 from runner.steps.request import Service
 from runner.toolset.catalog import FILE_ARGUMENTS, LINK_ARGUMENTS
 from runner.users.identity import User
@@ -32,7 +32,7 @@ _MOST_IN_DESCRIPTION = 20
 _PATIENCE_S = 3.0
 _LATER = (
     f"These are the user's files as this connection began. Those of now are in the resource {FILES_URI} and "
-    f"in the prompt {AVAILABLE_FILES.name}. Tools take them by name in `filename` and `filenames`."
+    f"in the prompt {AVAILABLE_FILES}. Tools take them by name in `filename` and `filenames`."
 )
 _OF_ONE_USER = {"ttlMs": 0, "cacheScope": "private"}
 
