@@ -71,21 +71,20 @@ def own_request(
     """Return a request as a client of the newest protocol sends it, without capabilities."""
     info = {"name": client, "version": "1"}
     envelope = {"protocolVersion": LATEST_PROTOCOL, "clientInfo": info, "clientCapabilities": {}}
+    meta = {f"io.modelcontextprotocol/{key}": value for key, value in envelope.items()}
+    facts = RequestFacts(
+        request_id=1,
+        protocol=LATEST_PROTOCOL,
+        session_id=user.session or client,
+        transport="stdio",
+        client_info=info,
+        client_capabilities={},
+    )
     return Request(
         user=user,
         method=method,
-        params={
-            **params,
-            "_meta": {f"io.modelcontextprotocol/{key}": value for key, value in envelope.items()},
-        },
-        facts=RequestFacts(
-            request_id=1,
-            protocol=LATEST_PROTOCOL,
-            session_id=user.session or client,
-            transport="stdio",
-            client_info=info,
-            client_capabilities={},
-        ),
+        params={**params, "_meta": meta},
+        facts=facts,
         client=Nobody(),
         inline_max_bytes=toolset.settings.inline_max_bytes,
     )

@@ -15,7 +15,7 @@ from typing import Any
 from runner.contract.available_files import available_files, files_block
 from runner.contract.models import CONTRACT_URI, contract_schema
 from runner.files.file_events import FILES_URI
-from runner.steps.request import Service
+from runner.toolset.call_services import CallServices
 from runner.users.identity import User
 
 __all__ = ["AVAILABLE_FILES", "EXTRAS", "Extras", "Text"]
@@ -23,7 +23,7 @@ __all__ = ["AVAILABLE_FILES", "EXTRAS", "Extras", "Text"]
 AVAILABLE_FILES = "available_files"
 """Name of the prompt that names the user's files."""
 
-Text = Callable[[Service, User], Awaitable[str]]
+Text = Callable[[CallServices, User], Awaitable[str]]
 """Returns the text of a resource or prompt for one user; it may raise `CallError`."""
 
 _OF_CONTRACT = "What a tool of this server returns: JSON Schema of the result contract, version 2.1."
@@ -61,7 +61,7 @@ class Extras:
         return {**result, key: [*own, *ours]}
 
     async def answer(
-        self, method: str, params: Mapping[str, Any], service: Service, user: User
+        self, method: str, params: Mapping[str, Any], service: CallServices, user: User
     ) -> dict[str, Any] | None:
         """Return the wire result of reading one of ours, or None for other resources and prompts.
 
@@ -79,15 +79,15 @@ class Extras:
         return {"description": item["description"], "messages": messages}
 
 
-async def _contract(_service: Service, _user: User) -> str:
+async def _contract(_service: CallServices, _user: User) -> str:
     return json.dumps(contract_schema(), indent=2)
 
 
-async def _block(service: Service, user: User) -> str:
+async def _block(service: CallServices, user: User) -> str:
     return files_block(available_files(await service.files(user).all()))
 
 
-async def _message(service: Service, user: User) -> str:
+async def _message(service: CallServices, user: User) -> str:
     # A message has to say something.
     return await _block(service, user) or _NONE
 

@@ -35,11 +35,11 @@ from runner.steps.request import (
     Completed,
     Executed,
     Request,
-    Service,
     question_of,
 )
 from runner.steps.rewriting import Inputs
 from runner.store.protocol import Origin, Record
+from runner.toolset.call_services import CallServices
 from runner.toolset.catalog import ToolSpec
 
 __all__ = ["Call", "observed"]
@@ -58,7 +58,7 @@ class Call(ABC):
         spec: Its tool, once it is known.
     """
 
-    service: Service
+    service: CallServices
     request: Request
     listener: CallListener
     spec: ToolSpec | None = None
@@ -234,7 +234,7 @@ class Call(ABC):
         return Completed(processed=processed, wire=without_tokens(answer) if answer else {}, spec=self.spec)
 
 
-def observed(service: Service, request: Request) -> Request:
+def observed(service: CallServices, request: Request) -> Request:
     """Return a request that has its first line in the audit log, and the span of its tool's server.
 
     Each only where the settings ask for it.
@@ -255,7 +255,7 @@ def observed(service: Service, request: Request) -> Request:
 
 
 def _record_end(
-    service: Service, request: Request, outcome: str, completed: Completed | None, *, is_known: bool
+    service: CallServices, request: Request, outcome: str, completed: Completed | None, *, is_known: bool
 ) -> None:
     """Record the end of a call in the log and for the observers.
 

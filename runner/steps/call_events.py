@@ -12,8 +12,9 @@ from runner.errors import CallError
 from runner.steps.client_message import referenced
 from runner.steps.light_events import without_bytes
 from runner.steps.listener import CallListener
-from runner.steps.request import Completed, Request, Service
+from runner.steps.request import Completed, Request
 from runner.store.protocol import Origin
+from runner.toolset.call_services import CallServices
 from runner.users.events import LIST_CHANGED, UPDATED
 from sandbox.deadlines import Deadlines
 
@@ -22,7 +23,9 @@ __all__ = ["announce_files", "is_watched", "listener_of"]
 log = logging.getLogger(__name__)
 
 
-def listener_of(service: Service, request: Request, tool: str | None, deadlines: Deadlines) -> CallListener:
+def listener_of(
+    service: CallServices, request: Request, tool: str | None, deadlines: Deadlines
+) -> CallListener:
     """Return the listener of a request on behalf of its client.
 
     Args:
@@ -56,13 +59,16 @@ def listener_of(service: Service, request: Request, tool: str | None, deadlines:
     )
 
 
-def is_watched(service: Service, request: Request) -> bool:
+def is_watched(service: CallServices, request: Request) -> bool:
     """Return whether an interface of the user receives events of a request."""
     return service.events.has_listener(user=request.user.segment, session=request.facts.session_id)
 
 
 def announce_files(
-    service: Service, request: Request, completed: Completed, publish: Callable[[Mapping[str, Any]], None]
+    service: CallServices,
+    request: Request,
+    completed: Completed,
+    publish: Callable[[Mapping[str, Any]], None],
 ) -> None:
     """Publish the files of a result, if an interface of the user receives events."""
     if is_watched(service, request):
@@ -72,7 +78,7 @@ def announce_files(
 
 
 async def _show(
-    service: Service, request: Request, content: bytes, name: str, mime: str | None
+    service: CallServices, request: Request, content: bytes, name: str, mime: str | None
 ) -> Mapping[str, Any] | None:
     """Store content that a running call shows in its user's interface, if one is open."""
     if not is_watched(service, request):
@@ -86,7 +92,7 @@ async def _show(
     return {"uri": f"artifact://{record.id}", "size": record.size, "sha256": record.sha256}
 
 
-def _changed(service: Service, request: Request, method: str, uri: object) -> None:
+def _changed(service: CallServices, request: Request, method: str, uri: object) -> None:
     """Publish the changes of a call to the user's clients."""
     kind = method.removeprefix("notifications/").removesuffix("/list_changed")
     user, session = request.user.segment, request.user.session

@@ -16,7 +16,7 @@ from support import settings_in
 from runner.contract.models import contract_schema
 from runner.server.extras import Extras
 from runner.server.host import make_host
-from runner.steps.request import Service
+from runner.toolset.call_services import CallServices
 from runner.toolset.toolset import Toolset
 from runner.users.identity import User
 
@@ -73,7 +73,7 @@ def serving(tmp_path: Path) -> Callable[..., AbstractAsyncContextManager["Client
     return serve
 
 
-async def says(service: Service, user: User) -> str:
+async def says(service: CallServices, user: User) -> str:
     return f"for {user.name}"
 
 
