@@ -17,7 +17,7 @@ from typing import Any, Self
 from starlette.applications import Starlette
 
 from runner.artifacts.accept import ArtifactFile
-from runner.call import Request, execute
+from runner.call import execute, own_request
 from runner.errors import UsageError
 from runner.files.my_files import MyFiles, store_rules
 from runner.server.host import make_host
@@ -26,19 +26,15 @@ from runner.server.web import build_app
 from runner.settings.isolation import lacking
 from runner.settings.settings import Settings
 from runner.settings.sources import load
-from runner.steps.listener import Nobody
 from runner.store.discovery import discover
 from runner.store.protocol import ArtifactStore
 from runner.toolset.toolset import Toolset
 from runner.users.identity import User, resolve
 from runner.worker.targets import check_targets
-from runner.worker.wire import LATEST_PROTOCOL, RequestFacts, WireError
+from runner.worker.wire import WireError
 from sandbox.errors import IsolationUnavailable
 
 __all__ = ["Runner"]
-
-_PREFIX = "io.modelcontextprotocol/"
-_CLIENT = {"name": "runner.api", "version": "1"}
 
 
 class Runner:
@@ -118,27 +114,12 @@ class Runner:
             UsageError: The tool asks for input while it runs, or its server refused the call.
         """
         toolset = self._open()
-        envelope = {"protocolVersion": LATEST_PROTOCOL, "clientInfo": _CLIENT, "clientCapabilities": {}}
-        request = Request(
-            user=replace(self._user(), session=session),
-            method="tools/call",
-            params={
-                "name": tool,
-                "arguments": dict(arguments or {}),
-                "_meta": {_PREFIX + key: value for key, value in envelope.items()},
-            },
-            facts=RequestFacts(
-                request_id=1,
-                protocol=LATEST_PROTOCOL,
-                session_id=session,
-                transport="stdio",
-                client_info=_CLIENT,
-                client_capabilities={},
-            ),
-            client=Nobody(),
-            inline_max_bytes=self.settings.inline_max_bytes,
+        user, params = (
+            replace(self._user(), session=session),
+            {"name": tool, "arguments": dict(arguments or {})},
         )
         try:
+            request = own_request(toolset, user, "tools/call", params, client="runner.api")
             completed = await execute(toolset, request)
         except WireError as error:
             raise UsageError(f"the tool's server refused the call: {error}") from error

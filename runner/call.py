@@ -52,7 +52,7 @@ from sandbox.errors import ForkserverDied, LoadError, NoProcess, SandboxError, Z
 from sandbox.host.lease import Lease
 from sandbox.outcome import Outcome
 
-__all__ = ["Completed", "Request", "ask_route", "execute", "execute_admitted", "relay"]
+__all__ = ["Completed", "Request", "ask_route", "execute", "execute_admitted", "own_request", "relay"]
 
 log = logging.getLogger(__name__)
 
@@ -61,6 +61,31 @@ R = TypeVar("R")
 # How often a call that has not started is retried, where the forkserver ends and ends. Where only its zygote
 # ends it is tried once more, and no further.
 _MAX_RESTARTS = 3
+
+
+def own_request(
+    toolset: Toolset, user: User, method: str, params: Mapping[str, Any], *, client: str = "runner"
+) -> Request:
+    """Return a request as a client of the newest protocol sends it, without capabilities."""
+    info = {"name": client, "version": "1"}
+    envelope = {"protocolVersion": LATEST_PROTOCOL, "clientInfo": info, "clientCapabilities": {}}
+    meta = {f"io.modelcontextprotocol/{key}": value for key, value in envelope.items()}
+    facts = RequestFacts(
+        request_id=1,
+        protocol=LATEST_PROTOCOL,
+        session_id=user.session or client,
+        transport="stdio",
+        client_info=info,
+        client_capabilities={},
+    )
+    return Request(
+        user=user,
+        method=method,
+        params={**params, "_meta": meta},
+        facts=facts,
+        client=Nobody(),
+        inline_max_bytes=toolset.settings.inline_max_bytes,
+    )
 
 
 async def execute(toolset: Toolset, request: Request, remote: RemoteExecutor | None = None) -> Completed:

@@ -17,15 +17,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from runner.call import Request, execute, relay
-from runner.check.rules import Finding
-from runner.check.source import SourceFile
+from runner.call import execute, own_request, relay
+from runner.check.source import Finding, SourceFile
 from runner.check.wire_rules import page_faults, seen_at_import, tool_faults
 from runner.contract.error_messages import legible
 from runner.errors import RunnerError
 from runner.settings.execution import SettingsT, ToolSettings
 from runner.settings.settings import Settings
-from runner.steps.listener import Nobody
 from runner.steps.told_denials import plain_denial
 from runner.store.protocol import Origin
 from runner.toolset.background import refused_jobs
@@ -34,7 +32,7 @@ from runner.toolset.toolset import Toolset
 from runner.toolset.user_pool import HomeAccess
 from runner.users.identity import User
 from runner.users.tool_secrets import Secrets, secret_fault
-from runner.worker.wire import LATEST_PROTOCOL, RequestFacts, WireError
+from runner.worker.wire import WireError
 from sandbox.errors import SandboxError
 from sandbox.outcome import Denial
 from sandbox.probe.machine import Tier
@@ -58,6 +56,7 @@ _MOST_CHARS = 10_000
 _FILE = "example.csv"
 _CONTENT = b"name,value\nexample,1\nanother,2\n"
 _BRING_ALONG = "take it as the parameter `filename`, or keep it beside the tool file"
+_RETURN = 'name it in the result: `"artifacts": [{"name": …, "path": …}]`, or set `generated` in its meta'
 _OF_OTHERS = ("/home/", "/root/", "/run/", "/mnt/", "/media/", "/srv/", "/data/", "/tmp/")  # noqa: S108
 _SYSTEM = ("/usr/", "/lib", "/etc/", "/proc/", "/sys/", "/dev/", sys.prefix, sys.base_prefix)
 
@@ -176,42 +175,35 @@ async def _called(
     }
     # Findings on the line that raised, else on that of the tool.
     below, run = f"/tmp/{{{source.identity}}}/", f"in a dry run the tool {spec.name!r}"  # noqa: S108 - as authors write it
+    outside = ("write-outside-home", f'write below its home: `f"{below}…"`')
+    homeless = ("write-without-username", f"take `{source.identity}: str` and write below `{below}`")
+    has_home = HomeAccess.of(spec, homes_for=toolset.settings.homes_for) is HomeAccess.WRITE
+    rules = {"write": outside if has_home else homeless, "read": ("unreadable-path", _BRING_ALONG)}
     findings = []
-    access = HomeAccess.of(spec, homes_for=toolset.settings.homes_for)
     # A library that is denied something and goes on without it is not at fault.
     for denial in tried.denials if tried.error is not None else ():
-        message = f"{run} was denied `{denial.operation}` of {legible(denial.path)}"
-        if denial.wants == "write" and access is HomeAccess.WRITE:
-            message += f", which is outside its home `{below}`"
-            findings.append(("write-outside-home", message, f'write below the home: `f"{below}…"`'))
-        elif denial.wants == "write":
-            message += f": it has no parameter `{source.identity}` and so may write nothing"
-            cure = f"add the parameter `{source.identity}: str` and write below `{below}`"
-            findings.append(("write-without-username", message, cure))
-        elif denial.wants == "read":
-            findings.append(("unreadable-path", message, _BRING_ALONG))
+        if denial.wants in rules:
+            rule, cure = rules[denial.wants]
+            message = f"{run} was denied `{denial.operation}` of {legible(denial.path)}"
+            findings.append(Finding(rule, line, message, cure))
     if missing:
-        findings.append(("unreadable-path", f"{run} found no file {missing} in the sandbox", _BRING_ALONG))
+        message = f"{run} found no file {missing} in the sandbox"
+        findings.append(Finding("unreadable-path", line, message, _BRING_ALONG))
     if tried.unreturned:
-        message = (
-            f"{run} wrote {', '.join(map(repr, tried.unreturned))} and did not return it: nothing shows it"
-        )
-        cure = (
-            'name it in the result: `"artifacts": [{"name": …, "path": …}]`, or set `generated` in its meta'
-        )
-        findings.append(("unreturned-file", message, cure))
-    return report, [Finding(rule, line, message, cure) for rule, message, cure in findings]
+        message = f"{run} wrote {', '.join(map(repr, tried.unreturned))} and did not return it"
+        findings.append(Finding("unreturned-file", line, message, _RETURN))
+    return report, findings
 
 
 async def _pages(toolset: Toolset) -> list[Mapping[str, Any]]:
     """Return the contents of each `ui://` resource, as a client reads them."""
     user, found = User("nobody"), []
     with contextlib.suppress(WireError, RunnerError, *MALFORMED):
-        listed = await relay(toolset, _request_of(toolset, user, "resources/list", {}))
+        listed = await relay(toolset, own_request(toolset, user, "resources/list", {}))
         uris = [uri for entry in listed["resources"] if (uri := str(entry["uri"])).startswith("ui://")]
         for uri in uris[:_MOST_PAGES]:
-            read = await relay(toolset, _request_of(toolset, user, "resources/read", {"uri": uri}))
-            found += read["contents"]
+            request = own_request(toolset, user, "resources/read", {"uri": uri})
+            found += (await relay(toolset, request))["contents"]
     return found
 
 
@@ -221,7 +213,8 @@ async def call_once(toolset: Toolset, user: User, tool: str, arguments: Mapping[
     Raises:
         SandboxError: The file cannot be loaded.
     """
-    request = _request_of(toolset, user, "tools/call", {"name": tool, "arguments": dict(arguments)})
+    params = {"name": tool, "arguments": dict(arguments)}
+    request = own_request(toolset, user, "tools/call", params)
     error: str | None = None
     unreturned: tuple[str, ...] = ()
     try:
@@ -261,24 +254,6 @@ async def example_arguments(toolset: Toolset, user: User, spec: ToolSpec) -> Map
     if spec.takes_files and await files.find(_FILE) is None:
         await files.put(_CONTENT, name=_FILE, origin=Origin.UPLOADED)
     return {key: item for key, item in example(spec.parameters).items() if key != identity}
-
-
-def _request_of(toolset: Toolset, user: User, method: str, params: Mapping[str, Any]) -> Request:
-    """Return a request as a client of the newest protocol sends it, without capabilities."""
-    envelope = {
-        "protocolVersion": LATEST_PROTOCOL,
-        "clientInfo": {"name": "runner", "version": "1"},
-        "clientCapabilities": {},
-    }
-    meta = {f"io.modelcontextprotocol/{key}": value for key, value in envelope.items()}
-    return Request(
-        user=user,
-        method=method,
-        params={**params, "_meta": meta},
-        facts=RequestFacts(request_id=1, protocol=LATEST_PROTOCOL, session_id="check", transport="stdio"),
-        client=Nobody(),
-        inline_max_bytes=toolset.settings.inline_max_bytes,
-    )
 
 
 def example(

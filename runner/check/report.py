@@ -8,8 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from runner.check.rules import Severity, without_waived
-from runner.check.source import SourceFile
+from runner.check.source import RULES, SourceFile
 from runner.check.text_rules import check_text, needs
 from runner.formats.terminal_text import json_text, one_line, visible
 from runner.settings.settings import Settings
@@ -73,12 +72,12 @@ async def check_from_shell(settings: Settings, target: str, *, as_json: bool) ->
         raise
     except SandboxError as error:
         failure, report["error"] = error, str(error)
-    found = without_waived(findings, source.waived)
-    report["findings"] = [asdict(each) | {"severity": each.severity.value} for each in found]
+    found = source.without_waived(findings)
+    report["findings"] = [asdict(each) | {"severity": RULES[each.rule]} for each in found]
     print(json_text(report, indent=2) if as_json else visible(_text(report, settings)))  # noqa: T201
     if failure is not None:
         raise failure
-    return int(any(each.severity is Severity.MUST for each in found))
+    return int(any(RULES[each.rule] == "must" for each in found))
 
 
 def parsed(path: Path, identity: str) -> SourceFile:
@@ -118,10 +117,8 @@ def _text(report: Mapping[str, Any], settings: Settings) -> str:
         lines.append(f"secret {name}: {fault or settings.secrets[name].report}")
     if unseen := report["not_looked_at"]:
         lines.append(f"not looked at, because not defined in this file: {', '.join(unseen)}")
-    if report["runs"] is not None:
-        lines.append(report["runs"]["why"])
-    if report["loads"] is None:
-        lines.append(str(report["error"]))
+    lines += [report["runs"]["why"]] if report["runs"] is not None else []
+    lines += [str(report["error"])] if report["loads"] is None else []
     must = sum(each["severity"] == "must" for each in findings)
     counted = f"{file}: {must} must change, {len(findings) - must} should" if findings else f"{file} is fine"
     return "\n".join([*lines, counted if report["loads"] is not False else f"{file} cannot be loaded"])

@@ -1,22 +1,56 @@
-"""The text of one tool file, parsed: names, functions, and the tools, resources and prompts it defines.
+"""The text of one tool file, parsed: names, functions, the tools, resources and prompts it defines, findings.
 
 Names are looked up in the whole file, not scope by scope, and calls are followed by name within the file.
+
+Source: `docs/guide.md`, which explains each rule by an example.
 """
 
 import ast
 import builtins
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
-__all__ = ["Function", "Offer", "SourceFile", "own_nodes"]
+__all__ = ["RULES", "Finding", "Function", "Offer", "SourceFile", "own_nodes"]
+
+_MUST = (
+    "write-without-username", "write-outside-home", "write-at-import", "username-type", "unreadable-path",
+    "misspelled-results", "misspelled-key", "widget-mime", "widget-csp-on-tool", "widget-invocation-text",
+    "widget-remote-code",
+)  # fmt: skip
+_SHOULD = (
+    "result-for-results", "filename-without-username", "missing-docstring", "unannotated-parameter",
+    "print-to-stdout", "silent-loop", "slow-import", "threads-at-import", "store-in-memory",
+    "unreturned-file", "widget-visibility",
+)  # fmt: skip
+
+RULES = {**dict.fromkeys(_MUST, "must"), **dict.fromkeys(_SHOULD, "should")}
+"""Severity of each rule by its id: the file does not work as written, or less well than it could."""
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 _IGNORE = re.compile(r"#\s*runner:\s*ignore\[([\w\-, ]+)\]")
+_NOT_IMPORTED = re.compile(r"\b(__name__|TYPE_CHECKING)\b")
 _BUILTINS = frozenset(dir(builtins))
 _KINDS = {"tool": "tool", "add_tool": "tool", "resource": "resource", "prompt": "prompt"}
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One rule that one line of the author's file breaks; line and column count from 1."""
+
+    rule: str
+    line: int
+    message: str
+    cure: str
+    column: int = 1
+
+    @classmethod
+    def at(cls, node: ast.AST, rule: str, message: str, cure: str) -> "Finding":
+        """Make a finding at the place of a node."""
+        return cls(rule, getattr(node, "lineno", 1), message, cure, getattr(node, "col_offset", 0) + 1)
 
 
 class Offer(NamedTuple):
@@ -68,11 +102,14 @@ class SourceFile:
                 found |= {alias.asname or alias.name: f"{node.module}.{alias.name}" for alias in node.names}
         return found
 
-    @property
-    def waived(self) -> dict[int, set[str]]:
-        """Rules that a comment waives, by line."""
-        found = ((number, _IGNORE.search(line)) for number, line in enumerate(self.lines, start=1))
-        return {number: {name.strip() for name in match[1].split(",")} for number, match in found if match}
+    def without_waived(self, findings: Iterable[Finding]) -> list[Finding]:
+        """Return findings in their order, one for a rule and line, without those that a comment waives."""
+        found: dict[tuple[int, str], Finding] = {}
+        for finding in findings:
+            waived = _IGNORE.search("".join(self.lines[finding.line - 1 : finding.line]))
+            if waived is None or finding.rule not in map(str.strip, waived[1].split(",")):
+                found.setdefault((finding.line, finding.rule), finding)
+        return sorted(found.values(), key=lambda finding: (finding.line, finding.column, finding.rule))
 
     def dotted(self, expression: ast.AST | None) -> str:
         """Return the full name of something imported or built in, as `os.path.join`; else an empty text."""
@@ -162,9 +199,5 @@ def own_nodes(root: ast.AST) -> Iterator[ast.AST]:
             waiting += [
                 child
                 for child in ast.iter_child_nodes(node)
-                if not (isinstance(child, ast.If) and {"__name__", "TYPE_CHECKING"} & _names_in(child.test))
+                if not (isinstance(child, ast.If) and _NOT_IMPORTED.search(ast.unparse(child.test)))
             ]
-
-
-def _names_in(expression: ast.AST) -> set[str]:
-    return {getattr(node, "attr", getattr(node, "id", "")) for node in ast.walk(expression)}

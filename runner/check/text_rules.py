@@ -5,13 +5,13 @@ Source: document 002, "Common mistakes"; requirements S1-57, S1-110, S1-114 to S
 
 import ast
 import re
-from collections.abc import Iterator
-from difflib import SequenceMatcher
+from collections.abc import Iterator, Mapping
 from itertools import chain
 from textwrap import shorten
+from typing import Any
 
-from runner.check.rules import Finding
-from runner.check.source import Function, Offer, SourceFile, own_nodes
+from runner.check.source import Finding, Function, Offer, SourceFile, own_nodes
+from runner.formats.nearest import likeness
 
 __all__ = ["check_text", "needs"]
 
@@ -33,6 +33,7 @@ _ENVELOPE = (
     "results", "meta_data", "meta-data", "display", "artifacts", "deferred_artifacts", "returned_file_names",
     "returned_file_contents",
 )  # fmt: skip
+# Without case and punctuation, a slip of the keyboard leaves more.
 _LEAST_LIKE = 0.8
 _STDOUT = ("sys.stdout", "sys.__stdout__")
 _PRINTERS = frozenset({"print", "pprint.pprint", "rich.print", "click.echo", "typer.echo"})
@@ -105,33 +106,29 @@ def _misspelled_keys(reached: _Reached) -> Iterator[Finding]:
             names = {value.id for value in returned if isinstance(value, ast.Name)}
             returned += [key for name, key in _assigned(function) if name in names]
             for found in (value for value in returned if isinstance(value, ast.Dict)):
-                yield from _misspelled_in(found, is_own=function is offer.function)
+                if None in found.keys:
+                    # Some are not in the text.
+                    continue
+                keys = {key.value: key for key in found.keys if isinstance(key, ast.Constant)}
+                if set(keys) == {"result"} and function is offer.function:
+                    message = "`result` alone is taken for `results`, but plain FastMCP shows one level more"
+                    cure = "write `results`, or return the bare value"
+                    yield Finding.at(keys["result"], "result-for-results", message, cure)
+                else:
+                    yield from _misspelled_in(keys)
 
 
-def _misspelled_in(found: ast.Dict, *, is_own: bool) -> Iterator[Finding]:
-    keys = {key.value: key for key in found.keys if isinstance(key, ast.Constant)}
-    if None in found.keys:
-        # Some are not in the text.
-        return
-    if set(keys) == {"result"}:
-        message = "`result` alone is taken for `results`, but clients of plain FastMCP see one level more"
-        cure = "write `results`, or return the bare value"
-        yield from [Finding.at(keys["result"], "result-for-results", message, cure)] if is_own else []
-        return
+def _misspelled_in(keys: Mapping[Any, ast.Constant]) -> Iterator[Finding]:
     is_envelope = any(key in keys for key in _ENVELOPE)
     wanted = ("results",) if "results" not in keys else _ENVELOPE
     for key, node in keys.items():
-        intended = next((name for name in wanted if name not in keys and _is_like(str(key), name)), None)
+        spelling = re.sub(r"[\W_]", "", str(key).lower())
+        alike = (name for name in wanted if likeness(spelling, name.replace("_", "")) > _LEAST_LIKE)
+        intended = next((name for name in alike if name not in keys), None)
         if intended is not None and key not in _ENVELOPE and (is_envelope or key != "result"):
             rule = "misspelled-results" if intended == "results" else "misspelled-key"
             message = f"the contract has no key {key!r}: it becomes data, and `{intended}` is missing"
             yield Finding.at(node, rule, message, f"write `{intended}`")
-
-
-def _is_like(key: str, wanted: str) -> bool:
-    """Compare two keys without case and punctuation; a slip of the keyboard is allowed."""
-    spelling, correct = re.sub(r"[\W_]", "", key.lower()), wanted.replace("_", "")
-    return SequenceMatcher(None, spelling, correct, autojunk=False).ratio() > _LEAST_LIKE
 
 
 def _assigned(root: ast.AST) -> Iterator[tuple[str, ast.expr]]:
@@ -152,24 +149,16 @@ def _homeless_writes(source: SourceFile, reached: _Reached) -> Iterator[Finding]
             first.setdefault(min(calls, key=lambda call: call.lineno), []).append(offer)
     for call, offers in first.items():
         names, identity = ", ".join(repr(offer.name) for offer in offers), source.identity
-        if all(offer.kind == "tool" for offer in offers):
-            subject = f"the tool {names} has" if len(offers) == 1 else f"the tools {names} have"
-            why = f"{subject} no parameter `{identity}` and so may write nothing"
-            cure = f"add the parameter `{identity}: str` and write below `/tmp/{{{identity}}}/`"
-        else:
-            why = f"{names} is not a tool: resources and prompts may write nothing"
-            cure = f"write in a tool that takes `{identity}`"
-        shown = shorten(ast.unparse(call), 60, placeholder="…")
-        message = f"`{shown}` writes, but {why}"
-        yield Finding.at(call, "write-without-username", message, cure)
+        why = f"without a parameter `{identity}` the {offers[0].kind} {names} may write nothing"
+        cure = f"write in a tool that takes `{identity}: str`, below `/tmp/{{{identity}}}/`"
+        yield Finding.at(call, "write-without-username", f"`{_shown(call)}` writes, but {why}", cure)
 
 
 def _writes_at_import(source: SourceFile) -> Iterator[Finding]:
     """Yield writes and waits that happen while the file is imported."""
     for call in (node for node in source.at_import if isinstance(node, ast.Call)):
         if _writes(source, call):
-            shown = shorten(ast.unparse(call), 60, placeholder="…")
-            message = f"`{shown}` writes while the file is imported: it is refused, or lost"
+            message = f"`{_shown(call)}` writes while the file is imported: it is refused, or lost"
             cure = f"move it into a tool that takes `{source.identity}`"
             yield Finding.at(call, "write-at-import", message, cure)
         dotted = source.dotted(call.func)
@@ -177,6 +166,10 @@ def _writes_at_import(source: SourceFile) -> Iterator[Finding]:
             message = f"`{dotted}` waits while the file is imported, and the first call of each user with it"
             cure = "move it into a tool, or into a function with `functools.cache` that a tool calls"
             yield Finding.at(call, "slow-import", message, cure)
+
+
+def _shown(call: ast.Call) -> str:
+    return shorten(ast.unparse(call), 60, placeholder="…")
 
 
 def _writes(source: SourceFile, call: ast.Call) -> bool:
@@ -233,7 +226,10 @@ def _silent_loops(source: SourceFile, reached: _Reached) -> Iterator[Finding]:
     """Yield loops that sleep or wait for something outside, where the offer never reports progress."""
     for offer, functions in reached:
         nodes = [node for function in functions for node in ast.walk(function)]
-        if any(_reports(node) for node in nodes):
+        uses = [node for node in nodes if isinstance(node, ast.Attribute)]
+        # A context has many names; a logger has few.
+        sends = (use.value for use in uses if use.attr in _MESSAGES)
+        if {use.attr for use in uses} & _REPORTS or any("log" not in ast.unparse(to).lower() for to in sends):
             continue
         inner: set[ast.AST] = set()
         for loop in (node for node in nodes if isinstance(node, _LOOPS) and node not in inner):
@@ -249,14 +245,6 @@ def _silent_loops(source: SourceFile, reached: _Reached) -> Iterator[Finding]:
                 yield Finding.at(loop, "silent-loop", message, cure)
 
 
-def _reports(node: ast.AST) -> bool:
-    if not isinstance(node, ast.Attribute):
-        return False
-    # A context has many names; a logger has few.
-    receiver = ast.unparse(node.value).lower()
-    return node.attr in _REPORTS or (node.attr in _MESSAGES and "log" not in receiver)
-
-
 def _stores_in_memory(source: SourceFile, reached: _Reached) -> Iterator[Finding]:
     """Yield names of the module that one function changes and another one uses, each of another offer."""
     by_function: dict[Function, list[str]] = {}
@@ -265,7 +253,11 @@ def _stores_in_memory(source: SourceFile, reached: _Reached) -> Iterator[Finding
             by_function.setdefault(function, []).append(offer.name)
     parts = {function: list(ast.walk(function)) for function in by_function}
     for name in dict(_assigned(source.tree)):
-        users = [function for function, nodes in parts.items() if any(_is(node, name) for node in nodes)]
+        users = [
+            function
+            for function, nodes in parts.items()
+            if any(getattr(node, "id", "") == name for node in nodes)
+        ]
         users = [function for function in users if not _hides(parts[function], name)]
         changes = [node for function in users for node in parts[function] if _is_change(node, name)]
         offers = dict.fromkeys(offer for function in users for offer in by_function[function])
@@ -283,10 +275,6 @@ def _stores_in_memory(source: SourceFile, reached: _Reached) -> Iterator[Finding
             yield Finding.at(first, "store-in-memory", message, cure)
 
 
-def _is(node: ast.AST, name: str) -> bool:
-    return isinstance(node, ast.Name) and node.id == name
-
-
 def _hides(nodes: list[ast.AST], name: str) -> bool:
     """Decide if a function has a parameter or variable of its own of that name."""
     if any(isinstance(node, ast.Global) and name in node.names for node in nodes):
@@ -301,8 +289,8 @@ def _is_change(node: ast.AST, name: str) -> bool:
         case ast.Name(ctx=ast.Store() | ast.Del()):
             return node.id == name
         case ast.Subscript(value=held, ctx=context) | ast.Attribute(value=held, ctx=context):
-            return not isinstance(context, ast.Load) and _is(held, name)
+            return not isinstance(context, ast.Load) and getattr(held, "id", "") == name
         case ast.Call(func=ast.Attribute(value=held, attr=method)):
-            return method in _CHANGES and _is(held, name)
+            return method in _CHANGES and getattr(held, "id", "") == name
         case _:
             return False

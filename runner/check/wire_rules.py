@@ -12,8 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
-from runner.check.rules import Finding
-from runner.check.source import SourceFile
+from runner.check.source import Finding, SourceFile
 from runner.contract import widget_dialects as dialects
 
 __all__ = ["page_faults", "seen_at_import", "tool_faults"]
@@ -51,12 +50,14 @@ def seen_at_import(hello: Mapping[str, Any], source: SourceFile, *, threads: int
     }
     code = {line: spent for line, spent in seconds.items() if line not in imports}
     libraries = {line: seconds.get(line, 0.0) for line in sorted(imports)}
-    if sum(code.values()) > _SLOW_CODE_S:
-        cure = "move it into a tool, or into a function with `functools.cache` that a tool calls"
-        yield Finding("slow-import", _longest(code), f"{_took(code)} while the file is imported", cure)
-    elif sum(libraries.values()) > _SLOW_LIBRARIES_S:
-        cure = "import less of it, or import it in the one tool that needs it"
-        yield Finding("slow-import", _longest(libraries), f"{_took(libraries)} to import", cure)
+    own = "move it into a tool, or into a function with `functools.cache` that a tool calls"
+    other = "import less of it, or import it in the one tool that needs it"
+    for spent, limit_s, cure in ((code, _SLOW_CODE_S, own), (libraries, _SLOW_LIBRARIES_S, other)):
+        if sum(spent.values()) > limit_s:
+            message = (
+                f"its import takes {max(spent.values()):.1f} s of processor time, for which first calls wait"
+            )
+            yield Finding("slow-import", _longest(spent), message, cure)
     if threads > 1:
         subject, line = "a thread is started here while the file is imported", min(started, default=0)
         if not line:
@@ -69,10 +70,6 @@ def seen_at_import(hello: Mapping[str, Any], source: SourceFile, *, threads: int
 
 def _longest(seconds: Mapping[int, float]) -> int:
     return max(seconds, key=lambda line: seconds[line], default=1)
-
-
-def _took(seconds: Mapping[int, float]) -> str:
-    return f"this takes {max(seconds.values()):.1f} s of processor time, for which first calls wait,"
 
 
 def tool_faults(tool: Mapping[str, Any], source: SourceFile) -> Iterator[Finding]:

@@ -28,73 +28,83 @@ import threading
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+
+from pydantic import TypeAdapter
 
 from runner.errors import CallError, Code, UsageError
 from runner.observation.call_record import CallRecord, FileFacts
 from runner.system import locks
 from runner.system.state_files import Damaged, open_lock, open_regular, read_whole, sync_folder, write_whole
 
-__all__ = ["GENESIS", "MOST_PENDING", "AuditLog", "Head", "numbers_of", "path_of", "read_head"]
+__all__ = ["MOST_PENDING", "AuditLog", "AuditVerdict", "verify"]
 
 log = logging.getLogger(__name__)
-
-GENESIS = "0" * 64
-"""The `prev` of the first line of all."""
 
 MOST_PENDING = 1000
 """Number of lines waiting for the disk at which calls are refused."""
 
+# The `prev` of the first line of all.
+_GENESIS = "0" * 64
 # Beyond that, lines of refused calls and logins are counted only.
 _MOST_HELD = 3 * MOST_PENDING
 # Some 70,000 calls: small enough to be moved and searched, and few files a month.
 _FILE_BYTES = 64 * 1024 * 1024
-_BLOCK_BYTES = 64 * 1024
 _KEY_BYTES = 32
-_HEAD_CHARS = 256
+_HEAD_BYTES = 256
+_MOST_FAULTS = 20
+_MOST_OPEN = 100
 _COMPACT = json.JSONEncoder(separators=(",", ":"))
 _SORTED = json.JSONEncoder(sort_keys=True, separators=(",", ":"), default=str)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Head:
-    """A line of the log: number of its file, its own number and hash."""
+class _Head:
+    """A line of the log, as `head.json` names the last: its file, its own number and hash, and its end."""
 
     file: int = 0
     seq: int = 0
-    hash: str = GENESIS
-
-    @classmethod
-    def of(cls, line: bytes, *, file: int | None = None) -> "Head | None":
-        """Return the head that a line, or `head.json`, names; None if it is damaged."""
-        try:
-            read = json.loads(line)
-            number = int(read["file"]) if file is None else file
-            return cls(file=number, seq=int(read["seq"]), hash=str(read["hash"]))
-        except (ValueError, KeyError, TypeError, RecursionError):
-            return None
+    hash: str = _GENESIS
+    size: int = 0
 
 
-def read_head(folder: Path) -> Head | None:
-    """Return the content of `head.json`; None if it is missing or damaged."""
-    try:
-        return Head.of((folder / "head.json").read_bytes())
-    except OSError:
-        return None
+_HEAD = TypeAdapter(_Head)
 
 
-def numbers_of(folder: Path) -> list[int]:
+def _read_head(folder: Path) -> _Head:
+    """Return the content of `head.json`; the head of an empty log if it is missing or damaged."""
+    with contextlib.suppress(OSError, ValueError):
+        return _HEAD.validate_json((folder / "head.json").read_bytes())
+    return _Head()
+
+
+def _numbers_of(folder: Path) -> list[int]:
     """Return the numbers of a log's files, in order."""
     found = (re.fullmatch(r"audit-(\d{6,})\.jsonl", name) for name in os.listdir(folder))
     return sorted(int(match[1]) for match in found if match)
 
 
-def path_of(folder: Path, number: int) -> Path:
+def _path_of(folder: Path, number: int) -> Path:
     """Return the path of a log's file."""
     return folder / f"audit-{number:06}.jsonl"
+
+
+def _sealed(body: bytes) -> tuple[bytes, str]:
+    """Return a line without its end as it is written, and its hash."""
+    digest = hashlib.sha256(body).hexdigest()
+    return b'%b,"hash":"%b"}\n' % (body, digest.encode()), digest
+
+
+def _content(line: bytes) -> dict[str, Any]:
+    """Return the content of a record; nothing for another line."""
+    with contextlib.suppress(ValueError, RecursionError):
+        record = json.loads(line)
+        if isinstance(record, dict) and type(record.get("seq")) is int and "hash" in record:
+            return record
+    return {}
 
 
 class _File:
@@ -113,24 +123,10 @@ class _File:
 
     def is_at(self, size: int) -> bool:
         """Return whether it has its name and this length."""
-        try:
+        with contextlib.suppress(OSError):
             found = os.stat(self.path, follow_symlinks=False)
-        except OSError:
-            return False
-        return found.st_size == size and os.path.samestat(found, os.fstat(self.fd))
-
-    def last_line(self) -> tuple[bytes, int]:
-        """Return its last whole line, and where that ends."""
-        # Blocks from the end on, joined once: half a line of a process that died may be long.
-        blocks: list[bytes] = []
-        start, breaks = os.fstat(self.fd).st_size, 0
-        while start and breaks < 2:
-            start, end = max(start - _BLOCK_BYTES, 0), start
-            blocks.append(os.pread(self.fd, end - start, start))
-            breaks += blocks[-1].count(b"\n")
-        content = b"".join(reversed(blocks))
-        end = content.rfind(b"\n") + 1
-        return content[content.rfind(b"\n", 0, max(end - 1, 0)) + 1 : end], start + end
+            return found.st_size == size and os.path.samestat(found, os.fstat(self.fd))
+        return False
 
 
 class AuditLog:
@@ -160,9 +156,9 @@ class AuditLog:
             self._head_fd = open_regular(folder / "head.json", os.O_RDWR | os.O_CREAT)
         except (OSError, ValueError) as error:
             raise UsageError(f"audit_dir {folder} cannot be used: {error}; name another folder") from error
-        self._head = Head()
+        # The last line that this process knows of, and the file of it, which takes the next one.
+        self._head = _Head()
         self._file: _File | None = None
-        self._size = 0
         self._pending: deque[Mapping[str, Any]] = deque()
         self._dropped = 0
         # Lines that may not be on disk, with their offsets. Only a sync, in its thread, removes them.
@@ -174,9 +170,7 @@ class AuditLog:
     @property
     def fault(self) -> str | None:
         """Return why records cannot be written now; None while they can."""
-        unsynced = self._faults.get("sync")
-        worded = unsynced and f"its disk does not keep what was written ({unsynced})"
-        return self._faults.get("write") or worded
+        return next(iter(self._faults.values()), None)
 
     @property
     def pending(self) -> int:
@@ -193,8 +187,6 @@ class AuditLog:
         Raises:
             CallError: `E_STORE`: so many records wait for the disk that no more may.
         """
-        if self.pending >= MOST_PENDING:
-            self.flush()
         if self.pending >= MOST_PENDING:
             raise CallError(
                 Code.E_STORE,
@@ -215,8 +207,8 @@ class AuditLog:
 
     def calls_ended(self, calls: Iterable[tuple[CallRecord, str]]) -> None:
         """Add the last lines of calls, each with the digest of its arguments."""
-        for call, digest in calls:
-            self._hold(
+        self.add(
+            *(
                 {
                     "kind": "call",
                     "call": call.id,
@@ -226,28 +218,30 @@ class AuditLog:
                     "outcome": call.outcome,
                     "elapsed_ms": call.elapsed_ms,
                     "arguments": digest,
-                    "inputs": [_facts(file) for file in call.inputs],
-                    "outputs": [_facts(file) for file in call.outputs],
+                    "inputs": _facts(call.inputs),
+                    "outputs": _facts(call.outputs),
                     "policy": {"tier": call.tier, "worker": call.worker},
                     "denials": [f"{operation} by {layer}" for operation, layer in call.denials],
                     **({"approval": call.approval} if call.approval else {}),
-                    **({"generated": [_facts(file) for file in call.generated]} if call.generated else {}),
+                    **({"generated": _facts(call.generated)} if call.generated else {}),
                 }
+                for call, digest in calls
             )
-        self.flush()
+        )
 
-    def add(self, record: Mapping[str, Any]) -> None:
-        """Add a record; while the disk takes none, it waits."""
-        self._hold(record)
+    def add(self, *records: Mapping[str, Any]) -> None:
+        """Add records; while the disk takes none, they wait."""
+        for record in records:
+            # Accepted calls never have so many lines; refused ones are not bounded in number.
+            if self.pending < _MOST_HELD:
+                self._hold(record)
+            else:
+                self._dropped += 1
         self.flush()
 
     def _hold(self, record: Mapping[str, Any]) -> None:
-        # Accepted calls never have so many lines; refused ones are not bounded in number.
-        if self.pending < _MOST_HELD:
-            stamp = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-            self._pending.append({"time": stamp, **record})
-        else:
-            self._dropped += 1
+        stamp = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        self._pending.append({"time": stamp, **record})
 
     def flush(self) -> None:
         """Write pending records, as far as the disk takes them."""
@@ -256,69 +250,69 @@ class AuditLog:
             self._hold({"kind": "dropped", "count": count})
         if not self._pending or self._lock < 0:
             return
-        with self._reported("write"), locks.locked(self._lock):
+        with self._reported("write", "{}"), locks.locked(self._lock):
             self._write()
 
     def _write(self) -> None:
         """Write all pending records; the caller holds the lock."""
-        if read_head(self.folder) != self._head:
+        if _read_head(self.folder) != self._head:
             # Another process has written meanwhile, perhaps to a later file.
             self._file = None
         try:
             while self._pending:
                 file = self._find_end()
                 record = {"seq": self._head.seq + 1, **self._pending[0], "prev": self._head.hash}
-                body = _COMPACT.encode(record)[:-1].encode()
-                digest = hashlib.sha256(body).hexdigest()
-                text = b'%b,"hash":"%b"}\n' % (body, digest.encode())
+                text, digest = _sealed(_COMPACT.encode(record)[:-1].encode())
+                before = self._head
                 try:
-                    file.write(text, self._size)
+                    file.write(text, before.size)
                 except OSError:
                     # Ours alone, under the lock: half a line would be read as a damaged one.
-                    os.ftruncate(file.fd, self._size)
+                    os.ftruncate(file.fd, before.size)
                     raise
-                self._unsynced.append((file, self._size, text))
-                self._size += len(text)
-                self._head = Head(file=self._head.file, seq=self._head.seq + 1, hash=digest)
+                self._unsynced.append((file, before.size, text))
+                self._head = replace(before, seq=before.seq + 1, hash=digest, size=before.size + len(text))
                 self._pending.popleft()
         finally:
             # Of constant length, so that it is overwritten in one piece. The lines are in the log whatever
             # becomes of this: the next process finds the end without it.
             with contextlib.suppress(OSError):
-                head = json.dumps(asdict(self._head)).ljust(_HEAD_CHARS)
-                os.pwrite(self._head_fd, f"{head}\n".encode(), 0)
+                os.pwrite(self._head_fd, _HEAD.dump_json(self._head).ljust(_HEAD_BYTES) + b"\n", 0)
 
     def _find_end(self) -> _File:
         """Return the file that takes the next line, and set the head to the line before.
 
         Other processes write too, may die while they do, and files may be moved.
         """
-        if self._file is not None and self._size < self.max_bytes and self._file.is_at(self._size):
+        if self._file is not None and self._head.size < self.max_bytes and self._file.is_at(self._head.size):
             return self._file
-        self._file, self._head = None, read_head(self.folder) or Head()
-        numbers = numbers_of(self.folder)
-        for number in reversed(numbers):
+        self._file = None
+        head = max(self._head, _read_head(self.folder), key=lambda head: head.seq)
+        numbers = _numbers_of(self.folder)
+        # A later line than that of the head is behind it, or in the last file that has one.
+        for number in reversed([number for number in numbers if number >= head.file]):
+            path = _path_of(self.folder, number)
             try:
-                path = path_of(self.folder, number)
                 file = _File(path, open_regular(path, os.O_RDWR))
             except Damaged:
                 # Something else has that name: it stays, and a file begins behind it.
                 continue
-            line, end = file.last_line()
-            last = Head.of(line, file=number)
-            if last is None:
-                continue
-            if last.seq >= self._head.seq:
-                self._head = last
-                # With half a line of a process that died, it stays, and a file begins.
-                if number == numbers[-1] and end < self.max_bytes and file.is_at(end):
-                    self._file, self._size = file, end
-            break
+            size, start = os.fstat(file.fd).st_size, head.size if number == head.file else 0
+            behind = os.pread(file.fd, max(size - start, 0), start)
+            end = behind.rfind(b"\n") + 1
+            last = _content(behind[behind.rfind(b"\n", 0, max(end - 1, 0)) + 1 : end])
+            if last and last["seq"] >= head.seq:
+                head = _Head(file=number, seq=last["seq"], hash=str(last["hash"]), size=start + end)
+            # With half a line of a process that died, it stays, and a file begins.
+            if number == head.file == numbers[-1] and size == head.size < self.max_bytes:
+                self._file = file
+            if number == head.file:
+                break
         if self._file is None:
-            number = max([self._head.file, *numbers]) + 1
-            path = path_of(self.folder, number)
+            head = replace(head, file=max([head.file, *numbers]) + 1, size=0)
+            path = _path_of(self.folder, head.file)
             self._file = _File(path, open_regular(path, os.O_RDWR | os.O_CREAT | os.O_EXCL))
-            self._head, self._size = Head(file=number, seq=self._head.seq, hash=self._head.hash), 0
+        self._head = head
         return self._file
 
     def sync(self) -> None:
@@ -326,7 +320,7 @@ class AuditLog:
 
         After a failure they are written again at the next time: the kernel takes lost pages for written.
         """
-        with self._syncing, self._reported("sync"):
+        with self._syncing, self._reported("sync", "its disk does not keep what was written ({})"):
             lines = tuple(self._unsynced)
             for file, offset, text in lines if "sync" in self._faults else ():
                 file.write(text, offset)
@@ -338,7 +332,7 @@ class AuditLog:
             del self._unsynced[: len(lines)]
 
     @contextmanager
-    def _reported(self, act: str) -> Iterator[None]:
+    def _reported(self, act: str, fault: str) -> Iterator[None]:
         """Log the first of several failures of the disk, and the success after them."""
         facts = {"folder": str(self.folder), "act": act}
         try:
@@ -346,7 +340,7 @@ class AuditLog:
         except OSError as error:
             if act not in self._faults:
                 log.error("audit log failed", extra={**facts, "problem": error.strerror})  # noqa: TRY400
-            self._faults[act] = error.strerror or "unknown"
+            self._faults[act] = fault.format(error.strerror)
         else:
             if self._faults.pop(act, None) is not None:
                 log.warning("audit log recovered", extra=facts)
@@ -356,19 +350,17 @@ class AuditLog:
         if self._lock < 0:
             return
         self.flush()
-        if self._pending:
-            log.error("audit log records lost", extra={"count": len(self._pending)})
         self.sync()
-        if self._unsynced:
-            log.error("audit log lines not synced", extra={"count": len(self._unsynced)})
+        if self.pending:
+            log.error("audit log records lost", extra={"count": self.pending})
         os.close(self._head_fd)
         os.close(self._lock)
         self._unsynced.clear()
         self._file, self._head_fd, self._lock = None, -1, -1
 
 
-def _facts(file: FileFacts) -> dict[str, Any]:
-    return {**({"id": file.id} if file.id else {}), "sha256": file.sha256, "bytes": file.size}
+def _facts(files: Iterable[FileFacts]) -> list[dict[str, Any]]:
+    return [{**({"id": one.id} if one.id else {}), "sha256": one.sha256, "bytes": one.size} for one in files]
 
 
 def _key_of(path: Path) -> bytes:
@@ -378,3 +370,102 @@ def _key_of(path: Path) -> bytes:
     if len(key) != _KEY_BYTES:
         raise ValueError(f"{path.name} is not the key that was made here; restore it, or move it away")
     return key
+
+
+@dataclass(slots=True)
+class AuditVerdict:
+    """The result of a verification.
+
+    Attributes:
+        records: Number of lines that are as they were written.
+        first: Number of the first of them; 0 where there is none.
+        last: Number of the last.
+        hash: The hash of the last; with it, kept elsewhere, nothing before it can be changed unnoticed.
+        open_calls: Calls with a `begin` and no end, by id, the last 100, as `USER TOOL, began TIME`: they run
+            now, or their host was killed.
+        notes: Facts that are not faults.
+        faults: Lines and files that are not as they were written, the first 20.
+    """
+
+    records: int = 0
+    first: int = 0
+    last: int = 0
+    hash: str = _GENESIS
+    open_calls: dict[str, str] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    faults: list[str] = field(default_factory=list)
+
+    @property
+    def is_whole(self) -> bool:
+        """Return whether all lines are as they were written."""
+        return not self.faults
+
+
+def verify(folder: Path, *, expected: str | None = None) -> AuditVerdict:
+    """Check an audit log: every line whole, in order, and chained to the one before.
+
+    Args:
+        folder: Folder of its files.
+        expected: The hash of a record that must be in it, as an earlier verdict named it.
+
+    Raises:
+        UsageError: There is no audit log in the folder, or it cannot be read.
+    """
+    found, is_there = AuditVerdict(), expected is None
+    for where, line in _lines(folder, found.faults):
+        if not line.endswith(b"\n"):
+            # Only a process that died in the middle of it leaves that, and the next file goes on.
+            found.notes.append(
+                f"{where} was cut short by the end of a process; the next file, if any, goes on"
+            )
+            continue
+        record = _content(line)
+        if not record:
+            found.faults.append(f"{where} is not a record")
+            continue
+        text, digest = _sealed(line.rpartition(b',"hash":"')[0])
+        if line != text:
+            found.faults.append(f"{where} is not what was written: its hash does not fit")
+            continue
+        seq, call = record["seq"], str(record.get("call"))
+        if record.get("kind") == "begin":
+            found.open_calls[call] = f"{record.get('user')} {record.get('tool')}, began {record.get('time')}"
+        else:
+            found.open_calls.pop(call, None)
+        if record.get("prev") != found.hash:
+            if found.records:
+                found.faults.append(f"{where}: record {seq} does not follow record {found.last}")
+            else:
+                found.notes.append(f"the log begins with record {seq}: the files before are not here")
+        found.first, found.last, found.hash = found.first if found.records else seq, seq, digest
+        found.records += 1
+        is_there = is_there or digest == expected
+    head = _read_head(folder)
+    if not head.seq:
+        found.notes.append("head.json is missing, so records missing at the end would not be noticed")
+    elif (head.seq, head.hash) != (found.last, found.hash) and head.seq >= found.last:
+        found.faults.append(
+            f"the log ends with record {found.last}, and record {head.seq} was the last written"
+        )
+    if not is_there:
+        found.faults.append(f"no record has the expected hash {expected}")
+    del found.faults[_MOST_FAULTS:]
+    found.open_calls = dict(list(found.open_calls.items())[-_MOST_OPEN:])
+    return found
+
+
+def _lines(folder: Path, faults: list[str]) -> Iterator[tuple[str, bytes]]:
+    """Yield each line with its place; a file that is missing in between is a fault."""
+    try:
+        numbers = _numbers_of(folder)
+        if not numbers:
+            raise UsageError(f"there is no audit log in {folder}; is it the setting audit_dir?")
+        for before, number in zip([numbers[0] - 1, *numbers], numbers, strict=False):
+            path = _path_of(folder, number)
+            if number != before + 1:
+                faults.append(f"a file is missing before {path.name}")
+            with path.open("rb") as lines:
+                for index, line in enumerate(lines, 1):
+                    yield f"{path.name} line {index}", line
+    except OSError as error:
+        raise UsageError(f"the audit log in {folder} cannot be read: {error}") from error

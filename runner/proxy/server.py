@@ -43,8 +43,9 @@ from runner.proxy.questions import answered
 from runner.proxy.remote import ServerUnreachable
 from runner.proxy.upstream import ServerInfo, Upstream
 from runner.proxy.upstreams import Upstreams
+from runner.server.extras import EXTRAS
 from runner.server.files_block import takes_files, with_descriptions, with_instructions
-from runner.server.host import EXTRAS, front_of
+from runner.server.host import front_of
 from runner.steps.authorization import callable_tools
 from runner.steps.client_message import MESSAGE_MAX_BYTES
 from runner.steps.inputs import check_json
@@ -324,10 +325,8 @@ class _Proxy:
         upstreams, ours = self._upstreams, list[dict[str, Any]]()
         if upstreams.settings.has_extras and key == "resourceTemplates":
             ours = [_TEMPLATE]
-        elif upstreams.offers_files and key == "resources":
-            ours = [item.listed() for item in EXTRAS.resources]
-        elif upstreams.offers_files and key == "prompts":
-            ours = [item.listed() for item in EXTRAS.prompts]
+        elif upstreams.offers_files and key in ("resources", "prompts"):
+            ours = [*EXTRAS.listed[key]]
         elif key == "tools":
             ours = offered(upstreams.settings)
             if upstreams.offers_resource_tools:

@@ -1,126 +1,129 @@
-"""The runner's own resources and prompts, offered beside those of the tool file.
+"""The runner's own resources and prompts: the contract, and the available-files block.
 
-They come after the file's, on the last page of a list, and only where the file has none of the same
-URI or name: what the file offers always wins, also when it is read. `tools/list` is never touched.
+They come after those of the tool file, on the last page of a list, and only where the file has none of the
+same URI or name: what the file offers always wins, also when it is read. `tools/list` is never touched.
 The setting `extras` switches them off.
 
-One is added by making a value and naming it in `EXTRAS` of `runner.server.host`:
-
-    async def overview(service: Service, user: User) -> str: ...
-
-    FILES = ExtraResource(
-        uri="runner://files", name="files", description="…", mime="text/plain", text=overview
-    )
-    AVAILABLE = ExtraPrompt(name="available_files", description="…", text=overview)
-
-`text` is awaited for each read, with the identity that the host found; it may raise `CallError`.
+Source: `runner.contract.models`; document 001, section 4; requirement S1-38; `docs/guide.md`.
 """
 
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+import json
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
-from runner.steps.request import Service
+from runner.contract.available_files import available_files, files_block
+from runner.contract.models import CONTRACT_URI, contract_schema
+from runner.files.file_events import FILES_URI
+from runner.toolset.call_services import CallServices
 from runner.users.identity import User
 
-__all__ = ["ExtraPrompt", "ExtraResource", "ExtraTemplate", "Extras", "Text"]
+__all__ = ["AVAILABLE_FILES", "EXTRAS", "Extras", "Text"]
 
-Text = Callable[[Service, User], Awaitable[str]]
-"""Says the text of an extra for one user."""
+AVAILABLE_FILES = "available_files"
+"""Name of the prompt that names the user's files."""
 
+Text = Callable[[CallServices, User], Awaitable[str]]
+"""Returns the text of a resource or prompt for one user; it may raise `CallError`."""
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExtraResource:
-    """A resource of the runner's own; its URI begins with `runner://`."""
-
-    uri: str
-    name: str
-    description: str
-    mime: str
-    text: Text
-
-    def listed(self) -> dict[str, Any]:
-        """Return its item of `resources/list`."""
-        return {
-            "uri": self.uri,
-            "name": self.name,
-            "description": self.description,
-            "mimeType": self.mime,
-        }
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExtraTemplate:
-    """A template of resources that the host reads itself."""
-
-    uri_template: str
-    name: str
-    description: str
-
-    def listed(self) -> dict[str, Any]:
-        """Return its item of `resources/templates/list`."""
-        return {"uriTemplate": self.uri_template, "name": self.name, "description": self.description}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExtraPrompt:
-    """A prompt of the runner's own: one message of the user, without arguments."""
-
-    name: str
-    description: str
-    text: Text
-
-    def listed(self) -> dict[str, Any]:
-        """Return its item of `prompts/list`."""
-        return {"name": self.name, "description": self.description, "arguments": []}
+_OF_CONTRACT = "What a tool of this server returns: JSON Schema of the result contract, version 2.1."
+_OF_FILES = "The user's files, by the names that tools take in `filename` and `filenames`."
+_NONE = "There are no files in the current session."
+# Key of a list and of the ids in it, by the method that lists, and by the one that reads.
+_LISTS = {
+    "resources/list": ("resources", "uri"),
+    "resources/templates/list": ("resourceTemplates", "uriTemplate"),
+    "prompts/list": ("prompts", "name"),
+}
+_READS = {"resources/read": ("resources", "uri"), "prompts/get": ("prompts", "name")}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Extras:
-    """All that the runner offers of its own, in the order in which it is listed."""
+    """All that the runner offers of its own.
 
-    resources: tuple[ExtraResource, ...] = ()
-    templates: tuple[ExtraTemplate, ...] = ()
-    prompts: tuple[ExtraPrompt, ...] = ()
+    Attributes:
+        listed: Items as lists have them, by the key of their list.
+        texts: The text of each resource and prompt, by its name.
+    """
+
+    listed: Mapping[str, Sequence[dict[str, Any]]] = field(default_factory=dict)
+    texts: Mapping[str, Text] = field(default_factory=dict)
 
     def merged(self, method: str, result: Mapping[str, Any]) -> dict[str, Any]:
         """Return the file's answer to a list request with ours behind it; any other answer as it is."""
-        match method:
-            case "resources/list":
-                return _joined(result, "resources", "uri", [item.listed() for item in self.resources])
-            case "resources/templates/list":
-                ours = [item.listed() for item in self.templates]
-                return _joined(result, "resourceTemplates", "uriTemplate", ours)
-            case "prompts/list":
-                return _joined(result, "prompts", "name", [item.listed() for item in self.prompts])
-            case _:
-                return dict(result)
+        key, name = _LISTS.get(method, ("", ""))
+        own = result.get(key)
+        if result.get("nextCursor") is not None or not isinstance(own, list):
+            return dict(result)
+        named = {item.get(name) for item in own if isinstance(item, Mapping)}
+        ours = (item for item in self.listed.get(key, ()) if item[name] not in named)
+        return {**result, key: [*own, *ours]}
 
     async def answer(
-        self, method: str, params: Mapping[str, Any], service: Service, user: User
+        self, method: str, params: Mapping[str, Any], service: CallServices, user: User
     ) -> dict[str, Any] | None:
-        """Return the wire result of reading one of ours, or None for other resources.
+        """Return the wire result of reading one of ours, or None for other resources and prompts.
 
         Raises:
             CallError: Its text could not be made.
         """
-        if method == "resources/read":
-            resource = next((item for item in self.resources if item.uri == params.get("uri")), None)
-            if resource is not None:
-                text = await resource.text(service, user)
-                return {"contents": [{"uri": resource.uri, "mimeType": resource.mime, "text": text}]}
-        if method == "prompts/get":
-            prompt = next((item for item in self.prompts if item.name == params.get("name")), None)
-            if prompt is not None:
-                content = {"type": "text", "text": await prompt.text(service, user)}
-                messages = [{"role": "user", "content": content}]
-                return {"description": prompt.description, "messages": messages}
-        return None
+        key, name = _READS.get(method, ("", ""))
+        item = next((item for item in self.listed.get(key, ()) if item[name] == params.get(name)), None)
+        if item is None:
+            return None
+        text = await self.texts[item["name"]](service, user)
+        if key == "resources":
+            return {"contents": [{"uri": item["uri"], "mimeType": item["mimeType"], "text": text}]}
+        messages = [{"role": "user", "content": {"type": "text", "text": text}}]
+        return {"description": item["description"], "messages": messages}
 
 
-def _joined(result: Mapping[str, Any], items: str, key: str, ours: list[dict[str, Any]]) -> dict[str, Any]:
-    own = result.get(items)
-    if result.get("nextCursor") is not None or not isinstance(own, list):
-        return dict(result)
-    named = {item.get(key) for item in own if isinstance(item, Mapping)}
-    return {**result, items: [*own, *(item for item in ours if item[key] not in named)]}
+async def _contract(_service: CallServices, _user: User) -> str:
+    return json.dumps(contract_schema(), indent=2)
+
+
+async def _block(service: CallServices, user: User) -> str:
+    return files_block(available_files(await service.files(user).all()))
+
+
+async def _message(service: CallServices, user: User) -> str:
+    # A message has to say something.
+    return await _block(service, user) or _NONE
+
+
+EXTRAS = Extras(
+    listed={
+        "resources": [
+            {
+                "uri": CONTRACT_URI,
+                "name": "contract",
+                "description": _OF_CONTRACT,
+                "mimeType": "application/schema+json",
+            },
+            {
+                "uri": FILES_URI,
+                "name": "files",
+                "description": _OF_FILES,
+                "mimeType": "text/plain",
+            },
+        ],
+        # The host reads it itself.
+        "resourceTemplates": [
+            {
+                "uriTemplate": "artifact://{id}{?offset,length}",
+                "name": "artifact",
+                "description": "A file that a tool made for you, whole or a range of its bytes.",
+            }
+        ],
+        "prompts": [
+            {
+                "name": AVAILABLE_FILES,
+                "description": "Tells the model which files there are, by the names that tools take.",
+                "arguments": [],
+            }
+        ],
+    },
+    texts={"contract": _contract, "files": _block, AVAILABLE_FILES: _message},
+)
+"""Components of the runner itself, in the order of their lists."""

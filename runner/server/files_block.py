@@ -16,8 +16,8 @@ from typing import Any
 
 from runner.contract.available_files import available_files, files_block
 from runner.files.file_events import FILES_URI
-from runner.server.own_extras import AVAILABLE_FILES
-from runner.steps.request import Service
+from runner.server.extras import AVAILABLE_FILES
+from runner.toolset.call_services import CallServices
 from runner.toolset.catalog import FILE_ARGUMENTS, LINK_ARGUMENTS
 from runner.users.identity import User
 
@@ -32,12 +32,12 @@ _MOST_IN_DESCRIPTION = 20
 _PATIENCE_S = 3.0
 _LATER = (
     f"These are the user's files as this connection began. Those of now are in the resource {FILES_URI} and "
-    f"in the prompt {AVAILABLE_FILES.name}. Tools take them by name in `filename` and `filenames`."
+    f"in the prompt {AVAILABLE_FILES}. Tools take them by name in `filename` and `filenames`."
 )
 _OF_ONE_USER = {"ttlMs": 0, "cacheScope": "private"}
 
 
-async def with_instructions(answered: Mapping[str, Any], service: Service, user: User) -> dict[str, Any]:
+async def with_instructions(answered: Mapping[str, Any], service: CallServices, user: User) -> dict[str, Any]:
     """Return the answer to `initialize` or `server/discover` with the user's files in its instructions."""
     settings = service.settings
     if settings.extras not in ("instructions", "descriptions"):
@@ -53,7 +53,7 @@ async def with_instructions(answered: Mapping[str, Any], service: Service, user:
 
 async def with_descriptions(
     answered: Mapping[str, Any],
-    service: Service,
+    service: CallServices,
     user: User,
     *,
     takes: Callable[[Mapping[str, Any]], bool] | None = None,
@@ -90,7 +90,7 @@ def takes_files(tool: Mapping[str, Any]) -> bool:
     )
 
 
-async def _block(service: Service, user: User, *, most: int) -> str:
+async def _block(service: CallServices, user: User, *, most: int) -> str:
     """Return the block, or nothing where the store does not say what files there are."""
     try:
         async with asyncio.timeout(_PATIENCE_S):

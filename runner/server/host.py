@@ -53,10 +53,9 @@ from runner.protocol.subscriptions import announced, offer_subscriptions
 from runner.protocol.tool_calls import LiveSession, LiveSessions, ToolCall
 from runner.protocol.visible_offers import visible_introduction, visible_list
 from runner.server.code_mode import CodeMode, Front, ToolsOfCode
-from runner.server.extras import Extras, ExtraTemplate
+from runner.server.extras import EXTRAS, Extras
 from runner.server.files_block import with_descriptions, with_instructions
 from runner.server.mcp_tasks import EXTENSION, McpTasks
-from runner.server.own_extras import AVAILABLE_FILES, CONTRACT, FILES
 from runner.server.own_resource_tools import OwnResources
 from runner.settings.isolation import ISOLATION_META, isolation_meta, layers_of
 from runner.steps.authorization import (
@@ -104,19 +103,6 @@ _LISTS = {
 """Key of the items of each list."""
 
 _MAX_TEXT = 4096
-
-EXTRAS = Extras(
-    resources=(CONTRACT, FILES),
-    templates=(
-        ExtraTemplate(
-            uri_template="artifact://{id}{?offset,length}",
-            name="artifact",
-            description="A file that a tool made for you, whole or a range of its bytes.",
-        ),
-    ),
-    prompts=(AVAILABLE_FILES,),
-)
-"""Components of the runner itself, in the order of their lists."""
 
 
 class Host(FastMCP):

@@ -8,12 +8,11 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 from typing import Protocol, TypeVar
 
 import uvicorn
@@ -22,14 +21,11 @@ from starlette.applications import Starlette
 
 from runner.artifacts.accept import ArtifactFile
 from runner.errors import UsageError
-from runner.files.download_links import DownloadLinks
-from runner.files.my_files import Library, MyFiles
 from runner.http.context import Site
 from runner.http.gateway import TlsConnection
 from runner.http.open_streams import OpenStreams
 from runner.http.readiness import Readiness
 from runner.observation.metrics import Gauges, metrics_served
-from runner.observation.observers import Observers
 from runner.playground.config import Playground
 from runner.playground.playground import About, open_playground
 from runner.playground.routes import playground_address
@@ -38,7 +34,7 @@ from runner.protocol.stdio import Unanswered, serve_stdio
 from runner.protocol.tool_calls import Answerer
 from runner.server.code_mode import CODE_FILE, narrowed
 from runner.server.host import DownloadUrl, Host, make_host
-from runner.server.reloading import Reloads, Take
+from runner.server.reloading import Reloads
 from runner.server.renewed_tokens import prepare_tokens
 from runner.server.web import build_app
 from runner.settings.settings import Settings
@@ -47,19 +43,16 @@ from runner.system.listening import QuietServer, listen_on
 from runner.system.running_servers import RunningServer
 from runner.system.socket_activation import inherited_listener
 from runner.system.stop_signals import StopSignals
-from runner.toolset.call_services import CallCounts, CallServices
+from runner.toolset.call_services import CallServices
 from runner.toolset.drain import Drain
 from runner.toolset.toolset import Toolset
-from runner.users.events import Events
 from runner.users.gateway_tls import GatewayTls
 from runner.users.identity import User, check_startable
 from runner.users.token_checks import tokens_fault
 from sandbox.host import descriptors
-from sandbox.probe.machine import Tier
 
 __all__ = [
     "KEY_S",
-    "ServedApplication",
     "serve",
     "serve_application",
     "site_of",
@@ -91,56 +84,7 @@ class Fleet(RemoteExecutor, Protocol):
         """Return the number of calls of this host that wait for a place on another machine."""
 
 
-class ServedApplication(Protocol):
-    """Application with the services that its routes beside MCP need."""
-
-    settings: Settings
-    counts: CallCounts
-    links: DownloadLinks
-    drain: Drain
-    library: Library
-    events: Events
-    observers: Observers
-    problems: dict[str, str]
-    code: CallServices | None
-
-    @property
-    def kind(self) -> str:
-        """Return its kind: `tools` or `proxy`."""
-
-    @property
-    def servers(self) -> tuple[str, ...]:
-        """Return the servers that stand behind it, by the names with which what they offer begins."""
-
-    @property
-    def named_files(self) -> Sequence[Path]:
-        """Return the files that it serves, or that name its servers."""
-
-    @property
-    def tier(self) -> Tier:
-        """The isolation tier that it runs things in."""
-
-    def files(self, user: User) -> MyFiles:
-        """Return the files of a user."""
-
-    async def end_session(self, session: str) -> None:
-        """End a session of any user."""
-
-    def prepare(self, settings: Settings) -> Take:
-        """Read what settings name that are in force from now on; return what takes both over."""
-
-    def make_room(self) -> bool:
-        """Give up descriptors that nobody needs now; False if there are none at once."""
-
-    async def faults(self) -> Mapping[str, str]:
-        """Return the parts at fault, by name, each with a sentence on why calls cannot be taken now."""
-
-    async def gauges(self) -> Gauges:
-        """Return the current state, for monitoring."""
-
-
-S = TypeVar("S", bound=ServedApplication)
-C = TypeVar("C", bound=CallServices)
+S = TypeVar("S", bound=CallServices)
 
 
 async def serve(
@@ -176,7 +120,7 @@ async def serve(
 
 
 @asynccontextmanager
-async def with_code(settings: Settings, opened: AbstractAsyncContextManager[C]) -> AsyncIterator[C]:
+async def with_code(settings: Settings, opened: AbstractAsyncContextManager[S]) -> AsyncIterator[S]:
     """Open services, and beside them the tools of code mode if the settings have it.
 
     Raises:
@@ -289,7 +233,7 @@ class _Scraped:
         faults: What keeps calls from working; over HTTP, what `/readyz` tells.
     """
 
-    served: ServedApplication
+    served: CallServices
     faults: Callable[[], Awaitable[Mapping[str, str]]]
 
     async def gauges(self) -> Gauges:
@@ -298,7 +242,7 @@ class _Scraped:
 
 
 @asynccontextmanager
-async def _metrics(settings: Settings, served: ServedApplication) -> AsyncIterator[_Scraped]:
+async def _metrics(settings: Settings, served: CallServices) -> AsyncIterator[_Scraped]:
     scraped = _Scraped(served, served.faults)
     metrics, hosts = served.observers.metrics, settings.allowed_hosts
     async with metrics_served(settings.metrics_address, metrics, scraped.gauges, hosts=hosts):
@@ -306,7 +250,7 @@ async def _metrics(settings: Settings, served: ServedApplication) -> AsyncIterat
 
 
 @asynccontextmanager
-async def _reloading(reloads: Reloads, served: ServedApplication) -> AsyncIterator[None]:
+async def _reloading(reloads: Reloads, served: CallServices) -> AsyncIterator[None]:
     reloads.prepare.append(served.prepare)
     if isinstance(served.code, Toolset):
         code = served.code
@@ -403,7 +347,7 @@ def _tell_address(base: str, playground: Playground) -> None:
         playground.key.tell = tell
 
 
-def site_of(served: ServedApplication, settings: Settings) -> Site:
+def site_of(served: CallServices, settings: Settings) -> Site:
     """Return the services for the routes beside MCP."""
     return Site(
         settings=settings,
@@ -421,7 +365,7 @@ def site_of(served: ServedApplication, settings: Settings) -> Site:
 async def _serve_web(
     web: Starlette,
     streams: OpenStreams,
-    served: ServedApplication,
+    served: CallServices,
     settings: Settings,
     listener: socket.socket,
     tls: GatewayTls | None,

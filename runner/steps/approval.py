@@ -27,8 +27,9 @@ from runner.formats.terminal_text import one_line
 from runner.settings.approvals import ApprovalSettings, rule_for
 from runner.steps.inputs import read_arguments
 from runner.steps.listener import CallListener, ClientRefusal
-from runner.steps.request import SHORT_BYTES, Completed, Request, Service
+from runner.steps.request import SHORT_BYTES, Completed, Request
 from runner.toolset.approvals import PendingApproval, key_of
+from runner.toolset.call_services import CallServices
 
 __all__ = ["Hold", "hold_of"]
 
@@ -59,7 +60,7 @@ class Hold:
         lines: A line for each argument, for people.
     """
 
-    service: Service
+    service: CallServices
     name: str
     rule: ApprovalSettings
     key: str
@@ -170,7 +171,7 @@ class Hold:
 
 
 async def hold_of(
-    service: Service,
+    service: CallServices,
     request: Request,
     *,
     places: Sequence[tuple[str, str]],

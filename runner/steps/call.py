@@ -38,11 +38,11 @@ from runner.steps.request import (
     Completed,
     Executed,
     Request,
-    Service,
     question_of,
 )
 from runner.steps.rewriting import Inputs
 from runner.store.protocol import Origin, Record
+from runner.toolset.call_services import CallServices
 from runner.toolset.catalog import ToolSpec
 from runner.users.events import LIST_CHANGED, UPDATED
 from sandbox.deadlines import Deadlines
@@ -63,7 +63,7 @@ class Call(ABC):
         spec: Its tool, once it is known.
     """
 
-    service: Service
+    service: CallServices
     request: Request
     listener: CallListener
     spec: ToolSpec | None = None
@@ -245,7 +245,9 @@ class Call(ABC):
         return Completed(processed=processed, wire=without_tokens(answer) if answer else {}, spec=self.spec)
 
 
-def listener_of(service: Service, request: Request, tool: str | None, deadlines: Deadlines) -> CallListener:
+def listener_of(
+    service: CallServices, request: Request, tool: str | None, deadlines: Deadlines
+) -> CallListener:
     """Return the listener of a request on behalf of its client.
 
     Args:
@@ -279,13 +281,13 @@ def listener_of(service: Service, request: Request, tool: str | None, deadlines:
     )
 
 
-def _is_watched(service: Service, request: Request) -> bool:
+def _is_watched(service: CallServices, request: Request) -> bool:
     """Return whether an interface of the user receives events of a request."""
     return service.events.has_listener(user=request.user.segment, session=request.facts.session_id)
 
 
 async def _show(
-    service: Service, request: Request, content: bytes, name: str, mime: str | None
+    service: CallServices, request: Request, content: bytes, name: str, mime: str | None
 ) -> Mapping[str, Any] | None:
     """Store content that a running call shows in its user's interface, if one is open."""
     if not _is_watched(service, request):
@@ -299,7 +301,7 @@ async def _show(
     return {"uri": f"artifact://{record.id}", "size": record.size, "sha256": record.sha256}
 
 
-def _changed(service: Service, request: Request, method: str, uri: object) -> None:
+def _changed(service: CallServices, request: Request, method: str, uri: object) -> None:
     """Publish the changes of a call to the user's clients."""
     kind = method.removeprefix("notifications/").removesuffix("/list_changed")
     user, session = request.user.segment, request.user.session
@@ -309,7 +311,7 @@ def _changed(service: Service, request: Request, method: str, uri: object) -> No
         service.events.publish({"type": UPDATED, "uri": uri}, user=user, session=session)
 
 
-def observed(service: Service, request: Request) -> Request:
+def observed(service: CallServices, request: Request) -> Request:
     """Return a request that has its first line in the audit log, and the span of its tool's server.
 
     Each only where the settings ask for it.
@@ -330,7 +332,7 @@ def observed(service: Service, request: Request) -> Request:
 
 
 def _record_end(
-    service: Service, request: Request, outcome: str, completed: Completed | None, *, is_known: bool
+    service: CallServices, request: Request, outcome: str, completed: Completed | None, *, is_known: bool
 ) -> None:
     """Record the end of a call in the log and for the observers.
 

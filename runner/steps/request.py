@@ -4,8 +4,7 @@ import os
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from runner.artifacts.accept import Processed
 from runner.artifacts.named_file import OpenHome
@@ -13,23 +12,17 @@ from runner.contract.normalise import Normalised
 from runner.files.my_files import MyFiles
 from runner.homes.changes import ChangedFile
 from runner.homes.homes import HomeLease
-from runner.observation.observers import Observers
 from runner.settings.execution import ServiceSettings
 from runner.settings.named_limits import Counted
 from runner.steps.inputs import Link
 from runner.steps.listener import Client, ToolRequests
 from runner.steps.rewriting import FileDelivery
 from runner.store.protocol import Record
-from runner.toolset.approvals import Approvals
 from runner.toolset.catalog import ToolSpec
-from runner.toolset.drain import Drain
-from runner.toolset.session_state import SessionState
-from runner.users.events import Events
 from runner.users.identity import User
 from runner.worker.wire import RequestFacts
 from sandbox.call_value import call_value
 from sandbox.outcome import Outcome
-from sandbox.probe.machine import Tier
 
 if TYPE_CHECKING:
     # The SDK of OpenTelemetry comes with it.
@@ -42,7 +35,6 @@ __all__ = [
     "Completed",
     "Executed",
     "Request",
-    "Service",
     "Steps",
     "UnreturnedFiles",
     "file_delivery_of",
@@ -189,45 +181,6 @@ class Completed:
         """Return the end of a call whose client gets a message that is not made of a contract value."""
         value = {"meta_data": {"is_error": True}} if interim.get("isError") else {}
         return cls(processed=Processed(value=value), wire=interim, spec=spec, interim=interim)
-
-
-class Service(Protocol):
-    """A server of calls: a toolset of our own files, or a proxy's upstreams."""
-
-    @property
-    def settings(self) -> ServiceSettings:
-        """Return the effective settings."""
-
-    @property
-    def events(self) -> Events:
-        """Return the events for the users' interfaces."""
-
-    @property
-    def state(self) -> SessionState:
-        """Return the session state of tools."""
-
-    @property
-    def approvals(self) -> Approvals:
-        """Return the approvals of calls."""
-
-    @property
-    def drain(self) -> Drain:
-        """Return the end of calls with the server."""
-
-    @property
-    def observers(self) -> Observers:
-        """Return the recorders of calls."""
-
-    @property
-    def tier(self) -> Tier:
-        """Return the isolation tier that tools run in."""
-
-    @property
-    def claims(self) -> Path:
-        """Return the folder of the locks of staged names."""
-
-    def files(self, user: User, *, trace: str | None = None) -> MyFiles:
-        """Return My Files of a user, for the call `trace`."""
 
 
 @call_value

@@ -6,7 +6,7 @@ Both have one life cycle: calls are observed, and files and sessions looked afte
 import asyncio
 import contextlib
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -17,6 +17,7 @@ from runner.files.file_events import tell
 from runner.files.my_files import Library, MyFiles
 from runner.files.upkeep import Upkeep
 from runner.homes.call_locks import CallLocks
+from runner.observation.metrics import Gauges
 from runner.observation.observers import Observers
 from runner.settings.live import with_live
 from runner.settings.settings import Settings
@@ -28,6 +29,7 @@ from runner.toolset.session_state import SessionState
 from runner.users.capability_tokens import Tokens
 from runner.users.events import Events
 from runner.users.identity import User
+from sandbox.probe.machine import Tier
 
 __all__ = ["CallCounts", "CallServices"]
 
@@ -134,6 +136,21 @@ class CallServices(ABC):
 
     @property
     @abstractmethod
+    def kind(self) -> str:
+        """Return its kind: `tools` or `proxy`."""
+
+    @property
+    @abstractmethod
+    def tier(self) -> Tier:
+        """Return the isolation tier that tools run in."""
+
+    @property
+    @abstractmethod
+    def named_files(self) -> Sequence[Path]:
+        """Return the files that it serves, or that name its servers."""
+
+    @property
+    @abstractmethod
     def places(self) -> Sequence[tuple[str, str]]:
         """Return the targets of the server, each with a name for people and in full."""
 
@@ -145,6 +162,26 @@ class CallServices(ABC):
             trace: The call that works with them.
         """
         return self.library.of(user.name, user.session, trace=trace)
+
+    @abstractmethod
+    def prepare(self, settings: Settings) -> Callable[[], Sequence[str]]:
+        """Read what settings name; return what takes both over, and says what has changed beside settings."""
+
+    @abstractmethod
+    def make_room(self) -> bool:
+        """Give up descriptors that nobody needs now; False if there are none at once."""
+
+    @abstractmethod
+    async def end_session(self, session: str) -> None:
+        """End a session of any user."""
+
+    @abstractmethod
+    async def faults(self) -> Mapping[str, str]:
+        """Return the parts at fault, by name, each with a sentence on why calls cannot be taken now."""
+
+    @abstractmethod
+    async def gauges(self) -> Gauges:
+        """Return the current state, for monitoring."""
 
     @asynccontextmanager
     async def running(self, *, lasting: bool = True) -> AsyncIterator[None]:

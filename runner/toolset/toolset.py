@@ -89,7 +89,7 @@ class Toolset(CallServices):
     homes: Homes
     forkserver: ForkserverSupervisor
     environment: Mapping[str, str]
-    tier: Tier
+    tier: Tier = field()
     keep_s: float = 0
     secrets: Secrets = field(default_factory=Secrets)
     changes: HomeChanges = field(default_factory=HomeChanges)

@@ -45,28 +45,19 @@ def _service(server: UserServer) -> dict[str, Any]:
         raise UsageError(
             f"{server.user!r} has a file in /, and its folder is mounted; move it into another folder"
         )
-    memory, variables = f"{values.memory_mb or 4096}m", server.environment_file
+    memory, variables = f"{values.memory_mb or 4096}m", values.environment_file
+    # Loopback of this machine: a proxy that authenticates goes in front.
+    address = {"host_ip": values.environment.get("RUNNER_HOST", "127.0.0.1"), "published": str(server.port)}
+    homes = {"type": "volume", "source": f"{server.unit}-homes", "target": "/tmp"}  # noqa: S108 - of the container
+    paths = [{"source": str(folder), "target": str(folder)} for folder in folders]
     service = {
         "image": f"toolcell:{version('toolcell')}",
         "entrypoint": ["/usr/bin/tini", "--", "runner"],
         "command": server.arguments("--host", "0.0.0.0", "--port", str(_PORT)),  # noqa: S104
         "environment": {name: text for name, text in values.environment.items() if name != "RUNNER_HOST"},
-        "env_file": variables and [{"path": str(variables), "format": "raw"}],
-        # Loopback of this machine: a proxy that authenticates goes in front.
-        "ports": [
-            {
-                "host_ip": values.environment.get("RUNNER_HOST", "127.0.0.1"),
-                "published": str(server.port),
-                "target": _PORT,
-            }
-        ],
-        "volumes": [
-            {"type": "volume", "source": f"{server.unit}-homes", "target": "/tmp"},  # noqa: S108 - the homes
-            *(
-                {"type": "bind", "source": str(folder), "target": str(folder), "read_only": True}
-                for folder in folders
-            ),
-        ],
+        "env_file": variables and [{"path": variables, "format": "raw"}],
+        "ports": [{**address, "target": _PORT}],
+        "volumes": [homes, *({"type": "bind", **path, "read_only": True} for path in paths)],
         "user": "10001:10001",
         "read_only": True,
         "cap_drop": ["ALL"],

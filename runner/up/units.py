@@ -16,17 +16,16 @@ __all__ = ["DROP_IN", "INSTALLED", "commands", "unit_files", "warnings"]
 
 INSTALLED = Path("/etc/systemd/system")
 DROP_IN = "toolcell@{}.service.d/up.conf"
+_ODD = re.compile(rb"[^A-Za-z0-9 _./:@,=+$%~-]")
 # ProtectHome= and PrivateTmp= of the template hide them.
 _HIDDEN = ("/home/", "/root/", "/run/user/", "/tmp/", "/var/tmp/")  # noqa: S108 - named, not used
 
 
 def unit_files(servers: Sequence[UserServer]) -> dict[str, str]:
     """Return the text of each unit file by its name."""
-    templates = {
-        name: (files("runner.up") / "templates" / name).read_text(encoding="utf-8")
-        for name in ("toolcell@.service", "toolcell.slice")
-    }
-    return templates | {DROP_IN.format(one.unit): "\n".join(_drop_in(one)) + "\n" for one in servers}
+    templates = (files("runner.up") / "templates").iterdir()
+    units = {template.name: template.read_text(encoding="utf-8") for template in templates}
+    return units | {DROP_IN.format(one.unit): "\n".join(_drop_in(one)) + "\n" for one in servers}
 
 
 def commands(
@@ -67,8 +66,8 @@ def _drop_in(server: UserServer) -> Iterator[str]:
     # The template asks for a file and a folder that only its own users have.
     yield "[Unit]\nAssertPathExists=\n\n[Service]\nEnvironmentFile=\nWorkingDirectory=/"
     yield from (f"Environment={_quoted(f'{name}={value}')}" for name, value in values.environment.items())
-    if server.environment_file is not None:
-        yield f"EnvironmentFile={str(server.environment_file).replace('%', '%%')}"
+    if values.environment_file is not None:
+        yield f"EnvironmentFile={values.environment_file.replace('%', '%%')}"
     # The program itself is not searched for variables.
     yield f"ExecStart=\nExecStart={_quoted(sys.executable)} {' '.join(map(_argument, words))}"
     yield f"TimeoutStopSec={server.stop_s:g}"
@@ -88,9 +87,5 @@ def _quoted(text: str) -> str:
     All but plain ASCII is written by its bytes. `%` begins a specifier after unquoting, so it is doubled and
     not written by its byte.
     """
-    escaped = re.sub(
-        rb"[^A-Za-z0-9 _./:@,=+$%~-]",
-        lambda found: b"\\x%02x" % found[0][0],
-        text.replace("%", "%%").encode(),
-    )
+    escaped = _ODD.sub(lambda found: b"\\x%02x" % found[0][0], text.replace("%", "%%").encode())
     return f'"{escaped.decode()}"'

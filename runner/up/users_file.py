@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, Field, ValidationError, model_validator
 
 from runner.errors import UsageError
 from runner.settings.trust import read_named
@@ -46,10 +46,8 @@ _Text = Annotated[str, AfterValidator(_text)]
 _Port = Annotated[int, Field(ge=1, le=65535)]
 
 
-class _Given(BaseModel):
+class _Given(BaseModel, frozen=True, extra="forbid"):
     """The keys of one user, or the defaults of all."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     tools: tuple[_Text, ...] | None = Field(None, min_length=1)
     proxy: tuple[_Text, ...] | None = Field(None, min_length=1)
@@ -68,10 +66,8 @@ class _Given(BaseModel):
         return self
 
 
-class _UsersFile(BaseModel):
+class _UsersFile(BaseModel, frozen=True, extra="forbid"):
     """The keys of the whole file."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     ports: str | None = Field(None, pattern=r"^\d{1,5}-\d{1,5}$")
     stop_s: Annotated[float, Field(gt=0, le=3600, allow_inf_nan=False)] = 45.0
@@ -99,8 +95,7 @@ class UserServer:
         port: The port that it is reached at.
         words: The last arguments of `runner`: its configuration file, and the tools or the server behind it.
         files: The files among them.
-        options: The keys of the user, with the defaults.
-        environment_file: The file of variables.
+        options: The keys of the user, with the defaults; the file of variables by its whole path.
         stop_s: The longest time that it may take to end, in seconds.
     """
 
@@ -110,7 +105,6 @@ class UserServer:
     words: tuple[str, ...]
     files: tuple[Path, ...]
     options: _Given
-    environment_file: Path | None
     stop_s: float
 
     def arguments(self, *address: str) -> list[str]:
@@ -191,12 +185,13 @@ def _server(name: str, file: _UsersFile, beside: Path, port: int) -> UserServer:
                 raise UsageError(f"users.{name}: {beside / target} does not exist")
             words.append(f"{beside / target}{colon}{rest}" if is_file else word)
             files += [beside / target] if is_file else []
-    variables = None if values.environment_file is None else beside / values.environment_file
-    if variables is not None:
+    if values.environment_file is not None:
+        variables = beside / values.environment_file
         # systemd and Compose read it; what others may read is not the place of a secret.
         read_private(f"users.{name}.environment_file", variables, most_bytes=_MOST_BYTES)
         if not _PLAIN_PATH.fullmatch(str(variables)):
             raise UsageError(f"{str(variables)!r}: units take only letters, digits and ./@+=:,-_; rename it")
+        values = values.model_copy(update={"environment_file": str(variables)})
     return UserServer(
         user=name,
         unit=unit_of(name),
@@ -204,6 +199,5 @@ def _server(name: str, file: _UsersFile, beside: Path, port: int) -> UserServer:
         words=tuple(words),
         files=tuple(files),
         options=values,
-        environment_file=variables,
         stop_s=file.stop_s,
     )

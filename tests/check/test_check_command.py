@@ -142,7 +142,7 @@ def test_username_parameter_of_settings_gives_home(run: Run, tmp_path: Path) -> 
 
     assert findings(named) == {(21, "write-without-username"), (26, "username-type")}
     cures = [found["cure"] for found in named.json["findings"]]
-    assert cures == ["add the parameter `who: str` and write below `/tmp/{who}/`", "write `who: str`"]
+    assert cures == ["write in a tool that takes `who: str`, below `/tmp/{who}/`", "write `who: str`"]
     assert [tool["home"] for tool in named.json["tools"]] == ["write", "none", "write"]
 
 

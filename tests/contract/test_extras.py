@@ -14,9 +14,9 @@ from mcp import MCPError
 from support import settings_in
 
 from runner.contract.models import contract_schema
-from runner.server.extras import ExtraPrompt, ExtraResource, Extras, ExtraTemplate
+from runner.server.extras import Extras
 from runner.server.host import make_host
-from runner.steps.request import Service
+from runner.toolset.call_services import CallServices
 from runner.toolset.toolset import Toolset
 from runner.users.identity import User
 
@@ -73,17 +73,17 @@ def serving(tmp_path: Path) -> Callable[..., AbstractAsyncContextManager["Client
     return serve
 
 
-async def says(service: Service, user: User) -> str:
+async def says(service: CallServices, user: User) -> str:
     return f"for {user.name}"
 
 
 OURS = Extras(
-    resources=(
-        ExtraResource(uri="runner://a", name="a", description="A", mime="text/plain", text=says),
-        ExtraResource(uri="runner://b", name="b", description="B", mime="text/plain", text=says),
-    ),
-    templates=(ExtraTemplate(uri_template="runner://{x}", name="x", description="X"),),
-    prompts=(ExtraPrompt(name="p", description="P", text=says),),
+    listed={
+        "resources": [{"uri": f"runner://{x}", "name": x, "mimeType": "text/plain"} for x in "ab"],
+        "resourceTemplates": [{"uriTemplate": "runner://{x}", "name": "x", "description": "X"}],
+        "prompts": [{"name": "p", "description": "P", "arguments": []}],
+    },
+    texts=dict.fromkeys("abp", says),
 )
 
 

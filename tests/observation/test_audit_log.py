@@ -16,8 +16,7 @@ from audit_records import SECRET, ended, lines
 from disks import fill, mounted, small_disk, thin_image
 
 from runner.errors import CallError, Code, UsageError
-from runner.observation.audit_chain import AuditVerdict, verify
-from runner.observation.audit_log import MOST_PENDING, AuditLog
+from runner.observation.audit_log import MOST_PENDING, AuditLog, AuditVerdict, verify
 from runner.observation.call_record import OTHER, operation
 from runner.observation.observers import Observers
 
@@ -481,7 +480,7 @@ def test_calls_are_refused_when_too_many_records_await_sync(
 
     assert refused.value.code is Code.E_STORE
     assert "its disk does not keep what was written" in refused.value.message
-    lost = [entry for entry in caplog.records if entry.message == "audit log lines not synced"]
+    lost = [entry for entry in caplog.records if entry.message == "audit log records lost"]
     assert [vars(entry)["count"] for entry in lost] == [MOST_PENDING]
 
 

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from audit_records import SECRET, lines, record
@@ -18,8 +19,7 @@ from disks import fill, small_disk
 from support import becomes
 
 from runner.errors import CallError, Code
-from runner.observation.audit_chain import verify
-from runner.observation.audit_log import AuditLog
+from runner.observation.audit_log import AuditLog, verify
 from runner.observation.call_record import CallRecord
 from runner.observation.observers import Observers
 from runner.steps.call import Call, observed
@@ -285,7 +285,7 @@ def test_call_cancelled_while_failure_is_worded_is_recorded(tmp_path: Path) -> N
             return []
 
     started = asyncio.Event()
-    service = SimpleNamespace(
+    service: Any = SimpleNamespace(
         observers=Observers(audit=log), files=lambda *_, **__: Files(), tier=Tier.PROCESS
     )
     request = _request()

@@ -26,7 +26,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from somebody import somebody
 from support import ROOT, becomes, settings_in, stop
 
-from runner.observation.audit_chain import verify
+from runner.observation.audit_log import verify
 
 pytestmark = [pytest.mark.anyio, pytest.mark.release]
 

@@ -114,5 +114,5 @@ def test_environment_file_is_private_with_a_plain_name(
         (tmp_path / file).chmod(bits)
     good = plan(tmp_path, f"{USUAL}[users.ann]\nenvironment_file = 'good.env'")["ann"]
 
-    assert good.environment_file == tmp_path / "good.env"
+    assert good.options.environment_file == str(tmp_path / "good.env")
     assert message in problem(tmp_path, f"{USUAL}[users.ann]\nenvironment_file = '{name}'")

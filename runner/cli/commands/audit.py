@@ -16,8 +16,7 @@ from runner.cli.exits import Report
 from runner.cli.options import AsJson, Config
 from runner.cli.start import load_and_warn
 from runner.errors import UsageError
-from runner.observation.audit_chain import AuditVerdict, verify
-from runner.observation.audit_log import AuditLog
+from runner.observation.audit_log import AuditLog, AuditVerdict, verify
 
 __all__ = ["audit"]
 
