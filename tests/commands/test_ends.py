@@ -33,6 +33,7 @@ UNHURRIED = ("fine", "marks", "survivors", "exits", "dies", "eats", "floods", "w
 @pytest.fixture(scope="module")
 async def toolset(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Toolset]:
     tools = {name: {"idle_timeout_s": 60.0, "total_timeout_s": 60.0} for name in UNHURRIED}
+    tools["chatty"] = {"total_timeout_s": 8.0}
     folder = tmp_path_factory.mktemp("ends")
     async with open_toolset(
         TOOLS / "ends.py", folder, tools=tools, idle_timeout_s=1.0, total_timeout_s=3.0, memory_mb=96
@@ -109,7 +110,7 @@ async def test_progress_does_not_move_total_limit(toolset: Toolset, user: str) -
 
     assert error_code(completed) == "E_TIMEOUT"
     assert details(completed)["limit"] == "total"
-    assert details(completed)["timeout_seconds"] == 3
+    assert details(completed)["timeout_seconds"] == 8
     assert str(details(completed)["last_progress"]).startswith("report ")
 
 
