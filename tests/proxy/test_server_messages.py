@@ -49,7 +49,7 @@ class Server:
         os.write(self.to_us, json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
 
     async def next(self) -> dict[str, Any]:
-        return dict(json.loads(await asyncio.wait_for(self.from_us.readline(), 30)))
+        return dict(json.loads(await self.from_us.readline()))
 
     def ask(self, method: str) -> "asyncio.Task[dict[str, Any]]":
         asking = ask_remote(self.us, method, {}, timeout_s=None, progress=None, http=HttpAnswer())
@@ -137,7 +137,7 @@ async def test_unreadable_answer_ends_its_request_with_reason(server: Server) ->
         (odd, "is not a JSON-RPC message"),
     ):
         with pytest.raises(UnreadableAnswer) as refused:
-            await asyncio.wait_for(request, 30)
+            await request
         assert words in refused.value.message
 
 
@@ -203,5 +203,5 @@ async def test_waiting_request_ends_with_connection(server: Server) -> None:
 
     for waiting in (request, server.ask("more")):
         with pytest.raises(Disconnected) as ended:
-            await asyncio.wait_for(waiting, 30)
+            await waiting
         assert ended.value.code == CONNECTION_CLOSED
