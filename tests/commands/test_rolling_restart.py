@@ -62,9 +62,8 @@ class Balancer:
                 await asyncio.sleep(0.1)
 
     async def until(self, port: int, *, ready: bool) -> None:
-        async with asyncio.timeout(_PATIENCE_S):
-            while (port in self.ready) is not ready:
-                await asyncio.sleep(0.05)
+        while (port in self.ready) is not ready:
+            await asyncio.sleep(0.05)
 
     async def server(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         """Connect to the server whose turn it is; to the next where one has just gone and refuses."""

@@ -33,9 +33,8 @@ async def value(toolset: Toolset, user: str, tool: str, **arguments: Any) -> Any
 
 async def inside(toolset: Toolset, user: str, name: str) -> Any:
     """Return what `inside` does, once a name is in its list."""
-    async with asyncio.timeout(180):
-        while name not in (found := await value(toolset, user, "inside"))["inside"]:
-            await asyncio.sleep(0)
+    while name not in (found := await value(toolset, user, "inside"))["inside"]:
+        await asyncio.sleep(0)
     return found
 
 

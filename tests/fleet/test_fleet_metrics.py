@@ -32,9 +32,8 @@ async def _metrics(port: int) -> dict[tuple[str, str], float]:
 
 async def _await_metric(port: int, name: str, label: str, value: float) -> None:
     """Wait until a metric has a value."""
-    async with asyncio.timeout(180):
-        while (await _metrics(port)).get((name, label)) != value:
-            await asyncio.sleep(0.05)
+    while (await _metrics(port)).get((name, label)) != value:
+        await asyncio.sleep(0.05)
 
 
 def _call(world: World, marker: str) -> Mapping[str, Any]:
