@@ -8,14 +8,18 @@ import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from playwright.sync_api import Browser, sync_playwright
+from playwright.sync_api import Browser, expect, sync_playwright
 
-__all__ = ["SHELL", "WHOLE", "launched"]
+__all__ = ["PATIENCE_MS", "SHELL", "WHOLE", "launched"]
 
 SHELL = "chromium-headless-shell"
 WHOLE = "chromium"
 
 _FLAGS = ("--no-sandbox", "--disable-gpu")
+
+# The machine may be busy with other tests.
+PATIENCE_MS = 180_000
+expect.set_options(timeout=PATIENCE_MS)
 
 
 @contextmanager

@@ -1,10 +1,12 @@
 """Fixtures and options of all tests."""
 
+import logging
 import os
 import subprocess
 import sys
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from logging.handlers import BufferingHandler
 from pathlib import Path
 
 import pytest
@@ -42,6 +44,19 @@ def pytest_itemcollected(item: pytest.Item) -> None:
     """Mark the tests of folders that start servers, before `-m` selects."""
     if not STARTS_SERVERS.isdisjoint(item.path.relative_to(TESTS).parts):
         item.add_marker("slow")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call() -> Generator[None]:
+    """Fail a test whose event loop logs an error: code under test failed where nothing awaits it."""
+    log, errors = logging.getLogger("asyncio"), BufferingHandler(sys.maxsize)
+    errors.setLevel(logging.ERROR)
+    log.addHandler(errors)
+    try:
+        yield
+    finally:
+        log.removeHandler(errors)
+    assert [record.getMessage() for record in errors.buffer] == []
 
 
 @pytest.hookimpl(trylast=True)
@@ -87,10 +102,12 @@ def start() -> Iterator[Start]:
 
 @pytest.fixture(scope="session", autouse=True)
 def _templates() -> Iterator[None]:
-    """Fork the forkservers of toolsets from a process that has imported the framework."""
+    """Fork the forkservers of toolsets from a process that has imported the framework; be patient."""
     templates = Templates()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("sandbox.host.forkserver.launch", templates.launch)
+        # A client that has no answer to its first question by then takes the server for an older one.
+        patch.setattr("mcp.client.session.DISCOVER_TIMEOUT_SECONDS", 180.0)
         yield
     templates.close()
 

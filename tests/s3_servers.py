@@ -106,7 +106,7 @@ def _wait_for(endpoint: str, out: Path) -> None:
     deadline = time.monotonic() + _READY_S
     while True:
         try:
-            urllib.request.urlopen(endpoint, timeout=5).close()
+            urllib.request.urlopen(endpoint, timeout=60).close()
         except urllib.error.HTTPError:
             return
         except OSError:
@@ -138,7 +138,7 @@ class CuttingProxy:
             with contextlib.suppress(OSError):
                 end.shutdown(socket.SHUT_RDWR)
         for thread in self._threads:
-            thread.join(10)
+            thread.join()
         self._listener.close()
 
     @property

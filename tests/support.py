@@ -43,7 +43,8 @@ _LOOK_EVERY_S = 0.01
 def settings_in(folder: Path, **more: Any) -> Settings:
     """Return settings whose state and store are in a folder; what calls leave in homes is not told of."""
     store = (folder / "store").as_uri()
-    usual: dict[str, Any] = {"state_dir": folder / "state", "store": store, "generated": "ignore"}
+    places = {"state_dir": folder / "state", "store": store}
+    usual: dict[str, Any] = {**places, "generated": "ignore", "load_timeout_s": _PATIENCE_S}
     return Settings(**(usual | more))
 
 

@@ -69,7 +69,7 @@ def test_ctrl_c_is_heard_in_the_middle_of_an_import(
         text=True,
     )
     try:
-        _out, stderr = process.communicate(timeout=90)
+        _out, stderr = process.communicate(timeout=180)
     except subprocess.TimeoutExpired:
         process.kill()
         pytest.fail(f"it runs on after SIGINT: {process.communicate()[1]}")

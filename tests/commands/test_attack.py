@@ -719,7 +719,7 @@ async def test_worker_never_ready_fails_its_call_in_time(
 ) -> None:
     guarded = f"if os.environ['USER'] != 'nobody': {act}"
     file = written(IMPORT + UNREADY.format(act=guarded))
-    async with attack_toolset(tmp_path, file=file, isolation=tier, load_timeout_s=3.0) as toolset:
+    async with attack_toolset(tmp_path, file=file, isolation=tier, load_timeout_s=8.0) as toolset:
         completed = await call(toolset, user, "mine")
 
         assert error_code(completed) == code

@@ -45,7 +45,7 @@ def answers(base: str) -> list[tuple[object, ...]]:
     root = base.removesuffix("/mcp")
     # Each by itself: a client of several would send back the cookie that one of them sets.
     found = [
-        httpx2.request(method, root + path, content=b"sent" if method == "POST" else None)
+        httpx2.request(method, root + path, content=b"sent" if method == "POST" else None, timeout=180)
         for method, path in ASKED
     ]
     return [(one.status_code, one.text, *(one.headers.get(name) for name in names)) for one in found]
@@ -57,7 +57,7 @@ def test_routes_answer_as_with_fastmcp_run(plain: str, ours: str) -> None:
 
 def test_route_answers_powerless_on_this_origin(plain: str, ours: str) -> None:
     control, got = (
-        httpx2.get(f"{url.removesuffix('/mcp')}/items/1", headers={"cookie": "key=secret"})
+        httpx2.get(f"{url.removesuffix('/mcp')}/items/1", headers={"cookie": "key=secret"}, timeout=180)
         for url in (plain, ours)
     )
 
@@ -72,11 +72,11 @@ def test_route_answers_powerless_on_this_origin(plain: str, ours: str) -> None:
 
 def test_route_confined_and_its_faults_hidden(plain: str, ours: str) -> None:
     mark = Path("/var/tmp/routes-were-here")
-    control = httpx2.get(f"{plain.removesuffix('/mcp')}/write")
+    control = httpx2.get(f"{plain.removesuffix('/mcp')}/write", timeout=180)
     assert (control.status_code, mark.exists()) == (200, True)
     mark.unlink()
 
-    got = httpx2.get(f"{ours.removesuffix('/mcp')}/write")
+    got = httpx2.get(f"{ours.removesuffix('/mcp')}/write", timeout=180)
 
     assert (got.status_code, got.text) == (500, "Internal Server Error")
     assert not mark.exists()
@@ -85,7 +85,7 @@ def test_route_confined_and_its_faults_hidden(plain: str, ours: str) -> None:
 async def test_routes_and_tools_of_user_share_file_state(ours: str) -> None:
     base = ours.removesuffix("/mcp")
 
-    async with httpx2.AsyncClient(base_url=base) as web, Client(ours) as client:
+    async with httpx2.AsyncClient(base_url=base, timeout=180) as web, Client(ours) as client:
         before = await client.call_tool("count")
         found = [(await web.get("/health")).status_code for _ in range(2)]
         counted = await client.call_tool("count")
@@ -103,7 +103,9 @@ def test_routes_need_token_where_calls_do(serve_http: Callable[..., str], folder
     more = {"RUNNER_AUTH__KIND": "static", "RUNNER_AUTH__TOKENS_FILE": str(tokens), "RUNNER_USER": ""}
     base = serve_http(FILE, **more).removesuffix("/mcp")
 
-    without = httpx2.get(f"{base}/health")
-    authorized = httpx2.get(f"{base}/health", headers={"authorization": "Bearer a-token-of-sixteen-chars"})
+    without = httpx2.get(f"{base}/health", timeout=180)
+    authorized = httpx2.get(
+        f"{base}/health", headers={"authorization": "Bearer a-token-of-sixteen-chars"}, timeout=180
+    )
 
     assert (without.status_code, authorized.status_code) == (401, 200)

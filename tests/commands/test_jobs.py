@@ -180,7 +180,7 @@ async def test_job_ends_when_client_ends_session(tmp_path: Path) -> None:
 
 
 async def test_job_ends_when_user_idle_too_long(tmp_path: Path) -> None:
-    async with allowing(tmp_path, session_idle_s=0.5) as toolset:
+    async with allowing(tmp_path, session_idle_s=2.0) as toolset:
         with somebody() as user:
             await result_of(toolset, user, "start")
             worker = await worker_of(toolset, user)
@@ -199,7 +199,7 @@ async def test_job_ends_with_server(tmp_path: Path) -> None:
 
 
 async def test_job_output_not_discarded_with_files_of_failed_call(tmp_path: Path) -> None:
-    async with allowing(tmp_path, tools={"sleep": {"total_timeout_s": 0.5}}) as toolset:
+    async with allowing(tmp_path, tools={"sleep": {"total_timeout_s": 3.0}}) as toolset:
         with somebody() as user:
             home = toolset.homes.root / user
             # Both begin before there is any file: two processes, of which one works on.

@@ -82,7 +82,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]
     """A server for the tests that need none of their own; its address, and its user."""
     folder = tmp_path_factory.mktemp("served")
     with somebody() as user:
-        environment = environment_in(folder, RUNNER_USER=user, RUNNER_IDLE_TIMEOUT_S="1")
+        environment = environment_in(folder, RUNNER_USER=user, RUNNER_IDLE_TIMEOUT_S="2")
         with serving_over_http(FILE, environment, cwd=folder) as url:
             yield url, user
 
@@ -93,19 +93,19 @@ def ask(served: tuple[str, str]) -> Asking:
 
 
 def test_call_as_task_outlives_silence(ask: Asking) -> None:
-    control = ask("tools/call", name="slow", arguments={"seconds": 1.5}, knows=False)["result"]
+    control = ask("tools/call", name="slow", arguments={"seconds": 4.0}, knows=False)["result"]
 
-    task = ask("tools/call", name="slow", arguments={"seconds": 1.5})["result"]
+    task = ask("tools/call", name="slow", arguments={"seconds": 4.0})["result"]
     first = ask.task(task["taskId"])
     assert until(lambda: ask.task(task["taskId"])["status"] != "working")
     ended = ask.task(task["taskId"])
 
-    # A waiting client is answered soon: one second of silence ends the call.
+    # A waiting client is answered soon: two seconds of silence end the call.
     assert control["isError"]
     assert (task["resultType"], task["status"], task["pollIntervalMs"]) == ("task", "working", 50)
     assert first["status"] == "working"
     assert (ended["status"], ended["statusMessage"]) == ("completed", "half of it")
-    assert ended["result"]["content"][0]["text"] == "after 1.5"
+    assert ended["result"]["content"][0]["text"] == "after 4.0"
 
 
 def test_failed_task_reports_it_in_result(ask: Asking) -> None:

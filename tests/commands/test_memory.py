@@ -14,7 +14,7 @@ from pathlib import Path
 import httpx2
 import pytest
 from fastmcp import Client
-from support import ROOT, TOOLS, until
+from support import ROOT, TOOLS, becomes, until
 
 from sandbox.layers import cgroup
 
@@ -58,7 +58,7 @@ def server_in(
     with log.open("w") as file:
         process = subprocess.Popen(
             ["sh", "-c", enter, str(group), *command, "--transport", "http", "--port", "0"],
-            env={**environment, "RUNNER_LOG_FORMAT": "json"},
+            env={**environment, "RUNNER_LOG_FORMAT": "json", "RUNNER_WORKER_REUSE": "user"},
             cwd=ROOT,
             stdin=subprocess.DEVNULL,
             stderr=file,
@@ -103,7 +103,7 @@ async def test_low_memory_server_survives_hungry_calls(environment: dict[str, st
             assert f'"value":{limit}' in message
             assert "server_memory_bytes" in message
         assert int(host) < 300
-        async with httpx2.AsyncClient() as http:
-            ready = await http.get(url.replace("/mcp", "/readyz"))
-        assert ready.status_code == 200
+        assert await becomes(
+            lambda: httpx2.get(url.replace("/mcp", "/readyz"), timeout=180).status_code == 200
+        )
         assert "call limits exceed server memory" in log.read_text()

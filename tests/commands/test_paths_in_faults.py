@@ -179,7 +179,7 @@ class Visitor:
 @contextlib.contextmanager
 def visitor(place: Place, user: str) -> Iterator[Visitor]:
     token = next(token for token, name in USERS.items() if name == user)
-    with httpx2.Client(base_url=place.url, timeout=90, headers={"authorization": f"Bearer {token}"}) as http:
+    with httpx2.Client(base_url=place.url, timeout=180, headers={"authorization": f"Bearer {token}"}) as http:
         yield Visitor(http)
 
 

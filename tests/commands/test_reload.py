@@ -140,7 +140,7 @@ def client(url: str, token: str, **more: Any) -> "Client[Any]":
 
 
 async def status(url: str, token: str) -> int:
-    async with httpx2.AsyncClient() as http:
+    async with httpx2.AsyncClient(timeout=180) as http:
         headers = {"Authorization": f"Bearer {token}", "Accept": "application/json, text/event-stream"}
         message = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
         return (await http.post(url, headers=headers, json=message)).status_code
@@ -159,7 +159,7 @@ async def test_reload_applies_to_next_call_and_drains_calls_in_flight(
         async with client(url, ANN, progress_handler=progress) as ann:
             first = (await ann.call_tool("key_length")).data
             assert await status(url, BOB) == 401
-            under_way = asyncio.create_task(ann.call_tool("takes_until", {"name": "reloaded"}))
+            under_way = asyncio.create_task(ann.call_tool("takes_until", {"name": "go-on"}))
             await started.wait()
             configure(folder, most=5, port=1, users=(BOB,), key="the-second-value")
             report = await asyncio.to_thread(run, "reload", "--json")
@@ -167,7 +167,7 @@ async def test_reload_applies_to_next_call_and_drains_calls_in_flight(
             async with client(url, BOB) as bob:
                 second = (await bob.call_tool("key_length")).data
             still_running = not under_way.done()
-            Path("/tmp/user-a-of-reload/reloaded").touch()
+            Path("/tmp/user-a-of-reload/go-on").touch()
             done = (await under_way).data
             no_more = await status(url, ANN)
 

@@ -11,7 +11,7 @@ from typing import Any
 import httpx2
 import pytest
 from ports import free_port
-from support import environment_in, server_url, stop
+from support import environment_in, server_url, stop, until
 from unprivileged import run_here
 
 pytestmark = pytest.mark.kernel
@@ -88,10 +88,12 @@ def test_unit_command_starts_server_of_its_user(tmp_path: Path) -> None:
     ) as process:
         try:
             url = server_url(process)
-            ready = httpx2.get(f"http://127.0.0.1:{port}/readyz")
+            is_ready = until(
+                lambda: httpx2.get(f"http://127.0.0.1:{port}/readyz", timeout=180).status_code == 200
+            )
         finally:
             stop(process)
 
     assert shlex.split(command)[0] == sys.executable
     assert f":{port}/" in url
-    assert ready.status_code == 200
+    assert is_ready

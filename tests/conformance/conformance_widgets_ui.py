@@ -3,11 +3,9 @@
 import json
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from typing import Any, TypeVar
 
 from pages_support import BRIDGED, HOST_MODULE, PAGES, Showing, Shown, launched, showing
-from playwright.sync_api import TimeoutError as TooLate
 
 __all__ = ["OPERATIONS"]
 
@@ -48,7 +46,7 @@ def in_mcp_app(show: Showing, case: Mapping[str, Any]) -> dict[str, Any]:
     shown.wait_for_message(INITIALIZED)
     # Answered after all that was sent before: messages keep their order.
     shown.page.evaluate("send({id: 'last', method: 'ping'})")
-    shown.page.wait_for_function("window.posted.some(one => one.id === 'last')", timeout=15_000)
+    shown.page.wait_for_function("window.posted.some(one => one.id === 'last')")
     return seen(shown, posted=shown.posted)
 
 
@@ -95,12 +93,11 @@ def host(case: Mapping[str, Any]) -> dict[str, Any]:
 def delivered(show: Showing, case: Mapping[str, Any]) -> dict[str, Any]:
     config = {"html": (PAGES / "kitchen-sink-lite.html").read_text()}
     shown = show.hosted(HOST_MODULE.replace("CONFIG", json.dumps(config).replace("<", "\\u003c")))
-    shown.page.wait_for_function("window.host", timeout=15_000)
+    shown.page.wait_for_function("window.host")
     shown.page.evaluate("host.ready")
     shown.page.evaluate("result => host.toolResult(result)", case["tool_result"])
-    with suppress(TooLate):
-        shown.page.locator("iframe").wait_for(state="detached", timeout=1_000)
-    closed = shown.page.evaluate("host.closed") and shown.page.locator("iframe").count() == 0
+    shown.page.locator("iframe").wait_for(state="detached")
+    closed = shown.page.evaluate("host.closed")
     shown.page.close()
     return {"widget_closed": closed}
 

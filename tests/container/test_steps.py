@@ -110,9 +110,9 @@ def served(
 
 
 def wait_for_health(served: Served) -> dict[str, str]:
-    for _ in range(600):
+    for _ in range(1800):
         try:
-            with urllib.request.urlopen(f"{served.url}/healthz", timeout=5) as answer:
+            with urllib.request.urlopen(f"{served.url}/healthz", timeout=180) as answer:
                 health: dict[str, str] = json.load(answer)
                 return health
         except (urllib.error.URLError, ConnectionError):
@@ -121,7 +121,7 @@ def wait_for_health(served: Served) -> dict[str, str]:
             except subprocess.TimeoutExpired:
                 continue
             raise AssertionError(f"runner serve ended: {served.log.read_text()}") from None
-    raise AssertionError("no answer from /healthz within a minute")
+    raise AssertionError("no answer from /healthz within three minutes")
 
 
 def test_unprivileged_user_on_this_machine_creates_namespaces() -> None:

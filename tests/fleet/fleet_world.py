@@ -28,7 +28,7 @@ from runner.store.s3.bucket import BucketAddress
 from runner.toolset.toolset import Toolset
 
 TOOLS = Path(__file__).parents[1] / "tools" / "fleet_tools.py"
-PATIENCE_S = 90.0
+PATIENCE_S = 180.0
 
 PROTOCOL = "2025-11-25"
 INITIALIZE = {
@@ -87,7 +87,7 @@ class RedisServer:
             return False
 
     def client(self) -> redis.Redis:
-        return redis.Redis.from_url(self.url, socket_timeout=5)
+        return redis.Redis.from_url(self.url, socket_timeout=60)
 
     def signal(self, number: int) -> None:
         assert self.process is not None
@@ -207,6 +207,10 @@ class World:
         """Return how often the code of a tool has run that notes so below this name."""
         path = self.folder / "runs" / marker
         return len(path.read_text().splitlines()) if path.exists() else 0
+
+    def end_runs(self, marker: str) -> None:
+        """Let the code that notes its runs below this name return."""
+        (self.folder / "runs" / f"{marker}.end").touch()
 
 
 @dataclass

@@ -154,7 +154,7 @@ def _socket_address(port: int | None) -> Mapping[str, Any]:
 
 def _answers(address: str) -> bool:
     try:
-        httpx2.get(f"{address}/healthz", trust_env=False)
+        httpx2.get(f"{address}/healthz", trust_env=False, timeout=180)
     except httpx2.TransportError:
         return False
     return True

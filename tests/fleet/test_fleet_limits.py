@@ -27,7 +27,7 @@ async def test_a_limit_of_calls_at_once_holds_over_hosts_and_nodes(world: World)
 
     async with world.host("host1") as first, world.host("host2") as second:
         calls = [
-            asyncio.create_task(host.call("once", _waiting(world, "n", 2.0)))
+            asyncio.create_task(host.call("once", _waiting(world, "n", 300.0)))
             for host in (first, second)
             for _ in range(2)
         ]
@@ -35,6 +35,7 @@ async def test_a_limit_of_calls_at_once_holds_over_hosts_and_nodes(world: World)
         # Nobody of another user has to wait for them.
         other = await second.result("add", {"a": 1, "b": 2}, user="bob")
         while_two_ran = world.runs("n")
+        world.end_runs("n")
         ended = await asyncio.gather(*calls)
 
     assert other == 3
@@ -162,7 +163,7 @@ async def test_a_record_without_the_seal_does_nothing(world: World) -> None:
     node = world.node("one")
 
     async with world.host() as host:
-        calling = asyncio.create_task(host.call("once", _waiting(world, "s", 3.0)))
+        calling = asyncio.create_task(host.call("once", _waiting(world, "s", 300.0)))
         await until(lambda: world.runs("s"))
         ((call, name),) = host.placed.items()
         forged = NodeMessage(call=call, kind="end", body={"value": {"results": "forged"}})
@@ -172,10 +173,11 @@ async def test_a_record_without_the_seal_does_nothing(world: World) -> None:
         redis.xadd(
             f"toolcell:stream:{name}", {"sealed": "0" * 64 + '{"kind":"cancel","call":"' + call + '"}'}
         )
+        await until(lambda: "without the seal" in node.output)
+        world.end_runs("s")
         ended = await calling
 
     assert ended.processed.value["results"] == "done"
-    assert "without the seal" in node.output
 
 
 @pytest.mark.parametrize(

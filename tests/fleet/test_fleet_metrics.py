@@ -20,7 +20,7 @@ TOKEN = "token-of-ann-which-is-long-enough"
 
 async def _metrics(port: int) -> dict[tuple[str, str], float]:
     """Return the metrics at a port, by their name and their first label."""
-    async with httpx2.AsyncClient() as client:
+    async with httpx2.AsyncClient(timeout=180) as client:
         answer = await client.get(f"http://127.0.0.1:{port}/metrics", timeout=120)
     assert answer.status_code == 200
     return {
@@ -32,9 +32,8 @@ async def _metrics(port: int) -> dict[tuple[str, str], float]:
 
 async def _await_metric(port: int, name: str, label: str, value: float) -> None:
     """Wait until a metric has a value."""
-    async with asyncio.timeout(90):
-        while (await _metrics(port)).get((name, label)) != value:
-            await asyncio.sleep(0.05)
+    while (await _metrics(port)).get((name, label)) != value:
+        await asyncio.sleep(0.05)
 
 
 def _call(world: World, marker: str) -> Mapping[str, Any]:

@@ -47,7 +47,7 @@ async def test_every_call_waiting_at_a_node_gets_its_turn(world: World) -> None:
 
 
 async def test_calls_waiting_at_a_stopping_node_run_elsewhere(world: World) -> None:
-    first = world.node("one", max_calls=1)
+    first = world.node("one", max_calls=1, drain_s=240)
 
     async with world.host() as host:
         running = asyncio.create_task(host.call("once", _once(world, "long", 300.0)))
@@ -70,12 +70,13 @@ async def test_call_cancelled_before_it_begins_never_runs(world: World) -> None:
     world.node("one", max_calls=1)
 
     async with world.host() as host:
-        first = asyncio.create_task(host.call("once", _once(world, "first", 2.0)))
+        first = asyncio.create_task(host.call("once", _once(world, "first", 300.0)))
         await until(lambda: world.runs("first"))
         calling = asyncio.create_task(host.call("once", _once(world, "n", 0.01)))
         await until(lambda: host.engine.waiting() == 1)
         calling.cancel()
         await asyncio.wait({calling})
+        world.end_runs("first")
         ended = await first
         after = await host.result("add", {"a": 1, "b": 1})
 
@@ -117,10 +118,11 @@ async def test_call_whose_end_redis_lost_gets_an_error(world: World) -> None:
     redis = world.redis.client()
 
     async with world.host() as host:
-        calling = asyncio.create_task(host.call("once", _once(world, "e", 3.0)))
+        calling = asyncio.create_task(host.call("once", _once(world, "e", 300.0)))
         await until(lambda: host.started)
         # The host reads nothing, until the message is lost.
         host.engine.lasting[0].cancel()
+        world.end_runs("e")
         await until(lambda: redis.xlen(f"toolcell:stream:{host.engine.host}"))
         redis.delete(f"toolcell:stream:{host.engine.host}")
         ended = await calling

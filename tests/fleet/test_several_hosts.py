@@ -300,5 +300,4 @@ async def _rest(host: HostSide, subscription: Subscription) -> list[Mapping[str,
 
 
 async def _next(subscription: Subscription) -> Mapping[str, Any]:
-    async with asyncio.timeout(180):
-        return await anext(subscription)
+    return await anext(subscription)

@@ -45,9 +45,9 @@ async def test_client_discovers_authorisation_server_and_calls(
     described = f"{address}/.well-known/oauth-protected-resource/mcp"
 
     refused = initialize(url)
-    facts = httpx2.get(described, trust_env=False).json()
-    at_root = httpx2.get(described.removesuffix("/mcp"), trust_env=False).json()
-    files = httpx2.get(f"{address}/api/files", trust_env=False)
+    facts = httpx2.get(described, trust_env=False, timeout=180).json()
+    at_root = httpx2.get(described.removesuffix("/mcp"), trust_env=False, timeout=180).json()
+    files = httpx2.get(f"{address}/api/files", trust_env=False, timeout=180)
     storage = Kept()
     tools, reply = await called(url, "ann", storage)
     by_node = called_by_node(url, "bob")
@@ -116,6 +116,6 @@ async def test_login_with_opaque_tokens_uses_introspection(
     # The end of its signature changed: no user's.
     assert initialize(url, storage.tokens.access_token[:-4] + "AAAA").status_code == 401
     elsewhere = {"redirect_uris": ["https://evil.example.com/callback"], "token_endpoint_auth_method": "none"}
-    assert httpx2.post(f"{address}/register", json=elsewhere, trust_env=False).status_code == 400
+    assert httpx2.post(f"{address}/register", json=elsewhere, trust_env=False, timeout=180).status_code == 400
     here = {**elsewhere, "redirect_uris": ["http://localhost:5/callback"]}
-    assert httpx2.post(f"{address}/register", json=here, trust_env=False).status_code == 201
+    assert httpx2.post(f"{address}/register", json=here, trust_env=False, timeout=180).status_code == 201

@@ -24,6 +24,12 @@ from runner.users.token_checks import tokens_fault
 pytestmark = [pytest.mark.needs_root, pytest.mark.anyio, pytest.mark.kernel]
 
 
+@pytest.fixture(autouse=True)
+def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wait as long for a check as it takes on a busy machine."""
+    monkeypatch.setattr("runner.http.readiness._PATIENCE_S", 60.0)
+
+
 @contextmanager
 def small_disk(at: Path, options: str) -> Iterator[Path]:
     """Mount a small file system in memory; needs the right to mount."""
@@ -86,7 +92,10 @@ async def test_state_path_not_a_folder_is_named(tmp_path: Path) -> None:
     assert "Not a directory" in found["state"]
 
 
-async def test_hanging_check_answered_soon_and_run_by_one_task(tmp_path: Path) -> None:
+async def test_hanging_check_answered_soon_and_run_by_one_task(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("runner.http.readiness._PATIENCE_S", 0.1)
     requests, go = [], asyncio.Event()
 
     async def hangs() -> Mapping[str, str]:

@@ -66,8 +66,8 @@ def test_login_endpoints_take_short_bodies_only(serve_to: Callable[..., str]) ->
         register = url.removesuffix("/mcp") + "/register"
         client = {"redirect_uris": ["http://localhost:1/callback"], "token_endpoint_auth_method": "none"}
 
-        few = httpx2.post(register, json=client)
-        many = httpx2.post(register, json={**client, "client_name": "a" * MIB})
+        few = httpx2.post(register, json=client, timeout=180)
+        many = httpx2.post(register, json={**client, "client_name": "a" * MIB}, timeout=180)
 
     assert (few.status_code, many.status_code) == (201, 413)
     assert "log in" in many.json()["error"]

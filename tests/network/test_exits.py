@@ -186,13 +186,12 @@ async def test_excess_connections_are_refused() -> None:
     for connection in opened:
         assert connection is not None
         connection.close()
-    async with asyncio.timeout(180):
-        answer = None
-        while answer is None:
-            # A connection counts until its end was noticed.
-            with contextlib.suppress(ConnectionRefusedError):
-                answer = await ask(exits, ONE, "good.test")
-            await asyncio.sleep(0)
+    answer = None
+    while answer is None:
+        # A connection counts until its end was noticed.
+        with contextlib.suppress(ConnectionRefusedError):
+            answer = await ask(exits, ONE, "good.test")
+        await asyncio.sleep(0)
     assert answer == (0, 1)
 
 
@@ -206,11 +205,10 @@ async def test_client_sending_invalid_question_is_disconnected(data: bytes) -> N
     reader, writer = await asyncio.open_connection(sock=theirs)
 
     writer.write(data)
-    async with asyncio.timeout(180):
-        try:
-            data_back = await reader.read()
-        except ConnectionResetError:
-            data_back = b""
+    try:
+        data_back = await reader.read()
+    except ConnectionResetError:
+        data_back = b""
 
     assert data_back == b""
     assert book.queries == []

@@ -14,7 +14,7 @@ def test_own_addresses_follow_the_interfaces() -> None:
     program = ROOT / "tests/programs/own_addresses.py"
 
     done = subprocess.run(
-        ["unshare", "--net", sys.executable, str(program)], capture_output=True, text=True, timeout=60
+        ["unshare", "--net", sys.executable, str(program)], capture_output=True, text=True, timeout=180
     )
 
     assert done.returncode == 0, done.stderr

@@ -260,7 +260,7 @@ async def test_a_call_of_a_killed_host_has_begin_without_end(tmp_path: Path) -> 
 
 async def test_metrics_are_not_for_pages_of_other_names(tmp_path: Path) -> None:
     with somebody() as user, watched(tmp_path, user, "serve", str(TOOLS)) as server:
-        async with httpx2.AsyncClient() as page:
+        async with httpx2.AsyncClient(timeout=180) as page:
             assert (await page.get(server.metrics, headers={"Host": "evil.example"})).status_code == 421
         assert server.scraped()["toolcell_ready", ()] == 1
 
@@ -392,7 +392,7 @@ async def test_refused_tokens_are_counted_and_recorded_but_not_shown(tmp_path: P
         tokens.chmod(0o600)
         more = f'[auth]\nkind = "static"\ntokens_file = "{tokens}"\n'
         with watched(tmp_path, user, "serve", str(TOOLS), more=more) as server:
-            async with httpx2.AsyncClient() as stranger:
+            async with httpx2.AsyncClient(timeout=180) as stranger:
                 for number in range(3):
                     wrong = {"Authorization": f"Bearer {SECRET}-{number}"}
                     assert (await stranger.post(server.mcp, headers=wrong, json={})).status_code == 401

@@ -3,13 +3,13 @@
 import json
 import re
 import subprocess
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 import httpx2
+from support import until
 
 PREFIX = "io.modelcontextprotocol/"
 ENVELOPE = {
@@ -78,7 +78,7 @@ class Shown:
         if self.first_key is None:
             return None
         # Read once printed: who is sent on by the last key may be here before its successor.
-        assert self.until(lambda: len(self.keys) > self.taken[0])
+        assert until(lambda: len(self.keys) > self.taken[0])
         key = self.keys[self.taken[0]]
         self.taken[0] += 1
         return key
@@ -91,17 +91,7 @@ class Shown:
 
     def logs(self, pattern: str) -> bool:
         """Wait until it says something; False if it does not."""
-        return self.until(lambda: any(re.search(pattern, line) for line in self.lines))
-
-    @staticmethod
-    def until(is_so: Callable[[], bool], timeout_s: float = 30) -> bool:
-        """Wait until something is so; False if it does not become so."""
-        end = time.monotonic() + timeout_s
-        while not is_so():
-            if time.monotonic() > end:
-                return False
-            time.sleep(0.02)
-        return True
+        return until(lambda: any(re.search(pattern, line) for line in self.lines))
 
     def browser(self, **headers: str) -> httpx2.Client:
         """Return a browser that has not been here."""

@@ -15,6 +15,7 @@ from browsers import WHOLE
 from hostile_support import sinking
 from playground_support import Shown
 from playwright.sync_api import Error, Page, Route
+from support import until
 from web_support import Seen, after_turns, browsing
 
 pytestmark = [pytest.mark.kernel, pytest.mark.needs_browser, pytest.mark.needs_npm, pytest.mark.release]
@@ -71,9 +72,7 @@ def go_away(seen: Seen, html: str) -> None:
     """Let a document try to go elsewhere, and wait until it was stopped."""
     before = len(seen.troubles)
     show(seen.page, html)
-    assert seen.shown.until(
-        after_turns(seen.page, lambda: any("frame-src" in each for each in seen.troubles[before:]))
-    )
+    assert until(after_turns(seen.page, lambda: any("frame-src" in each for each in seen.troubles[before:])))
 
 
 def without_list(route: Route) -> None:
@@ -97,7 +96,7 @@ def test_document_redirecting_its_own_frame_opens_no_connection(seen: Seen) -> N
             go_away(seen, sink.named(AWAY["location"]))
             return sink.connections > 0
 
-        reached = seen.shown.until(reaches)
+        reached = until(reaches)
 
     assert stopped == 0
     assert reached
@@ -109,9 +108,7 @@ def test_document_reaches_only_servers_named_by_its_resource(seen: Seen) -> None
         named = {"connectDomains": [sink.url, sink.url.replace("http", "ws")], "resourceDomains": [sink.url]}
 
         show(seen.page, sink.named(LOADS).replace("OTHER", other.url), named)
-        reached = seen.shown.until(
-            after_turns(seen.page, lambda: {"/fetched", "/socket", "/picture"} <= {*sink.paths})
-        )
+        reached = until(after_turns(seen.page, lambda: {"/fetched", "/socket", "/picture"} <= {*sink.paths}))
 
         assert reached
         assert other.connections == 0

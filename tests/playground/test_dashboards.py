@@ -25,7 +25,7 @@ def test_page_of_named_origin_gets_token_its_server_can_verify(boards: Shown) ->
         answer = browser.post("/play/dashboards", json={"id": "monitor-42", "url": PAGE})
     token = answer.json()["token"]
 
-    with httpx2.Client(base_url=boards.base) as server:
+    with httpx2.Client(base_url=boards.base, timeout=180) as server:
         good = server.post("/api/dashboards/verify", json={"id": "monitor-42", "token": token})
         other = server.post("/api/dashboards/verify", json={"id": "monitor-43", "token": token})
         forged = server.post("/api/dashboards/verify", json={"id": "monitor-42", "token": token[:-2] + "AA"})

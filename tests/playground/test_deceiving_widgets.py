@@ -14,6 +14,7 @@ from browsers import WHOLE
 from deceiving_support import DECEIVING, widget_of
 from playground_support import Shown, answer, ask
 from playwright.sync_api import Frame
+from support import until
 from web_support import Seen, after_turns, browsing, expect
 
 pytestmark = [pytest.mark.kernel, pytest.mark.needs_browser, pytest.mark.needs_npm, pytest.mark.release]
@@ -47,7 +48,7 @@ def seen(opens: Callable[..., Seen]) -> Iterator[Seen]:
 
 def reply_of(seen: Seen, widget: Frame) -> Any:
     """Wait for what the widget was answered."""
-    assert seen.shown.until(after_turns(seen.page, lambda: bool(widget.evaluate("said !== null"))))
+    assert until(after_turns(seen.page, lambda: bool(widget.evaluate("said !== null"))))
     answered = widget.evaluate("said")
     return answered if isinstance(answered, str) else answered["content"][0]["text"]
 
@@ -117,7 +118,7 @@ def test_address_opens_after_consent_and_cannot_change_meanwhile(seen: Seen) -> 
     yes = question(seen).get_by_role("button", name="Open", exact=True)
     expect(yes).to_be_disabled()
     widget.evaluate(OPEN, "https://evil.example/")
-    assert seen.shown.until(after_turns(seen.page, lambda: len(widget.evaluate("links")) == 2))
+    assert until(after_turns(seen.page, lambda: len(widget.evaluate("links")) == 2))
 
     expect(question(seen)).to_contain_text("a page of docs.example.com")
     expect(question(seen)).to_contain_text("https://docs.example.com/guide?x=1")
@@ -147,7 +148,7 @@ def test_deceptive_or_own_server_addresses_prompt_nobody(seen: Seen) -> None:
 
     for address in named:
         widget.evaluate(OPEN, address)
-    assert seen.shown.until(after_turns(seen.page, lambda: len(widget.evaluate("links")) == len(named)))
+    assert until(after_turns(seen.page, lambda: len(widget.evaluate("links")) == len(named)))
 
     assert all(isinstance(end, str) for _, end in widget.evaluate("links")), widget.evaluate("links")
     expect(question(seen)).to_have_count(0)

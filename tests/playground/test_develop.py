@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from playground_support import Shown, answer, ask
+from support import until
 
 from runner.server.develop import ended_at_once
 from runner.settings.settings import Settings
@@ -81,13 +82,13 @@ def test_running_call_ends_in_the_file_it_started_in(start: Callable[..., Shown]
     call = threading.Thread(target=waiting)
     call.start()
     home = Path("/tmp") / shown.user
-    assert shown.until(lambda: (home / "begun").exists())
+    assert until(lambda: (home / "begun").exists())
 
     tools.write_text(FIRST.replace("version 1", "version 2"))
     assert shown.logs("growing.py changed: 3 tools reloaded")
     with shown.entered() as browser:
         gone = answer(ask(browser, "tools/call", {"name": "go", "arguments": {}}))
-    call.join(timeout=25)
+    call.join()
 
     assert gone["structuredContent"] == {"result": "gone"}
     assert ended == ["waited in version 1"]
@@ -145,7 +146,7 @@ def test_ctrl_c_ends_dev_server_with_running_calls_at_once(start: Callable[..., 
     for each in threads:
         each.start()
     open_streams.wait()
-    assert shown.until(lambda: (Path("/tmp") / shown.user / "begun").exists())
+    assert until(lambda: (Path("/tmp") / shown.user / "begun").exists())
 
     shown.process.send_signal(signal.SIGINT)
 

@@ -140,7 +140,7 @@ def test_login_seen_by_a_tool_does_not_authenticate_elsewhere(with_tokens: Shown
         seen = answer(ask(browser, "tools/call", {"name": "headers", "arguments": {}}))
     found = seen["structuredContent"]["results"]["authorization"]
 
-    with httpx2.Client(base_url=with_tokens.base, headers={"authorization": found}) as thief:
+    with httpx2.Client(base_url=with_tokens.base, headers={"authorization": found}, timeout=180) as thief:
         again = thief.post("/mcp", json={"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {}})
 
     assert found.startswith("Bearer page.")
@@ -150,7 +150,7 @@ def test_login_seen_by_a_tool_does_not_authenticate_elsewhere(with_tokens: Shown
 def test_playground_is_off_on_open_address_without_login(start: Callable[..., Shown]) -> None:
     open_to_all = start(RUNNER_HOST="0.0.0.0", RUNNER_ALLOWED_HOSTS="127.0.0.1")
 
-    with httpx2.Client(base_url=open_to_all.base.replace("0.0.0.0", "127.0.0.1")) as browser:
+    with httpx2.Client(base_url=open_to_all.base.replace("0.0.0.0", "127.0.0.1"), timeout=180) as browser:
         page, info = browser.get("/"), browser.get("/play/info")
 
     assert "nobody has to log in" in open_to_all.log

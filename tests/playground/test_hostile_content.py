@@ -9,6 +9,7 @@ from urllib.parse import quote
 
 import pytest
 from hostile_support import HTML, SVG, Seen, Sink, observe, quiet
+from support import until
 from web_support import Seen as Opened
 from web_support import expect
 
@@ -31,7 +32,7 @@ def test_hostile_documents_reach_sink_without_protection(
 
     page.goto(f"{sink.url}/control")
 
-    assert looking.shown.until(lambda: expected in sink.paths)
+    assert until(lambda: expected in sink.paths)
     assert any("pwned" in each for each in lines)
     page.close()
     sink.paths.clear()
@@ -166,7 +167,7 @@ def test_no_other_page_may_show_the_playground_in_a_frame(looking: Seen, sink: S
 
     page.goto(f"{sink.url}/clickjack")
 
-    assert looking.shown.until(lambda: "/own" in sink.paths)
+    assert until(lambda: "/own" in sink.paths)
     assert [frame.url for frame in page.frames].count(f"{sink.url}/own") == 1
     assert not any(frame.url.startswith(looking.shown.base) for frame in page.frames)
     page.close()

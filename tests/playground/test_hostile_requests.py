@@ -106,7 +106,7 @@ def test_json_too_deep_to_be_read_is_refused_in_a_sentence(shown: Shown, deep: s
     with shown.entered() as browser:
         refused = browser.post("/play/dashboards", content=deep, headers={"content-type": "application/json"})
         frames = browser.get("/play/info").json()["frames"]
-    with httpx2.Client(base_url=frames) as other:
+    with httpx2.Client(base_url=frames, timeout=180) as other:
         page = other.get("/widget", params={"csp": deep[:8000]})
 
     assert (refused.status_code, "JSON object" in refused.text) == (400, True)

@@ -5,6 +5,7 @@ Source: the design's notes on the security of shown content.
 
 import pytest
 from hostile_support import FRAMES, Seen, Sink, quiet
+from support import until
 from web_support import after_turns, expect
 
 pytestmark = [pytest.mark.release, pytest.mark.kernel, pytest.mark.needs_browser, pytest.mark.needs_npm]
@@ -14,9 +15,7 @@ def test_widget_leaks_nothing_and_opens_windows_after_consent(looking: Seen, sin
     looking.tool("attack")
     looking.run()
     looking.tab("Widget")
-    assert looking.shown.until(
-        after_turns(looking.page, lambda: "all was tried" in looking.console, turn_ms=50)
-    )
+    assert until(after_turns(looking.page, lambda: "all was tried" in looking.console, turn_ms=50))
     asks = looking.call.get_by_role("alert").filter(has_text="wants to open")
     expect(asks).to_contain_text("/opened?secret")
 
@@ -33,7 +32,7 @@ def test_widget_leaks_nothing_and_opens_windows_after_consent(looking: Seen, sin
     assert quiet(looking, sink)
     with looking.page.context.expect_page() as opened:
         asks.get_by_role("button", name="Open", exact=True).click()
-    assert looking.shown.until(lambda: "/opened?secret" in sink.paths)
+    assert until(lambda: "/opened?secret" in sink.paths)
     opened.value.close()
     sink.paths.clear()
 
@@ -65,7 +64,7 @@ def test_a_widget_has_no_frames_in_which_webrtc_would_be_whole(looking: Seen, si
     sink.pages["/webrtc"] = (html, "text/html")
     control = looking.page.context.new_page()
     control.goto(f"{sink.url}/webrtc")
-    reached = looking.shown.until(after_turns(control, lambda: bool(sink.datagrams)))
+    reached = until(after_turns(control, lambda: bool(sink.datagrams)))
     control.close()
     lines: list[str] = []
     page = looking.page.context.new_page()
@@ -90,7 +89,7 @@ def test_a_widget_has_no_frames_in_which_webrtc_would_be_whole(looking: Seen, si
     )
 
     assert reached
-    assert looking.shown.until(after_turns(page, lambda: "whole" in lines))
+    assert until(after_turns(page, lambda: "whole" in lines))
     assert not any("pwned" in each for each in lines)
     assert sink.datagrams == []
     page.close()

@@ -22,7 +22,7 @@ def test_second_origin_has_own_name_and_serves_only_its_pages(shown: Shown) -> N
     with shown.entered() as browser:
         origin = browser.get("/play/info").json()["frames"]
 
-    with httpx2.Client(base_url=origin) as other:
+    with httpx2.Client(base_url=origin, timeout=180) as other:
         page, mcp, files = other.get("/still"), other.post("/play/mcp", json={}), other.get("/api/files")
 
     assert origin.startswith("http://localhost:")
@@ -95,7 +95,7 @@ def test_a_malformed_question_gets_the_strictest_policy(shown: Shown, query: str
     with shown.entered() as browser:
         origin = browser.get("/play/info").json()["frames"]
 
-    with httpx2.Client(base_url=origin) as other:
+    with httpx2.Client(base_url=origin, timeout=180) as other:
         page = other.get("/widget", params={"csp": query})
 
     assert directives(page.headers["content-security-policy"])["connect-src"] == "'none'"

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from playground_support import Shown
 from playwright.sync_api import Route
+from support import until
 from web_support import VIEWS, Seen, browsing, expect, faults
 
 pytestmark = [pytest.mark.kernel, pytest.mark.needs_browser, pytest.mark.needs_npm, pytest.mark.release]
@@ -187,7 +188,7 @@ def test_result_scrolls_into_view_after_run_on_narrow_screen(seen: Seen) -> None
         # At the top, or all of it.
         return box is not None and bar <= box["y"] and (box["y"] < 450 or box["y"] + box["height"] <= 900)
 
-    assert seen.shown.until(is_in_sight)
+    assert until(is_in_sight)
     # The answer itself. Its tab is not pressed: to press one brings it into sight, as the page moves.
     answer = seen.call.get_by_role("tabpanel", name="Result").locator("pre").first
     expect(answer).to_contain_text("A letter to Ulm")

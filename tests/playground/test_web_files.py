@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from playground_support import Shown
+from support import until
 from web_support import ROOT, WEB_TOOLS, Seen, browsing, expect
 
 pytestmark = [pytest.mark.release, pytest.mark.kernel, pytest.mark.needs_browser, pytest.mark.needs_npm]
@@ -210,7 +211,7 @@ def test_change_of_a_followed_resource_is_shown(seen: Seen) -> None:
         )
         return content.get_by_text("updated").count() > 0
 
-    assert seen.shown.until(is_announced)
+    assert until(is_announced)
     content.get_by_role("button", name="Read again").click()
     expect(content.get_by_text("updated")).to_have_count(0)
 

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 
 import pytest
 from playground_support import Shown
+from support import until
 from web_support import WEB_TOOLS, Seen, browsing, expect
 
 pytestmark = [pytest.mark.kernel, pytest.mark.needs_browser, pytest.mark.needs_npm, pytest.mark.release]
@@ -53,7 +54,7 @@ def test_silent_call_shows_notices_and_final_advice(seen: Seen) -> None:
 
 def test_temporary_file_shows_lifetime_and_how_to_regain_it(seen: Seen) -> None:
     seen.tool("brief")
-    seen.write('{"seconds": 3}')
+    seen.write('{"seconds": 20}')
     seen.run()
     files = seen.tab("Files")
     expect(files.locator("figcaption")).to_contain_text("expires in")
@@ -64,9 +65,7 @@ def test_temporary_file_shows_lifetime_and_how_to_regain_it(seen: Seen) -> None:
     address = seen.page.evaluate("location.origin") + str(
         files.get_by_role("link", name="Download").get_attribute("href")
     )
-    assert seen.shown.until(
-        lambda: seen.page.context.request.get(address, fail_on_status_code=False).status == 404
-    )
+    assert until(lambda: seen.page.context.request.get(address, fail_on_status_code=False).status == 404)
 
     files.get_by_role("link", name="Download").click()
 
@@ -83,13 +82,13 @@ def test_temporary_file_shows_lifetime_and_how_to_regain_it(seen: Seen) -> None:
 
 def test_late_download_is_reported_in_my_files(seen: Seen) -> None:
     seen.tool("brief")
-    seen.write('{"seconds": 2}')
+    seen.write('{"seconds": 20}')
     seen.run()
     seen.go("files")
     row = seen.page.get_by_role("row").filter(has_text="draft.txt")
     expect(row).to_contain_text("in ")
     made = datetime.now(UTC)
-    assert seen.shown.until(lambda: (datetime.now(UTC) - made).total_seconds() > 2)
+    assert until(lambda: (datetime.now(UTC) - made).total_seconds() > 20)
 
     row.get_by_role("link", name="Download").click()
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from playground_support import Shown
 from playwright.sync_api import FilePayload, Route
+from support import until
 from web_support import WEB_TOOLS, Seen, browsing, expect, faults
 
 pytestmark = [pytest.mark.kernel, pytest.mark.needs_browser, pytest.mark.needs_npm, pytest.mark.release]
@@ -213,7 +214,7 @@ def test_an_event_changes_one_row_and_does_not_fetch_the_list(many: Seen) -> Non
         keep(many, "event_one.txt")
         return page.get_by_role("link", name="event_one.txt").count() == 1
 
-    assert many.shown.until(is_announced)
+    assert until(is_announced)
     # The list is asked for once as the stream begins.
     lists.clear()
     keep(many, "event_two.txt")

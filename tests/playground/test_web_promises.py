@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from playground_support import Shown, answer, ask
 from playwright.sync_api import FrameLocator, Locator
+from support import until
 from web_support import Seen, browsing, expect, faults
 
 pytestmark = [pytest.mark.kernel, pytest.mark.needs_browser, pytest.mark.needs_npm, pytest.mark.release]
@@ -162,7 +163,7 @@ def test_events_of_a_call_reach_the_page_without_bytes(seen: Seen, server: Shown
     expect(seen.call.get_by_role("region", name="Shown so far")).to_be_visible()
     release(seen)
     seen.ended()
-    assert server.until(lambda: seen.page.evaluate("window.heard.length") == 3)
+    assert until(lambda: seen.page.evaluate("window.heard.length") == 3)
 
     messages = [json.loads(text) for text in seen.page.evaluate("window.heard")]
     assert [event["type"] for event in messages] == ["progress_artifacts", "canvas_content", "canvas_content"]

@@ -78,7 +78,7 @@ def test_dashboard_of_named_origin_gets_verifiable_token(seen: Seen, board: str)
     text = seen.page.frame_locator("iframe.paper").locator("#said")
     expect(text).to_contain_text(re.compile(r"monitor \S{20,}"))
     token = text.inner_text().split()[1]
-    with httpx2.Client(base_url=seen.shown.base) as server:
+    with httpx2.Client(base_url=seen.shown.base, timeout=180) as server:
         checked = server.post("/api/dashboards/verify", json={"id": "monitor", "token": token})
     assert checked.json() == {"user": seen.shown.user, "id": "monitor"}
     assert token not in " ".join(frame.url for frame in seen.page.frames)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import quote
 
-from browsers import SHELL, launched
+from browsers import PATIENCE_MS, SHELL, launched
 from playground_support import Shown
 from playwright.sync_api import Browser, BrowserContext, Locator, Page, expect
 
@@ -20,10 +20,6 @@ VIEWS = (
 )
 """The views of the page, by their addresses."""
 AXE = ROOT / "tests" / "npm" / "node_modules" / "axe-core" / "axe.min.js"
-
-# The machine may be busy with other tests.
-PATIENCE_MS = 40_000
-expect.set_options(timeout=PATIENCE_MS)
 
 
 @dataclass

@@ -161,7 +161,7 @@ class Small:
 
     def fetch(self, _channel: Channel, host: str, port: int) -> object:
         try:
-            with socket.create_connection((host, port), timeout=10) as connection:
+            with socket.create_connection((host, port), timeout=120) as connection:
                 return connection.recv(100).decode()
         except OSError as error:
             return error.errno

@@ -91,7 +91,7 @@ async def test_close_waits_for_send_even_if_cancelled(
     sending.cancel()
     ours.shutdown(socket.SHUT_WR)
 
-    assert json.loads(await asyncio.wait_for(reading, 20))["params"]["text"] == LARGE
+    assert json.loads(await reading)["params"]["text"] == LARGE
 
 
 async def test_interrupted_close_releases_its_descriptor(
@@ -123,7 +123,7 @@ async def test_sender_to_non_reading_client_receives_close(
     await outgoing.aclose()
 
     with pytest.raises(anyio.BrokenResourceError):
-        await asyncio.wait_for(sending, 20)
+        await sending
 
 
 async def test_reader_stopping_mid_message_breaks_senders(
@@ -136,11 +136,11 @@ async def test_reader_stopping_mid_message_breaks_senders(
 
     theirs.recv(10)
     theirs.close()
-    ended = await asyncio.wait_for(asyncio.gather(*several, return_exceptions=True), 20)
+    ended = await asyncio.gather(*several, return_exceptions=True)
 
     assert [type(error) for error in ended] == [anyio.BrokenResourceError] * 3
     assert not asyncio.get_running_loop().remove_writer(ours.fileno())
-    await asyncio.wait_for(outgoing.aclose(), 20)
+    await outgoing.aclose()
 
 
 async def test_terminal_read_line_by_line_to_its_end() -> None:
@@ -149,7 +149,7 @@ async def test_terminal_read_line_by_line_to_its_end() -> None:
         incoming = IncomingLines(terminal)
         waiting = asyncio.create_task(incoming.receive())
         os.write(main, line("typed"))
-        typed = dumped(await asyncio.wait_for(waiting, 20))
+        typed = dumped(await waiting)
         blocks = os.get_blocking(terminal)
         after = asyncio.create_task(incoming.receive())
         os.write(main, b"\x04")

@@ -46,13 +46,12 @@ class Person:
         self.arrived.set()
 
     async def until(self, wanted: Callable[[str, Any], bool]) -> Any:
-        async with asyncio.timeout(120):
-            while True:
-                for what, value in self.received:
-                    if wanted(what, value):
-                        return value
-                self.arrived.clear()
-                await self.arrived.wait()
+        while True:
+            for what, value in self.received:
+                if wanted(what, value):
+                    return value
+            self.arrived.clear()
+            await self.arrived.wait()
 
     async def answer(self, message: str, kind: Any, params: Any, _context: Any) -> Any:
         self.note("asked", message)

@@ -3,7 +3,6 @@
 Source: `docs/output-guard.md`.
 """
 
-import asyncio
 import json
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack
@@ -131,7 +130,7 @@ async def test_subscriber_notified_of_change(visit: Visit) -> None:
     else:
         async with listen(visit.client.session, resource_subscriptions=[uri]) as events:
             await visit.client.call_tool("toggle-subscriber-updates")
-            update = await asyncio.wait_for(anext(events), 30)
+            update = await anext(events)
     await visit.client.call_tool("toggle-subscriber-updates")
 
     assert str(update.uri) == uri

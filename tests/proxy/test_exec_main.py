@@ -59,7 +59,7 @@ def launch(
 
 
 def gone(pid: int) -> bool:
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 180
     while alive(pid) and time.monotonic() < deadline:
         os.sched_yield()
     return not alive(pid)

@@ -227,7 +227,7 @@ async def test_question_nobody_answers_ends_with_refusal() -> None:
     # Twice as long after that the call itself is given up: far enough apart for a busy machine.
     pausing = Pausing(answer_s=0.4)
     await pausing.run(work, Somebody(), "ann")
-    await asyncio.wait_for(ended.wait(), 20)
+    await ended.wait()
 
     assert received == ["the client did not answer within 0 s"]
 

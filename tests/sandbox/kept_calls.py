@@ -44,7 +44,7 @@ async def leased(
     wanted = limits or pool.policy.limits
     lease = await pool.lease(wanted, keeps=keeps, goes_on=goes_on, session=session)
     _SEEN.setdefault(pool, set()).add(lease.worker)
-    deadlines = Deadlines(**{"idle_s": 20.0, "total_s": 60.0, **times})
+    deadlines = Deadlines(**{"idle_s": 120.0, "total_s": 180.0, **times})
     call = {"act": act, "args": list(args)}
     return lease, await lease.run(call, deadlines=deadlines, listener=ears or Ears())
 

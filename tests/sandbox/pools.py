@@ -90,7 +90,7 @@ async def pool_of(
     folder: Path,
     *,
     with_home: bool = True,
-    load_timeout_s: float = 20,
+    load_timeout_s: float = 120,
     limits: Limits | None = None,
     net: tuple[str, ...] = (),
     reach: tuple[tuple[str, int], ...] = (),

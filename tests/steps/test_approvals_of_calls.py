@@ -188,14 +188,14 @@ async def test_abandoned_questions_free_their_places(connect: Connect, *, is_can
         questions.append(message)
         if len(questions) <= 17:
             asked.set()
-            await asyncio.sleep(60)
+            await asyncio.sleep(3600)
         return {"approve": True}
 
     async with connect(person) as client:
         for number in range(17):
             asked.clear()
             calls.append(asyncio.create_task(text_of(client, "delete", path=f"/{number}")))
-            await asyncio.wait_for(asked.wait(), 20)
+            await asked.wait()
             if is_cancelled:
                 calls[-1].cancel()
                 await asyncio.wait(calls[-1:])

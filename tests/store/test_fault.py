@@ -3,7 +3,6 @@
 import asyncio
 import socket
 import threading
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -76,20 +75,8 @@ async def test_wrong_key_or_bucket_is_a_fault_with_cure_and_no_secret(
         assert secret not in message
 
 
-async def test_silent_server_is_a_fault_and_the_fault_is_cached(rgw: BucketAddress, silent: str) -> None:
-    store = S3Store(replace(rgw, endpoint=silent))
-
-    start = time.monotonic()
-    first = await asyncio.gather(*(store.fault() for _ in range(50)))
-    waited_s = time.monotonic() - start
-    start = time.monotonic()
-    again = await store.fault()
-
-    assert set(first) == {first[0]}
-    assert "has not answered" in str(first[0])
-    assert again is not None
-    assert waited_s < 30, f"{waited_s:.1f} s"
-    assert time.monotonic() - start < waited_s / 2
+async def test_silent_server_is_a_fault(rgw: BucketAddress, silent: str) -> None:
+    assert "has not answered" in str(await S3Store(replace(rgw, endpoint=silent)).fault())
 
 
 async def test_a_full_spool_is_a_fault(rgw: BucketAddress, tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ async def test_cancelled_caller_waits_for_its_thread() -> None:
 
     def work() -> None:
         started.set()
-        go.wait(20)
+        go.wait(60)
         events.append("finished")
 
     async def caller() -> None:
@@ -28,7 +28,7 @@ async def test_cancelled_caller_waits_for_its_thread() -> None:
             events.append("closed")
 
     task = asyncio.create_task(caller())
-    await asyncio.to_thread(started.wait, 20)
+    await asyncio.to_thread(started.wait, 60)
     for _ in range(3):
         task.cancel()
         await asyncio.sleep(0)
@@ -53,7 +53,7 @@ async def test_context_entered_by_cancelled_caller_is_exited() -> None:
     @contextmanager
     def slow() -> Iterator[int]:
         started.set()
-        go.wait(20)
+        go.wait(60)
         fd = os.open("/dev/null", os.O_RDONLY)
         try:
             yield fd
@@ -66,7 +66,7 @@ async def test_context_entered_by_cancelled_caller_is_exited() -> None:
             events.append("entered")
 
     task = asyncio.create_task(caller())
-    await asyncio.to_thread(started.wait, 20)
+    await asyncio.to_thread(started.wait, 60)
     task.cancel()
     await asyncio.sleep(0)
     go.set()

@@ -199,7 +199,7 @@ def test_damaged_secrets_repaired_once_by_concurrent_processes(tokens: Tokens, t
 
 
 def _sign_in_another_process(path: Path, start: "multiprocessing.synchronize.Event", out: Path) -> None:
-    start.wait(10)
+    start.wait(60)
     out.write_text(signed(Tokens(path)))
 
 
@@ -215,7 +215,7 @@ def test_processes_starting_together_share_one_secret(tokens: Tokens, tmp_path: 
 
     start.set()
     for child in children:
-        child.join(20)
+        child.join()
 
     users = {tokens.verify(out.read_text(), purpose="download", key="art_1", now=NOW) for out in outs}
     assert users == {"alice"}

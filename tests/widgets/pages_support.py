@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from browsers import launched
+from browsers import PATIENCE_MS, launched
 from playwright.sync_api import Browser, BrowserContext, Frame, Page, Route
 
 __all__ = [
@@ -128,9 +128,7 @@ class Shown:
 
     def wait_for(self, text: str) -> None:
         # As it is drawn: some texts are cut short, and case is kept.
-        self.frame.wait_for_function(
-            "text => document.body.innerText.includes(text)", arg=text, timeout=15_000
-        )
+        self.frame.wait_for_function("text => document.body.innerText.includes(text)", arg=text)
 
     @property
     def calls(self) -> list[list[Any]]:
@@ -138,9 +136,7 @@ class Shown:
 
     def called(self, name: str) -> list[list[Any]]:
         """Wait until a method of the host was called, and return its arguments of each time."""
-        self.frame.wait_for_function(
-            "name => window.calls.some(call => call[0] === name)", arg=name, timeout=15_000
-        )
+        self.frame.wait_for_function("name => window.calls.some(call => call[0] === name)", arg=name)
         return [call[1:] for call in self.calls if call[0] == name]
 
     @property
@@ -149,9 +145,7 @@ class Shown:
 
     def wait_for_message(self, method: str) -> dict[str, Any]:
         """Wait until the host has heard a method, and return the last such message."""
-        self.page.wait_for_function(
-            "method => window.posted.some(one => one.method === method)", arg=method, timeout=15_000
-        )
+        self.page.wait_for_function("method => window.posted.some(one => one.method === method)", arg=method)
         return [one for one in self.posted if one.get("method") == method][-1]
 
     def violations(self) -> list[str]:
@@ -270,6 +264,7 @@ class Showing:
 def showing(browser: Browser, **options: Any) -> Iterator[Showing]:
     """A fresh browser context with room for pages."""
     context = browser.new_context(viewport={"width": 480, "height": 700}, **options)
+    context.set_default_timeout(PATIENCE_MS)
     try:
         yield Showing(context)
     finally:

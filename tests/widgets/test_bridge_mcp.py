@@ -50,7 +50,7 @@ def value(shown: Shown, name: str) -> object:
 
 
 def wait_until(shown: Shown, condition: str) -> None:
-    shown.frame.wait_for_function(condition, timeout=15_000)
+    shown.frame.wait_for_function(condition)
 
 
 def test_the_first_words_are_the_handshake_with_name_and_version(bridged: Shown) -> None:
@@ -254,9 +254,7 @@ def test_questions_of_the_host_are_answered(bridged: Shown) -> None:
     bridged.page.evaluate(
         "[['ping', 'a'], ['ui/resource-teardown', 'b'], ['x', 'c']].map(([method, id]) => send({id, method}))"
     )
-    bridged.page.wait_for_function(
-        "window.posted.filter(one => 'abc'.includes(one.id)).length === 3", timeout=15_000
-    )
+    bridged.page.wait_for_function("window.posted.filter(one => 'abc'.includes(one.id)).length === 3")
 
     answers = {one["id"]: one for one in bridged.posted if one.get("id") in ("a", "b", "c")}
     assert (answers["a"]["result"], answers["b"]["result"], answers["c"]["error"]["code"]) == ({}, {}, -32601)
@@ -360,7 +358,7 @@ def test_state_survives_remount_and_private_part_is_not_posted(show: Showing) ->
     posted = shown.posted
     shown.page.reload()
     shown.frame = shown.page.frames[1]
-    shown.frame.wait_for_function("window.openai && window.openai.widgetState", timeout=15_000)
+    shown.frame.wait_for_function("window.openai && window.openai.widgetState")
 
     assert value(shown, "widgetState") == state
     assert "secret" not in str(posted)
@@ -373,11 +371,11 @@ def test_state_belongs_to_its_own_call(show: Showing) -> None:
         n: {"method": RESULT, "params": {"content": [], "structuredContent": {"n": n}}} for n in (1, 2)
     }
     shown = show.mcp("", html=BRIDGED, opaque=False, events=[results[1]])
-    shown.frame.wait_for_function("window.openai.toolOutput", timeout=15_000)
+    shown.frame.wait_for_function("window.openai.toolOutput")
     shown.frame.evaluate("openai.setWidgetState({of: 1})")
 
     other = show.mcp("", html=BRIDGED, opaque=False, events=[results[2]])
-    other.frame.wait_for_function("window.openai.toolOutput", timeout=15_000)
+    other.frame.wait_for_function("window.openai.toolOutput")
 
     assert value(shown, "widgetState") == {"of": 1}
     assert value(other, "widgetState") is None
@@ -449,7 +447,7 @@ def test_a_page_waits_for_its_result_and_tells_its_height(show: Showing) -> None
     tell(shown, RESULT, {"content": [], "structuredContent": {"query": "x", "results": results}})
     shown.wait_for("Result 4")
     height = f"one.method === 'ui/notifications/size-changed' && one.params.height > {before}"
-    shown.page.wait_for_function(f"window.posted.some(one => {height})", timeout=15_000)
+    shown.page.wait_for_function(f"window.posted.some(one => {height})")
 
     assert waiting == "true"
     shown.page.close()

@@ -83,7 +83,7 @@ def hosted(
     shown = show.hosted(MODULE.replace("CONFIG", json.dumps(config).replace("<", "\\u003c")))
     if proxy.startswith(PROXY):
         shown.page.frame_locator("iframe").frame_locator("iframe").locator("body").wait_for(state="attached")
-        shown.page.wait_for_function("window.host", timeout=15_000)
+        shown.page.wait_for_function("window.host")
         shown.frame = next(
             frame for frame in shown.page.frames if frame.parent_frame and frame.parent_frame.parent_frame
         )
@@ -119,7 +119,7 @@ def test_own_page_shows_result_received_before_ready(show: Showing) -> None:
     )
 
     shown.wait_for("Diavola")
-    shown.page.wait_for_function("parseInt(host.element.style.height) > 100", timeout=15_000)
+    shown.page.wait_for_function("parseInt(host.element.style.height) > 100")
     assert shown.page.evaluate("host.ready.then(() => 'ready')") == "ready"
     assert shown.errors == []
     shown.page.close()
@@ -260,7 +260,7 @@ def test_message_flood_is_cut_off_and_logged(show: Showing) -> None:
     shown.frame.evaluate(
         "for (let i = 0; i < 100; i++) say({jsonrpc: '2.0', id: i, method: 'ui/open-link', params: {url: 'https://example.com'}})"
     )
-    shown.page.wait_for_function("entries.some(entry => entry.dropped)", timeout=15_000)
+    shown.page.wait_for_function("entries.some(entry => entry.dropped)")
 
     assert 0 < len(acts(shown)) <= 20
     shown.page.close()
@@ -334,7 +334,7 @@ def test_widget_has_no_origin_storage_network_or_host_access(show: Showing) -> N
 
 
 def go_away(shown: Shown) -> None:
-    with shown.page.expect_event("framenavigated", timeout=15_000):
+    with shown.page.expect_event("framenavigated"):
         shown.frame.evaluate("void setTimeout(() => { location.href = 'https://other.test/away' })")
 
 
@@ -347,7 +347,7 @@ def test_widget_loads_only_from_its_resource_domains(show: Showing) -> None:
     csp = {"resourceDomains": ["https://allowed.test", "https://other.test; script-src *"]}
     shown = hosted(show, html, csp=csp)
 
-    shown.frame.wait_for_function("window.stopped.length > 1", timeout=15_000)
+    shown.frame.wait_for_function("window.stopped.length > 1")
     settle(shown)
 
     stopped = shown.frame.evaluate("window.stopped")
@@ -389,7 +389,7 @@ def test_widget_state_is_stored_and_restored_by_its_host(show: Showing) -> None:
     first = hosted(show, BRIDGED)
     first.page.evaluate("host.ready")
     first.frame.evaluate("state => openai.setWidgetState(state)", state)
-    first.page.wait_for_function("acts.some(act => act[0] === 'keepState')", timeout=15_000)
+    first.page.wait_for_function("acts.some(act => act[0] === 'keepState')")
 
     again = hosted(show, BRIDGED, widgetState=state)
     again.page.evaluate("host.ready")

@@ -98,7 +98,7 @@ def test_a_table_is_sorted_by_keyboard_and_the_focus_stays(opened: Opened) -> No
     orders = []
     for _ in range(3):
         shown.page.keyboard.press("Enter")
-        shown.page.wait_for_function("document.activeElement.dataset.key === 'sort:price'", timeout=15_000)
+        shown.page.wait_for_function("document.activeElement.dataset.key === 'sort:price'")
         orders.append((shown.page.locator("th").nth(1).get_attribute("aria-sort"), column(shown, 1)))
 
     assert orders == [
@@ -188,7 +188,7 @@ def test_more_results_load_on_demand_and_first_gets_focus(opened: Opened) -> Non
     shown = opened("search-results", {"query": "x", "results": [result(n) for n in range(12)]})
 
     button(shown, "Show 5 more").click()
-    shown.page.wait_for_function("document.activeElement.dataset.key === 'result:5'", timeout=15_000)
+    shown.page.wait_for_function("document.activeElement.dataset.key === 'result:5'")
 
     assert shown.page.locator("ol.results > li").count() == 10
     assert button(shown, "Show 2 more").is_visible()
@@ -285,7 +285,7 @@ def test_carousel_moves_by_buttons_and_card_has_one_action(opened: Opened) -> No
     shown = opened("pizzaz-carousel", {"items": [item(n) for n in range(6)]})
 
     button(shown, "Next").click()
-    shown.page.wait_for_function("document.querySelector('.carousel').scrollLeft > 0", timeout=15_000)
+    shown.page.wait_for_function("document.querySelector('.carousel').scrollLeft > 0")
     shown.page.get_by_role("button", name="Diavola").click()
 
     assert shown.called("sendFollowUpMessage") == [[{"prompt": "Order a Diavola."}]]
@@ -299,7 +299,7 @@ def test_unloadable_picture_leaves_its_description(opened: Opened) -> None:
         {"images": [{"src": "https://gone.test/a.png", "alt": "The oven", "caption": "Oven"}]},
     )
 
-    shown.page.wait_for_function("document.querySelector('.picture .spoken')", timeout=15_000)
+    shown.page.wait_for_function("document.querySelector('.picture .spoken')")
 
     text = shown.page.locator("button.tile").text_content()
     assert text is not None
@@ -310,11 +310,11 @@ def test_gallery_moves_by_keyboard_and_escape_returns_to_picture(opened: Opened)
     shown = opened("pizzaz-gallery", SAMPLES["pizzaz-gallery"]["most"][0])
 
     shown.page.locator("button.tile").nth(1).click()
-    shown.page.wait_for_function("document.activeElement.dataset.key === 'close'", timeout=15_000)
+    shown.page.wait_for_function("document.activeElement.dataset.key === 'close'")
     shown.page.keyboard.press("ArrowRight")
     shown.wait_for("3 / 300")
     shown.page.keyboard.press("Escape")
-    shown.page.wait_for_function("document.activeElement.dataset.key === 'tile:2'", timeout=15_000)
+    shown.page.wait_for_function("document.activeElement.dataset.key === 'tile:2'")
 
     assert shown.page.locator(".large").count() == 0
 
@@ -403,7 +403,7 @@ def test_long_document_opens_full_screen_or_unfolds_without_it(opened: Opened) -
     button(narrow, "Read more").click()
 
     assert wide.called("requestDisplayMode") == [[{"mode": "fullscreen"}]]
-    narrow.page.wait_for_function("document.querySelectorAll('article table').length === 20", timeout=15_000)
+    narrow.page.wait_for_function("document.querySelectorAll('article table').length === 20")
 
 
 # ---- solar system, kitchen sink

@@ -183,7 +183,7 @@ async def test_silent_script_killed_by_ladder(skills: Path) -> None:
 async def test_line_of_script_reported_once_as_progress(skills: Path) -> None:
     lines = list[str | None]()
 
-    async def heard(progress: float, total: float | None, message: str | None) -> None:  # noqa: ARG001
+    async def heard(progress: float, total: float | None, message: str | None) -> None:
         lines.append(message)
 
     async with serving(skills) as (client, _user):

@@ -5,6 +5,7 @@ import time
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from pools import Ears, forkserver_of, pool_of
@@ -27,7 +28,7 @@ async def pool(tmp_path: Path) -> AsyncIterator[Pool]:
 
 async def run(pool: Pool, act: str, *args: object, ears: Ears) -> Outcome:
     lease = await pool.lease(pool.policy.limits)
-    deadlines = Deadlines(idle_s=30.0, total_s=60.0)
+    deadlines = Deadlines(idle_s=120.0, total_s=180.0)
     outcome = await lease.run({"act": act, "args": list(args)}, deadlines=deadlines, listener=ears)
     await lease.at_rest()
     return outcome
@@ -112,26 +113,28 @@ def test_unused_loop_share_is_capped_at_one_burst() -> None:
     assert share.rest_s(now=1000.0) == pytest.approx(0.2)
 
 
-async def test_awaited_steps_count_and_waiting_does_not() -> None:
+async def test_awaited_steps_count_and_waiting_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = SimpleNamespace(now=100.0)
+    monkeypatch.setattr("sandbox.host.loop_share.time", SimpleNamespace(monotonic=lambda: clock.now))
     share, ended = LoopShare(), asyncio.Event()
 
     async def work() -> str:
-        time.sleep(0.2)  # noqa: ASYNC251
+        clock.now += 0.2
         await ended.wait()
-        time.sleep(0.2)  # noqa: ASYNC251
+        clock.now += 0.2
         return "done"
 
     working = asyncio.create_task(share.measured(work()))
     await asyncio.sleep(0)
-    rest_before = share.rest_s(now=time.monotonic())
-    await asyncio.sleep(0.5)
-    waited = share.rest_s(now=time.monotonic())
+    rest_before = share.rest_s(now=clock.now)
+    clock.now += 0.5
+    waited = share.rest_s(now=clock.now)
     ended.set()
 
     assert await working == "done"
-    assert rest_before > 0
+    assert rest_before == pytest.approx(0.2)
     assert waited == 0.0
-    assert share.rest_s(now=time.monotonic()) > 0
+    assert share.rest_s(now=clock.now) == pytest.approx(0.2)
 
 
 async def test_cancellation_reaches_the_awaited_coroutine() -> None:

@@ -241,15 +241,9 @@ async def test_stopped_worker_cannot_be_continued_through_the_kernel(
 ) -> None:
     file = tmp_path / "home" / "ticks"
     lease, outcome = await leased(pool, "wakes_itself", how, str(file))
-    refused = value(outcome)
-    if refused is None:
-        await lease.at_rest()
-        text = file.read_text()
-        await asyncio.sleep(0.5)
-        assert file.read_text() == text
     lease.release()
 
-    assert refused in ("Function not implemented", "Operation not permitted")
+    assert value(outcome) in ("Function not implemented", "Operation not permitted")
 
 
 async def test_caller_not_waiting_for_stop_leaves_a_responsive_worker(pool: Pool) -> None:
@@ -261,7 +255,7 @@ async def test_caller_not_waiting_for_stop_leaves_a_responsive_worker(pool: Pool
         await asyncio.wait({resting})
         lease.release()
 
-        assert (await run(pool, "count", idle_s=5.0)).ending is Ending.ANSWERED
+        assert (await run(pool, "count")).ending is Ending.ANSWERED
 
 
 async def test_state_before_the_first_call_does_not_count(forkserver: Forkserver, tmp_path: Path) -> None:
@@ -499,10 +493,10 @@ async def test_an_old_or_idle_worker_takes_no_further_call(
 
 
 async def test_time_of_a_call_and_before_it_is_not_idle_time(forkserver: Forkserver, tmp_path: Path) -> None:
-    async with reusing_pool_of(forkserver, tmp_path, reuse=Reuse(calls=9, idle_s=5.0)) as pool:
+    async with reusing_pool_of(forkserver, tmp_path, reuse=Reuse(calls=9, idle_s=3600.0)) as pool:
         lease, first = await leased(pool, "count")
         # As if the process had been made, and the call had begun, long ago.
-        lease.worker.idle_since -= 60.0
+        lease.worker.idle_since -= 7200.0
         lease.release()
         second = value(await run(pool, "count"))
 
@@ -655,7 +649,7 @@ async def test_each_call_has_the_processor_time_of_a_call(forkserver: Forkserver
     async with reusing_pool_of(forkserver, tmp_path, limits=Limits(cpu_s=2)) as pool:
         limits = [value(await run(pool, "burn", 0.7)) for _ in range(4)]
         assert value(await run(pool, "count"))["calls"] == 5
-        over = await run(pool, "burn", 5)
+        over = await run(pool, "burn", 5, idle_s=100.0, total_s=200.0)
 
     assert limits == sorted(limits)
     assert limits[-1] > limits[0]

@@ -187,7 +187,7 @@ async def test_workers_let_go_as_their_zygote_ends_leave_no_descriptor(
 
 async def test_client_ignoring_notifications_gets_its_answer(forkserver: Forkserver, folder: Path) -> None:
     async with homeless_pool_of(forkserver, folder, idle_workers=IdleWorkers(least=1, most=1)) as pool:
-        outcome = await asyncio.wait_for(run(pool, "said", Deaf()), 20)
+        outcome = await run(pool, "said", Deaf())
 
     assert outcome.answer == {"value": "said"}
 
@@ -201,7 +201,7 @@ async def test_call_cancelled_during_notification_leaves_no_task(
     async with homeless_pool_of(forkserver, folder, idle_workers=IdleWorkers(least=1, most=1)) as pool:
         listener = Deaf()
         call = asyncio.create_task(run(pool, "said", listener))
-        await asyncio.wait_for(listener.called.wait(), 20)
+        await listener.called.wait()
         while not drains():
             await asyncio.sleep(0)
         call.cancel()

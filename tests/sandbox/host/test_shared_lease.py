@@ -100,7 +100,7 @@ async def test_second_call_at_rest_waits_until_the_worker_stands(pool: Pool) -> 
     assert stood == [True, True]
     for lease in leases:
         lease.release()
-    await becomes(lambda: not is_stopped(pid))
+    assert await becomes(lambda: not is_stopped(pid))
     await cancelled(running)
 
 

@@ -309,7 +309,7 @@ def test_a_worker_signals_its_children_and_not_its_zygote(confined: Confined, wo
     def work() -> list[int | None]:
         with subprocess.Popen(["/bin/sleep", "60"]) as child:
             child.send_signal(signal.SIGTERM)
-            ended = child.wait(10)
+            ended = child.wait(60)
         os.kill(os.getpid(), 0)
         try:
             os.kill(os.getppid(), 0)

@@ -142,7 +142,7 @@ def threads_ended() -> None:
     """Wait for the threads of closed gates: who forks next shall be alone."""
     for thread in threading.enumerate():
         if thread.name == "gate":
-            thread.join(20)
+            thread.join()
 
 
 def source_of(server: socket.socket) -> str:
@@ -161,7 +161,7 @@ def attempt(act: Callable[[], T]) -> T | str:
 
 def test_the_one_address_is_reached_and_carries_data_both_ways() -> None:
     def act() -> list[object]:
-        with socket.create_connection(here, timeout=10) as connection:
+        with socket.create_connection(here, timeout=120) as connection:
             peer = list(connection.getpeername())
             connection.sendall(b"ping")
             return [connection.recv(4).decode(), peer]
@@ -272,7 +272,7 @@ def test_with_everything_allowed_no_datagram_leaves() -> None:
         six.bind(("::1", 0))
         there = {socket.AF_INET: four.getsockname(), socket.AF_INET6: six.getsockname()}
         for ours in (four, six):
-            ours.settimeout(10)
+            ours.settimeout(120)
 
         assert unprotected(act) == [None, None]
         assert [ours.recv(10) for ours in (four, six)] == [b"out", b"out"]
@@ -298,7 +298,7 @@ def test_with_everything_allowed_no_unix_socket_is_reached(tmp_path: Path) -> No
         for ours, address in zip((by_path, abstract), addresses, strict=True):
             ours.bind(address)
             ours.listen()
-            ours.settimeout(10)
+            ours.settimeout(120)
 
         assert unprotected(act) == [None, None]
         for ours in (by_path, abstract):
@@ -334,7 +334,7 @@ def test_allow_all_does_not_let_fast_open_bypass_the_gate() -> None:
             return attempt(lambda: mine.sendto(b"x", 0x20000000, here))
 
     with listening() as (server, here):
-        server.settimeout(10)
+        server.settimeout(120)
 
         assert unprotected(act) == 1
         server.accept()[0].close()
@@ -352,7 +352,7 @@ def test_nonblocking_socket_connects_without_waiting() -> None:
             mine.setblocking(False)
             started = attempt(lambda: mine.connect(here))
             os.write(tell, b".")
-            select.select([], [mine], [], 20)
+            select.select([], [mine], [], 120)
             return [started, mine.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR), list(mine.getpeername())]
 
     reader, tell = os.pipe()
@@ -371,7 +371,7 @@ def test_nonblocking_socket_connects_without_waiting() -> None:
         taker = threading.Thread(target=take)
         taker.start()
         reply, _ = in_gated_child(act, {here})
-        taker.join(20)
+        taker.join()
 
     os.close(reader)
     os.close(tell)
@@ -662,9 +662,8 @@ def test_gate_without_requesters_makes_no_kernel_requests(
 
     async def until_it_knows(listener: int) -> None:
         gate = Gate(listener=listener, ways=Egress())
-        async with asyncio.timeout(180):
-            while not waits_in_poll():
-                await asyncio.sleep(0)
+        while not waits_in_poll():
+            await asyncio.sleep(0)
         gate.close()
 
     ours, theirs = socket.socketpair()
