@@ -84,10 +84,9 @@ async def eaten(url: str, mib: int) -> tuple[str | None, str]:
 @pytest.mark.parametrize("tier", ["process", "namespace"])
 async def test_low_memory_server_survives_hungry_calls(environment: dict[str, str], tier: str) -> None:
     limit = 700 * MIB
-    apart = {**environment, "RUNNER_WORKER_REUSE": "user"}
     with (
         little_memory(limit) as group,
-        server_in(group, apart, "--isolation", tier) as (url, process, log),
+        server_in(group, environment, "--isolation", tier) as (url, process, log),
     ):
         host = Path(f"/proc/{process.pid}/oom_score_adj").read_text()
         # Fewer than there are workers for, so that honest calls get one.
