@@ -25,6 +25,7 @@ from runner.output_guard.message import guard_message, guard_prompt
 from runner.output_guard.operator_code import load_function
 from runner.output_guard.pipeline import Guarded, guard
 from runner.output_guard.schema_fit import fits
+from runner.output_guard.storing import Keeper
 from runner.output_guard.transformer import Transformer
 from runner.settings.execution import ServiceSettings
 from runner.store.protocol import Record, Scope
@@ -124,8 +125,7 @@ class OutputGuard:
     async def results(self, value: Any, call: GuardedCall) -> Any:
         """Return the `results` of a contract value guarded, so that text and structured content agree."""
         # What is made of the tool's own message meets it there.
-        applies = self.transformers and not call.is_message_made_by_tool
-        transformer = self._transformer(call) if applies else None
+        transformer = None if call.is_message_made_by_tool else self._transformer(call)
         return await self._guarded(value, call, transformer)
 
     async def facts(self, meta_data: Mapping[str, Any], call: GuardedCall) -> dict[str, Any]:
@@ -134,16 +134,7 @@ class OutputGuard:
         return made if isinstance(made, dict) else {"summary": made}
 
     async def _guarded(self, value: Any, call: GuardedCall, transformer: Transformer | None) -> Any:
-        guarded = await guard(
-            value,
-            tool=call.tool,
-            server=call.server,
-            config=self.config,
-            store=call.files.library.store,
-            scope=call.scope,
-            share=_SHARE_OF_RESULTS,
-            transformer=transformer,
-        )
+        guarded = await guard(value, self._keeper(call), share=_SHARE_OF_RESULTS, transformer=transformer)
         self._tell(guarded, call)
         return guarded.value
 
@@ -161,15 +152,8 @@ class OutputGuard:
         # The operator's own function meets other contract values before, in `results`; our own tools' answers
         # are ours.
         transforms = call.is_message_made_by_tool or (call.server is not None and not call.is_contract)
-        guarded = await guard_message(
-            aside.message,
-            tool=call.tool,
-            server=call.server,
-            config=self.config,
-            store=call.files.library.store,
-            scope=call.scope,
-            transformer=self._transformer(call) if transforms and self.transformers else None,
-        )
+        transformer = self._transformer(call) if transforms else None
+        guarded = await guard_message(aside.message, self._keeper(call), transformer=transformer)
         self._tell(guarded, call)
         made: dict[str, Any] = guarded.value
         was = aside.message.get("structuredContent")
@@ -181,13 +165,7 @@ class OutputGuard:
 
     async def prompt(self, result: Mapping[str, Any], call: GuardedCall) -> dict[str, Any]:
         """Return the result of a `prompts/get` with what a model reads of it guarded."""
-        guarded = await guard_prompt(
-            result,
-            server=call.server,
-            config=self.config,
-            store=call.files.library.store,
-            scope=call.scope,
-        )
+        guarded = await guard_prompt(result, self._keeper(call))
         self._tell(guarded, call)
         made: dict[str, Any] = guarded.value
         return made
@@ -222,14 +200,18 @@ class OutputGuard:
                 if each["artifact"]["id"] not in beside
             ][:_MOST_BESIDE]
             again = rest | {"content": content, "structuredContent": fit}
-            checked = await guard_message(
-                again, tool=call.tool, server=call.server, config=self.config, store=None, scope=call.scope
-            )
+            checked = await guard_message(again, self._keeper(call, stores=False))
             # It consists of parts of the value before, and has to pass once more.
             if checked.value == again:
                 return again
 
+    def _keeper(self, call: GuardedCall, *, stores: bool = True) -> Keeper:
+        store = call.files.library.store if stores else None
+        return Keeper(config=self.config, store=store, scope=call.scope, tool=call.tool, server=call.server)
+
     def _transformer(self, call: GuardedCall) -> Transformer | None:
+        if not self.transformers:
+            return None
         named = self.config.for_call(call.tool, call.server).output_transformer
         return None if named is None else self.transformers.get(named)
 
