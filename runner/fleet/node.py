@@ -18,7 +18,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from runner.artifacts.route import NEVER_INLINE
+from runner.artifacts.accept import NEVER_INLINE
 from runner.call import execute_admitted, relay
 from runner.contract.error_messages import cancelled
 from runner.contract.unexpected_errors import unexpected

@@ -15,8 +15,7 @@ from typing import Any
 from mcp.shared.exceptions import MCPError
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 
-from runner.artifacts.accept import ArtifactFile, Processed, failed
-from runner.artifacts.route import NEVER_INLINE
+from runner.artifacts.accept import NEVER_INLINE, ArtifactFile, Processed, failed
 from runner.contract.own_paths import OwnPaths
 from runner.errors import CallError
 from runner.files.my_files import MyFiles
