@@ -30,7 +30,7 @@ from runner.contract.normalise import META_DATA_MAX_BYTES, Normalised
 from runner.errors import CallError
 from runner.files.my_files import SCHEME, MyFiles
 from runner.formats.filenames import safe_name, unique_name
-from runner.formats.json_size import least_chars
+from runner.formats.json_walks import least_chars
 from runner.formats.mime import guess
 from runner.homes.changes import ChangedFile
 from runner.store.protocol import Origin, Record

@@ -47,7 +47,7 @@ from runner.fleet.placing import share_of
 from runner.fleet.results import failure_of, parts_of, report
 from runner.fleet.shared_events import SharedEvents
 from runner.fleet.shared_state import SharedState
-from runner.formats.json_size import least_chars
+from runner.formats.json_walks import least_chars
 from runner.steps.listener import CLIENT_REQUESTS, LOG_LEVELS, CallListener, Nobody
 from runner.steps.request import Request
 from runner.toolset.toolset import Toolset

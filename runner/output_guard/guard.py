@@ -19,7 +19,7 @@ from typing import Any
 from runner.contract.models import FILE_LISTS
 from runner.errors import UsageError
 from runner.files.my_files import FileChange, MyFiles
-from runner.formats.json_size import least_chars
+from runner.formats.json_walks import least_chars
 from runner.output_guard.config import GuardConfig, from_mapping
 from runner.output_guard.message import guard_message, guard_prompt
 from runner.output_guard.operator_code import load_function

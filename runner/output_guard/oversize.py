@@ -10,7 +10,7 @@ conformance cases.
 
 from typing import Any
 
-from runner.formats.json_size import least_chars
+from runner.formats.json_walks import least_chars
 from runner.output_guard.encoded import cut
 from runner.output_guard.json_view import raw_json, text_of
 from runner.output_guard.references import large_text

@@ -30,7 +30,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from runner.formats.json_size import least_chars
+from runner.formats.json_walks import least_chars
 from runner.output_guard.clamp import clamped_by
 from runner.output_guard.config import MAX_ELEMENTS
 from runner.output_guard.detect import Detector, scan
