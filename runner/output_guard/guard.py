@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from runner.contract.loose_json import list_of, mapping_of, without
 from runner.contract.models import FILE_LISTS
 from runner.errors import UsageError
 from runner.files.my_files import FileChange, MyFiles
@@ -271,16 +272,20 @@ class _Aside:
         carried: dict[tuple[str, int], str] = {}
         structured = message.get("structuredContent")
         if isinstance(structured, dict):
+            structured = {**structured}
             for key in FILE_LISTS:
-                entries = structured.get(key)
-                if not isinstance(entries, list):
-                    continue
-                for index, entry in enumerate(entries):
-                    if isinstance(entry, dict) and isinstance(entry.get("b64"), str):
-                        carried[key, index] = entry["b64"]
-                        rest = {name: item for name, item in entry.items() if name != "b64"}
-                        entries = [*entries[:index], rest, *entries[index + 1 :]]
-                structured = {**structured, key: entries}
+                entries = list_of(structured.get(key))
+                held = {
+                    (key, index): entry["b64"]
+                    for index, entry in enumerate(entries)
+                    if isinstance(mapping_of(entry).get("b64"), str)
+                }
+                if held:
+                    carried |= held
+                    structured[key] = [
+                        without(entry, "b64") if (key, index) in held else entry
+                        for index, entry in enumerate(entries)
+                    ]
         if not blocks and not carried:
             return cls(message=message)
         left = {**message, "content": [b for i, b in enumerate(content) if i not in blocks]}
@@ -300,15 +305,14 @@ class _Aside:
             return message
         whole = {**structured}
         for (key, index), b64 in self.carried.items():
-            entries = whole.get(key)
+            entries = [*list_of(whole.get(key))]
             # The list itself may have been too long; then its files go by reference.
-            if isinstance(entries, list) and index < len(entries) and isinstance(entries[index], dict):
-                whole[key] = [*entries[:index], {**entries[index], "b64": b64}, *entries[index + 1 :]]
+            if index < len(entries) and isinstance(entries[index], dict):
+                entries[index] = {**entries[index], "b64": b64}
+                whole[key] = entries
         return {**message, "structuredContent": whole}
 
 
 def _is_media(block: object) -> bool:
-    if not isinstance(block, dict):
-        return False
-    resource = block.get("resource")
-    return block.get("type") in ("image", "audio") or (isinstance(resource, dict) and "blob" in resource)
+    given = mapping_of(block)
+    return given.get("type") in ("image", "audio") or "blob" in mapping_of(given.get("resource"))

@@ -17,6 +17,7 @@ from typing import Any
 import mcp_types
 from pydantic import BaseModel, ValidationError
 
+from runner.contract.loose_json import mapping_of, without
 from runner.contract.payload import payload_of, with_payload
 from runner.formats.base64 import canonical
 from runner.formats.terminal_text import visible
@@ -156,8 +157,7 @@ def _is_valid(block: object) -> bool:
     """Return whether clients accept a block: those of the TypeScript SDK also decode the base64 in it."""
     if not isinstance(block, dict) or not isinstance(block.get("type"), str) or block["type"] not in _BLOCKS:
         return False
-    resource = block.get("resource")
-    inner = resource if isinstance(resource, dict) else {}
+    inner = mapping_of(block.get("resource"))
     parts = [block, inner, *(item for item in block.values() if isinstance(item, dict))]
     if any(item is None for part in parts for item in part.values()):
         # Absent is allowed, null is not.
@@ -186,28 +186,23 @@ def _worded(key: str, item: Any) -> Any:
 
 
 def _has_meta(block: object) -> bool:
-    resource = block.get("resource") if isinstance(block, dict) else None
-    return isinstance(block, dict) and (
-        "_meta" in block or (isinstance(resource, dict) and "_meta" in resource)
-    )
+    given = mapping_of(block)
+    return "_meta" in given or "_meta" in mapping_of(given.get("resource"))
 
 
 def _without_meta(block: Any) -> Any:
     if not _has_meta(block):
         return block
-    made = {key: item for key, item in block.items() if key != "_meta"}
-    if isinstance(made.get("resource"), dict):
-        made["resource"] = {key: item for key, item in made["resource"].items() if key != "_meta"}
-    return made
+    made = without(block, "_meta")
+    resource = made.get("resource")
+    return made | {"resource": without(resource, "_meta")} if isinstance(resource, dict) else made
 
 
 def _with_meta(made: dict[str, Any], block: Any) -> dict[str, Any]:
     """Return a guarded block with the `_meta` of the block before; a link has that of both its parts."""
     if not _has_meta(block):
         return made
-    resource = block.get("resource")
-    outer, inner = block.get("_meta"), resource.get("_meta") if isinstance(resource, dict) else None
-    own = dict(outer) if isinstance(outer, dict) else {}
+    own, inner = dict(mapping_of(block.get("_meta"))), mapping_of(block.get("resource")).get("_meta")
     if isinstance(inner, dict) and isinstance(made.get("resource"), dict):
         made = {**made, "resource": {**made["resource"], "_meta": inner}}
     elif isinstance(inner, dict):
