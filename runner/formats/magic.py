@@ -237,21 +237,9 @@ _LATER = tuple(signature for signature in _SIGNATURES if signature.offset)
 
 # How long signatures look in base64: a file may begin behind a word that base64 could hold as well.
 BASE64_PREFIXES = (
-    *(
-        "JVBERi0",
-        "iVBORw0KGgo",
-        "/9j/",
-        "_9j_",
-        "R0lGODlh",
-        "R0lGODdh",
-        "UEsDB",
-        "H4sI",
-        "UklGR",
-        "SUkqA",
-        "TU0AK",
-    ),
-    *("SUQz", "T2dnUw", "ZkxhQw", "0M8R4KGxGuE", "U1FMaXRlIGZvcm1hdCAz", "UEFSMQ", "f0VMR", "AGFzbQEAAAA"),
-    *("KLUv", "d09GR", "d09GM", "Qlpo", "_Td6WFoA", "/Td6WFoA", "N3q8ryc"),
+    *("JVBERi0", "iVBORw0KGgo", "/9j/", "_9j_", "R0lGODlh", "R0lGODdh", "UEsDB", "H4sI", "UklGR", "SUkqA"),
+    *("TU0AK", "SUQz", "T2dnUw", "ZkxhQw", "0M8R4KGxGuE", "U1FMaXRlIGZvcm1hdCAz", "UEFSMQ", "f0VMR"),
+    *("AGFzbQEAAAA", "KLUv", "d09GR", "d09GM", "Qlpo", "_Td6WFoA", "/Td6WFoA", "N3q8ryc"),
 )
 
 
