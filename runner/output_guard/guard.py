@@ -314,5 +314,5 @@ class _Aside:
 
 
 def _is_media(block: object) -> bool:
-    given = mapping_of(block)
-    return given.get("type") in ("image", "audio") or "blob" in mapping_of(given.get("resource"))
+    fields = mapping_of(block)
+    return fields.get("type") in ("image", "audio") or "blob" in mapping_of(fields.get("resource"))

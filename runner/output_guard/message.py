@@ -186,8 +186,8 @@ def _worded(key: str, item: Any) -> Any:
 
 
 def _has_meta(block: object) -> bool:
-    given = mapping_of(block)
-    return "_meta" in given or "_meta" in mapping_of(given.get("resource"))
+    fields = mapping_of(block)
+    return "_meta" in fields or "_meta" in mapping_of(fields.get("resource"))
 
 
 def _without_meta(block: Any) -> Any:

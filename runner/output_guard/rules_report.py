@@ -38,13 +38,13 @@ def rules_of(config: GuardConfig, tool: str, server: str | None, file: str) -> I
         file: Name of the file in which the settings were written.
     """
     for name in Budget.model_fields:
-        given = [
+        limits = [
             (place, limit)
             for place, budget in config.budgets_of(tool, server)
             if (limit := getattr(budget, name)) is not None
         ]
-        if given:
-            place, limit = given[-1]
+        if limits:
+            place, limit = limits[-1]
             because = f"key {place[-1]!r} of {place[0]}"
             yield AppliedRule(name=name, value=limit, origin=file, because=because)
         else:
