@@ -30,7 +30,7 @@ from typing import Any, ClassVar, TypeVar
 from runner.artifacts.put_while_running import RunningPuts
 from runner.contract.error_messages import lost, no_process, tool_not_found
 from runner.errors import CallError, Code
-from runner.formats.json_size import least_chars
+from runner.formats.json_walks import least_chars
 from runner.steps.authorization import authorize, authorize_scopes, authorize_widget
 from runner.steps.call import Call, listener_of, observed
 from runner.steps.inputs import check_json

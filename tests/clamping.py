@@ -50,7 +50,7 @@ async def clamp(
     """
     settings = config.for_call(tool, server)
     limit = settings.max_observation_chars
-    keeper = Keeper(store=store, scope=scope, tool=tool, server=server)
+    keeper = Keeper(config=config, store=store, scope=scope, tool=tool, server=server)
     try:
         seen = view(observation, max_elements=MAX_ELEMENTS)
     except ValueError:

@@ -5,7 +5,8 @@ carries `b64`, or an internal `s3_ref` that `runner.steps.client_message` replac
 Deferred files go the same way and are kept until they expire.
 
 Source: document 001, sections 6.2 and 7; rules N8, N10, N12, R1 to R3, DF1 and DF2 of the conformance
-cases; requirements S0-22, S1-2, S1-25 to S1-27, S1-63, S1-71, S1-72 and S2-3.
+cases; contradiction C14; requirements S0-22, S1-2, S1-15, S1-17, S1-25 to S1-27, S1-63, S1-69 to S1-72,
+S1-75, S1-112 and S2-3.
 """
 
 import logging
@@ -18,8 +19,15 @@ from typing import Any, Protocol
 
 from runner.artifacts.deferred import deferral, described
 from runner.artifacts.named_file import Collected, OpenHome, collect, paths_in_home, relative_to_home
-from runner.artifacts.route import Route, route, s3_ref, too_many_bytes
-from runner.contract.error_messages import RefusedFile, empty_file, envelope, outside_home, with_refusals
+from runner.contract.error_messages import (
+    RefusedFile,
+    empty_file,
+    envelope,
+    outside_home,
+    too_large,
+    with_refusals,
+)
+from runner.contract.jsonable import mapping_of
 from runner.contract.models import FILE_LISTS
 from runner.contract.normalise import Normalised, flag_meta_data
 from runner.errors import CallError, Code
@@ -29,9 +37,11 @@ from runner.formats.magic import mime_types
 from runner.store.noop import does_not_fit, is_lost
 from runner.store.protocol import Record
 from runner.system.threads import in_thread, run_in_thread
+from runner.users.usernames import home_segment
 from sandbox.call_value import call_value
 
 __all__ = [
+    "NEVER_INLINE",
     "REASONS",
     "ArtifactFile",
     "Keep",
@@ -39,10 +49,15 @@ __all__ = [
     "failed",
     "process_artifacts",
     "reason_of",
+    "s3_ref",
     "without_lost",
 ]
 
 _log = logging.getLogger(__name__)
+
+_BUCKET = "user-storage"
+NEVER_INLINE = -1
+"""As `inline_max_bytes`: not even an empty file travels inside the message."""
 
 # What is longer is read and decoded in a thread, so that it holds up no other call.
 _SHORT_BYTES = 64 * 1024
@@ -151,30 +166,6 @@ class Processed:
         return isinstance(meta_data, dict) and meta_data.get("is_error") is True
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Rules:
-    home: OpenHome | None
-    inline_max_bytes: int
-    max_bytes: int
-    keep: Keep
-    now: datetime
-    temporary: bool
-
-
-@dataclass(slots=True)
-class _Progress:
-    files: list[ArtifactFile] = field(default_factory=list)
-    entries: list[dict[str, Any]] = field(default_factory=list)
-    deferred_files: list[ArtifactFile] = field(default_factory=list)
-    deferred: list[dict[str, Any]] = field(default_factory=list)
-    refusals: list[RefusedFile] = field(default_factory=list)
-    renamed: dict[str, str] = field(default_factory=dict)
-    inodes: set[int] = field(default_factory=set)
-    places: dict[str, str] = field(default_factory=dict)
-    total_bytes: int = 0
-    inline_bytes: int = 0
-
-
 def without_lost(processed: Processed) -> Processed:
     """Return a result for a message without bytes: files that no store has kept are told as refused."""
     if all(file.is_stored for file in processed.files):
@@ -227,98 +218,147 @@ async def process_artifacts(
         # No file, taken or refused: nothing of the value changes.
         is_own = not normalised.speaks_contract
         return Processed(value=dict(normalised.value), texts=normalised.texts, is_own=is_own)
-    rules = _Rules(
+    taking = _Taking(
         home=home,
         inline_max_bytes=inline_max_bytes,
         max_bytes=max_bytes,
         keep=keep,
-        now=now or datetime.now(UTC),
-        temporary=_is_temporary(normalised.value),
+        temporary=mapping_of(normalised.value.get("display")).get("storage_action") == "temporary",
     )
-    progress = _Progress()
     blocks = {name: index for index, name in normalised.blocks.items()}
     entries = normalised.value.get("artifacts", [])
     for entry, origin in zip(entries, normalised.origins, strict=True):
-        await _take(entry, origin, blocks.get(entry["name"]), rules, progress)
+        await taking.artifact(entry, origin, blocks.get(entry["name"]))
     for entry in normalised.value.get("deferred_artifacts", []):
-        await _defer(entry, rules, progress)
-    return _result(normalised, progress)
+        await taking.deferral(entry, deferral(entry, now=now or datetime.now(UTC)))
+    return _result(normalised, taking)
 
 
-async def _take(
-    entry: Mapping[str, Any], origin: str | None, block: int | None, rules: _Rules, progress: _Progress
-) -> None:
-    outcome = await _put_in_store(entry, None, rules, progress)
-    if outcome is None:
-        return
-    stored, carried = outcome
-    _compare_size(entry, stored.size)
-    progress.entries.append(_processed(entry, stored, carried))
-    progress.files.append(_file(entry, stored, origin=origin, block=block))
+@dataclass(slots=True, kw_only=True)
+class _Taking:
+    """Takes the files of one result; what it has taken stands in its lists."""
+
+    home: OpenHome | None
+    inline_max_bytes: int
+    max_bytes: int
+    keep: Keep
+    temporary: bool
+    files: list[ArtifactFile] = field(default_factory=list)
+    entries: list[dict[str, Any]] = field(default_factory=list)
+    deferred_files: list[ArtifactFile] = field(default_factory=list)
+    deferred: list[dict[str, Any]] = field(default_factory=list)
+    refusals: list[RefusedFile] = field(default_factory=list)
+    renamed: dict[str, str] = field(default_factory=dict)
+    inodes: set[int] = field(default_factory=set)
+    places: dict[str, str] = field(default_factory=dict)
+    total_bytes: int = 0
+    inline_bytes: int = 0
+
+    async def artifact(self, entry: Mapping[str, Any], origin: str | None, block: int | None) -> None:
+        """Take an item of `artifacts`."""
+        outcome = await self._put_in_store(entry, None)
+        if outcome is None:
+            return
+        stored, carried = outcome
+        declared = entry.get("size", stored.size)
+        if declared != stored.size:
+            detail = f"artifact {entry['name']!r} declares size {declared!r}, measured {stored.size}"
+            _log.warning("tool result repaired", extra={"detail": detail})
+        self.entries.append(_processed(entry, stored, carried))
+        self.files.append(_file(entry, stored, origin=origin, block=block))
+
+    async def deferral(self, entry: Mapping[str, Any], wanted: Deferral) -> None:
+        """Take an item of `deferred_artifacts`."""
+        outcome = await self._put_in_store(entry, wanted)
+        if outcome is None:
+            return
+        stored, carried = outcome
+        self.deferred.append(described(_processed(entry, stored, carried), wanted))
+        self.deferred_files.append(_file(entry, stored, origin=str(entry["path"]), block=None))
+
+    async def _put_in_store(
+        self, entry: Mapping[str, Any], wanted: Deferral | None
+    ) -> tuple[Record, dict[str, Any]] | None:
+        """Keep a file; return it and how it travels, or None where it was refused."""
+        name, mime = entry["name"], entry["mime"]
+        try:
+            async with self._reading(entry) as source:
+                if not source.size and "path" in entry and mime in mime_types():
+                    raise empty_file(str(entry["path"]), mime)
+                is_inline = self._is_inline(source.size)
+                if "path" in entry:
+                    self.inodes.add(source.inode)
+                # A deferred file is wanted later, whatever becomes of the others.
+                passing = self.temporary and wanted is None
+                stored = await self.keep(source.fd, name=name, mime=mime, deferral=wanted, temporary=passing)
+                if not is_inline and is_lost(stored):
+                    raise does_not_fit(name)
+                carried = s3_ref(stored)
+                if is_inline:
+                    carried = {"b64": await _encoded(source)}
+                    self.inline_bytes += source.size
+        except CallError as error:
+            self.refusals.append(_refused(entry, error))
+            return None
+        except EOFError as error:
+            # Another call of the same user may still write in this home.
+            folder = None if self.home is None else self.home.path
+            changed = outside_home(str(entry.get("path")), folder, problem=str(error))
+            self.refusals.append(_refused(entry, changed))
+            return None
+        self.renamed[name] = stored.shown
+        if "path" in entry and self.home is not None:
+            relative = relative_to_home(entry["path"], self.home.path)
+            stands_there = stored.shown if is_lost(stored) else f"{SCHEME}{stored.id}"
+            self.places |= dict.fromkeys(paths_in_home(str(relative), self.home.path), stands_there)
+        return stored, carried
+
+    def _is_inline(self, size: int) -> bool:
+        """Count a file, and return whether it travels inside the message; one of the limit still does."""
+        if size > self.max_bytes:
+            raise too_large(size, self.max_bytes)
+        if self.total_bytes + size > self.max_bytes:
+            details = {
+                "file_size_bytes": size,
+                "taken_bytes": self.total_bytes,
+                "current_limit_bytes": self.max_bytes,
+                "suggestion": "Return fewer or smaller files in one call",
+            }
+            message = f"The files of this call would be more than {self.max_bytes} bytes together"
+            raise CallError(Code.E_FILE_TOO_LARGE, message, details=details)
+        self.total_bytes += size
+        return size <= self.inline_max_bytes - self.inline_bytes
+
+    @asynccontextmanager
+    async def _reading(self, entry: Mapping[str, Any]) -> AsyncIterator[Collected]:
+        if "b64" in entry and len(entry["b64"]) <= _SHORT_BYTES:
+            # Decoding it takes less than a thread does.
+            with self._opened(entry) as source:
+                yield source
+        else:
+            async with in_thread(self._opened(entry)) as source:
+                yield source
+
+    @contextmanager
+    def _opened(self, entry: Mapping[str, Any]) -> Iterator[Collected]:
+        if "b64" in entry:
+            with _in_memory(decode(entry["b64"])) as source:
+                yield source
+        elif self.home is None:
+            raise outside_home(str(entry["path"]), None)
+        else:
+            with collect(entry["path"], self.home, max_bytes=self.max_bytes) as source:
+                yield source
 
 
-async def _defer(entry: Mapping[str, Any], rules: _Rules, progress: _Progress) -> None:
-    wanted = deferral(entry, now=rules.now)
-    outcome = await _put_in_store(entry, wanted, rules, progress)
-    if outcome is None:
-        return
-    stored, carried = outcome
-    progress.deferred.append(described(_processed(entry, stored, carried), wanted))
-    progress.deferred_files.append(_file(entry, stored, origin=str(entry["path"]), block=None))
+def s3_ref(record: Record) -> dict[str, Any]:
+    """Return the internal reference of a result to a stored file, `s3_ref`. It never leaves over MCP.
 
-
-async def _put_in_store(
-    entry: Mapping[str, Any], wanted: Deferral | None, rules: _Rules, progress: _Progress
-) -> tuple[Record, dict[str, Any]] | None:
-    """Keep a file; return it and how it travels, or None where it was refused."""
-    try:
-        async with _reading(entry, rules) as source:
-            if not source.size and "path" in entry and entry["mime"] in mime_types():
-                raise empty_file(str(entry["path"]), entry["mime"])
-            way = _way(source.size, rules, progress)
-            if "path" in entry:
-                progress.inodes.add(source.inode)
-            # A deferred file is wanted later, whatever becomes of the others.
-            passing = rules.temporary and wanted is None
-            name, mime = entry["name"], entry["mime"]
-            stored = await rules.keep(source.fd, name=name, mime=mime, deferral=wanted, temporary=passing)
-            if way is not Route.INLINE and is_lost(stored):
-                raise does_not_fit(name)
-            carried = s3_ref(stored)
-            if way is Route.INLINE:
-                carried = {"b64": await _encoded(source)}
-                progress.inline_bytes += source.size
-    except CallError as error:
-        progress.refusals.append(_refused(entry, error))
-        return None
-    except EOFError as error:
-        # Another call of the same user may still write in this home.
-        folder = None if rules.home is None else rules.home.path
-        changed = outside_home(str(entry.get("path")), folder, problem=str(error))
-        progress.refusals.append(_refused(entry, changed))
-        return None
-    progress.renamed[entry["name"]] = stored.shown
-    if "path" in entry and rules.home is not None:
-        relative = relative_to_home(entry["path"], rules.home.path)
-        stands_there = stored.shown if is_lost(stored) else f"{SCHEME}{stored.id}"
-        paths = paths_in_home(str(relative), rules.home.path)
-        progress.places |= dict.fromkeys(paths, stands_there)
-    return stored, carried
-
-
-def _is_temporary(value: Mapping[str, Any]) -> bool:
-    display = value.get("display")
-    return isinstance(display, Mapping) and display.get("storage_action") == "temporary"
-
-
-def _way(size: int, rules: _Rules, progress: _Progress) -> Route:
-    """Return the form in which a file travels, and count it."""
-    left = rules.inline_max_bytes - progress.inline_bytes
-    way = route(size, inline_max_bytes=left, max_bytes=rules.max_bytes)
-    if progress.total_bytes + size > rules.max_bytes:
-        raise too_many_bytes(size, progress.total_bytes, rules.max_bytes)
-    progress.total_bytes += size
-    return way
+    Its key is the store's own or, where that has none, what it would be in an object store.
+    """
+    user = home_segment(record.scope.user_id or "")
+    key = record.key or f"{user}/artifacts/{record.created:%Y%m%d}/{record.name}"
+    return {"s3_ref": {"bucket": _BUCKET, "key": key, "internal": True}}
 
 
 def _file(entry: Mapping[str, Any], stored: Record, *, origin: str | None, block: int | None) -> ArtifactFile:
@@ -335,33 +375,10 @@ def _file(entry: Mapping[str, Any], stored: Record, *, origin: str | None, block
     )
 
 
-@asynccontextmanager
-async def _reading(entry: Mapping[str, Any], rules: _Rules) -> AsyncIterator[Collected]:
-    if "b64" in entry and len(entry["b64"]) <= _SHORT_BYTES:
-        # Decoding it takes less than a thread does.
-        with _opened(entry, rules) as source:
-            yield source
-    else:
-        async with in_thread(_opened(entry, rules)) as source:
-            yield source
-
-
 async def _encoded(source: Collected) -> str:
     if source.size <= _SHORT_BYTES:
         return encode_file(source.fd, source.size)
     return await run_in_thread(encode_file, source.fd, source.size)
-
-
-@contextmanager
-def _opened(entry: Mapping[str, Any], rules: _Rules) -> Iterator[Collected]:
-    if "b64" in entry:
-        with _in_memory(decode(entry["b64"])) as source:
-            yield source
-    elif rules.home is None:
-        raise outside_home(str(entry["path"]), None)
-    else:
-        with collect(entry["path"], rules.home, max_bytes=rules.max_bytes) as source:
-            yield source
 
 
 @contextmanager
@@ -374,13 +391,6 @@ def _in_memory(content: bytes) -> Iterator[Collected]:
         yield Collected(fd=fd, size=len(content))
     finally:
         os.close(fd)
-
-
-def _compare_size(entry: Mapping[str, Any], size: int) -> None:
-    declared = entry.get("size", size)
-    if declared != size:
-        detail = f"artifact {entry['name']!r} declares size {declared!r}, measured {size}"
-        _log.warning("tool result repaired", extra={"detail": detail})
 
 
 def _processed(entry: Mapping[str, Any], stored: Record, carried: dict[str, Any]) -> dict[str, Any]:
@@ -397,23 +407,25 @@ def _refused(entry: Mapping[str, Any], error: CallError) -> RefusedFile:
     return RefusedFile(name=entry["name"], reason=reason_of(error), error=error)
 
 
-def _result(normalised: Normalised, progress: _Progress) -> Processed:
+def _result(normalised: Normalised, taking: _Taking) -> Processed:
     value = {key: item for key, item in normalised.value.items() if key not in FILE_LISTS}
-    if progress.refusals:
-        value["meta_data"] = with_refusals(value.get("meta_data", {}), progress.refusals)
-    value |= {key: items for key, items in _lists(progress).items() if items}
-    if "display" in value:
-        value["display"] = _renamed_display(value["display"], progress.renamed)
+    if taking.refusals:
+        value["meta_data"] = with_refusals(value.get("meta_data", {}), taking.refusals)
+    lists = zip(FILE_LISTS, (taking.entries, taking.deferred), strict=True)
+    value |= {key: items for key, items in lists if items}
+    primary = mapping_of(value.get("display")).get("primary_file")
+    if isinstance(primary, str):
+        value["display"] = value["display"] | {"primary_file": taking.renamed.get(primary, primary)}
     return _failed_if_empty(
         Processed(
             value=value,
-            files=tuple(progress.files),
-            deferred=tuple(progress.deferred_files),
-            errors=(*normalised.refusals, *progress.refusals),
+            files=tuple(taking.files),
+            deferred=tuple(taking.deferred_files),
+            errors=(*normalised.refusals, *taking.refusals),
             texts=normalised.texts,
             is_own=not normalised.speaks_contract,
-            inodes=frozenset(progress.inodes),
-            places=progress.places,
+            inodes=frozenset(taking.inodes),
+            places=taking.places,
         )
     )
 
@@ -427,17 +439,6 @@ def _failed_if_empty(processed: Processed) -> Processed:
     failed = envelope(failure)
     value = {**value, **failed, "meta_data": {**value["meta_data"], **failed["meta_data"]}}
     return replace(processed, value=flag_meta_data(value), failure=failure, is_own=False)
-
-
-def _lists(progress: _Progress) -> dict[str, list[dict[str, Any]]]:
-    return {"artifacts": progress.entries, "deferred_artifacts": progress.deferred}
-
-
-def _renamed_display(display: dict[str, Any], renamed: Mapping[str, str]) -> dict[str, Any]:
-    primary = display.get("primary_file")
-    if not isinstance(primary, str):
-        return display
-    return display | {"primary_file": renamed.get(primary, primary)}
 
 
 def _says_nothing(value: Mapping[str, Any], texts: tuple[str, ...]) -> bool:

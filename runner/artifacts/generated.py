@@ -16,7 +16,6 @@ import posixpath
 import re
 import time
 from collections.abc import Callable, Collection, Mapping
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -30,7 +29,7 @@ from runner.contract.normalise import META_DATA_MAX_BYTES, Normalised
 from runner.errors import CallError
 from runner.files.my_files import SCHEME, MyFiles
 from runner.formats.filenames import safe_name, unique_name
-from runner.formats.json_size import least_chars
+from runner.formats.json_walks import least_chars
 from runner.formats.mime import guess
 from runner.homes.changes import ChangedFile
 from runner.store.protocol import Origin, Record
@@ -132,8 +131,11 @@ async def keep_generated(
         beyond: How many more there are, that nobody has looked at.
     """
     try:
-        # Those named by way of a link are the result's.
-        result = await _keep_all([each for each in found if each.inode not in processed.inodes], rules)
+        result, ends_at = _Kept(), rules.clock() + _MOST_S
+        for change in found:
+            # Those named by way of a link are the result's.
+            if change.inode not in processed.inodes:
+                await _take(change, rules, result, is_late=rules.clock() > ends_at)
     except Exception:  # noqa: BLE001
         # Files that nobody asked for never cost the result of the call.
         _log.exception("generated files not kept")
@@ -151,13 +153,6 @@ async def keep_generated(
     meta |= _listed(result.entries, meta, beyond)
     value = {**processed.value, "meta_data": meta}
     return replace(processed, value=value, generated=tuple(result.entries))
-
-
-async def _keep_all(found: Collection[ChangedFile], rules: Generated) -> _Kept:
-    result, ends_at = _Kept(), rules.clock() + _MOST_S
-    for change in found:
-        await _take(change, rules, result, is_late=rules.clock() > ends_at)
-    return result
 
 
 async def _take(change: ChangedFile, rules: Generated, result: _Kept, *, is_late: bool) -> None:
@@ -296,7 +291,7 @@ async def _tried(change: ChangedFile, name: str, rules: Generated) -> tuple[Reco
 
 async def _keep(change: ChangedFile, name: str, rules: Generated) -> tuple[Record, bool] | dict[str, str]:
     """Put a file into My Files in place of what was kept of it; return it, whether it is new, or why not."""
-    async with _opened(change, rules) as source:
+    async with in_thread(collect(change.file, rules.home, max_bytes=rules.max_bytes)) as source:
         before = source.changed_ns
         if rules.as_seen and before != change.changed_ns:
             return {"reason": _CHANGED}
@@ -316,13 +311,6 @@ async def _keep(change: ChangedFile, name: str, rules: Generated) -> tuple[Recor
             if old.id != record.id:
                 await rules.files.remove_found(old)
     return record, True
-
-
-def _opened(change: ChangedFile, rules: Generated) -> Any:
-    collecting: AbstractContextManager[Collected] = collect(
-        change.file, rules.home, max_bytes=rules.max_bytes
-    )
-    return in_thread(collecting)
 
 
 async def _is_equal(there: Record, source: Collected) -> bool:

@@ -9,12 +9,12 @@ contradiction C22.
 """
 
 import re
-import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from runner.formats.human_numbers import human_count, human_size
+from runner.formats.terminal_text import one_line
 from runner.store.protocol import Origin, Record
 
 __all__ = [
@@ -34,9 +34,6 @@ _MARKERS = re.compile(r"\[(?=\s*system\s*:)|(?<=end available files)\]", re.IGNO
 
 _MAX_TEXT = 300
 _MAX_NUMBER = 1 << 63
-# Scripts and emoji need the joiners; every other mark that nobody sees is written out.
-_JOINERS = frozenset("\u200c\u200d")
-_UNSEEN_KINDS = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,13 +123,4 @@ def _number(facts: Mapping[str, Any], name: str) -> int | None:
 def _one_line(text: str) -> str:
     """Return a text as part of one line: marks that nobody sees escaped, our own two broken."""
     cut = text if len(text) <= _MAX_TEXT else f"{text[:_MAX_TEXT]}…"
-    seen = "".join(char if _is_seen(char) else _escaped(char) for char in cut)
-    return _MARKERS.sub(r"\\\g<0>", seen)
-
-
-def _is_seen(char: str) -> bool:
-    return char in _JOINERS or unicodedata.category(char) not in _UNSEEN_KINDS
-
-
-def _escaped(char: str) -> str:
-    return char.encode("unicode_escape").decode("ascii")
+    return _MARKERS.sub(r"\\\g<0>", one_line(cut))

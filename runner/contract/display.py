@@ -10,8 +10,9 @@ requirements S0-13, S0-14, S0-25 to S0-27, S0-71, S0-72, S0-79, S1-67 and S1-88 
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, cast, get_args
+from typing import Any, get_args
 
+from runner.contract.jsonable import list_of, mapping_of
 from runner.contract.models import Mode, Persistence, StorageAction, Viewer
 from runner.contract.pages import check_page, sandbox_tokens
 from runner.contract.viewers import suits, viewer_of
@@ -109,9 +110,9 @@ def decide(value: Mapping[str, Any], *, allowed_origins: Collection[str] = ()) -
         value: The value; only `artifacts`, `display` and `canvas` count.
         allowed_origins: Web origins whose pages may be opened; `*` is all of them.
     """
-    artifacts = [item for item in _list(value.get("artifacts")) if isinstance(item, Mapping)]
+    artifacts = [item for item in list_of(value.get("artifacts")) if isinstance(item, Mapping)]
     shown = [(item, viewer) for item in artifacts if (viewer := viewer_of(item)) is not None]
-    display, page = _mapping(value.get("display")), _page(value)
+    display, page = mapping_of(value.get("display")), _page(value)
     if shown:
         shown.insert(0, shown.pop(_first(shown, display)))
     panel, reason = (None, None) if page is None else _panel(page, allowed_origins)
@@ -158,7 +159,7 @@ def _viewer(item: Mapping[str, Any], own: Viewer, display: Mapping[str, Any]) ->
 
 def _page(value: Mapping[str, Any]) -> Mapping[str, Any] | None:
     """Return the page that a tool wants opened, by either spelling."""
-    canvas, display = value.get("canvas"), _mapping(value.get("display"))
+    canvas, display = value.get("canvas"), mapping_of(value.get("display"))
     if isinstance(canvas, Mapping) and canvas:
         return canvas if canvas.get("open") is not False else None
     return display if display.get("type") == "iframe" else None
@@ -191,11 +192,3 @@ def _word(value: object, words: Any) -> Any:
 
 def _text(value: object) -> str | None:
     return value if isinstance(value, str) and value else None
-
-
-def _mapping(item: object) -> Mapping[str, Any]:
-    return cast("Mapping[str, Any]", item) if isinstance(item, Mapping) else {}
-
-
-def _list(item: object) -> Sequence[Any]:
-    return item if isinstance(item, list) else ()

@@ -396,15 +396,18 @@ def lost(problem: str) -> CallError:
     )
 
 
+def _busy(sentence: str, retry_after_s: float, suggestion: str, **facts: object) -> CallError:
+    seconds = _whole(retry_after_s)
+    details = {"retry_after_seconds": seconds, **facts, "suggestion": suggestion}
+    return CallError(Code.E_BUSY, f"{sentence}; try again in {seconds} seconds", details=details)
+
+
 def stopping(retry_after_s: int) -> CallError:
     """Return the error of a call that came as the server was being stopped."""
-    return CallError(
-        Code.E_BUSY,
-        f"The server is being stopped and takes no new calls; try again in {retry_after_s} seconds",
-        details={
-            "retry_after_seconds": retry_after_s,
-            "suggestion": "Try again: another server, or the next start of this one, will take the call",
-        },
+    return _busy(
+        "The server is being stopped and takes no new calls",
+        retry_after_s,
+        "Try again: another server, or the next start of this one, will take the call",
     )
 
 
@@ -422,15 +425,12 @@ def stopped() -> CallError:
 
 def no_process(problem: str) -> CallError:
     """Return the error of a call for which no process could be started."""
-    return CallError(
-        Code.E_BUSY,
-        f"The call could not begin: {problem}; try again in {_NO_PROCESS_S} seconds",
-        details={
-            "retry_after_seconds": _NO_PROCESS_S,
-            "problem": problem,
-            "suggestion": "Try again; or raise the server's process and memory limits: "
-            "user_processes, and the limits of its container or service (--pids-limit, TasksMax, --memory)",
-        },
+    return _busy(
+        f"The call could not begin: {problem}",
+        _NO_PROCESS_S,
+        "Try again; or raise the server's process and memory limits: "
+        "user_processes, and the limits of its container or service (--pids-limit, TasksMax, --memory)",
+        problem=problem,
     )
 
 
@@ -547,18 +547,11 @@ def busy(retry_after_s: float, *, value: int) -> CallError:
         retry_after_s: When to come back, in seconds.
         value: Number of calls that may wait.
     """
-    seconds = _whole(retry_after_s)
-    return CallError(
-        Code.E_BUSY,
-        f"{value} calls are waiting already; try again in {seconds} seconds",
-        details={
-            "retry_after_seconds": seconds,
-            "limit": "waiting calls",
-            "value": value,
-            "unit": "waiting calls",
-            "setting": "max_calls",
-            "suggestion": "Make fewer calls at a time, or raise max_calls",
-        },
+    return _busy(
+        f"{value} calls are waiting already",
+        retry_after_s,
+        "Make fewer calls at a time, or raise max_calls",
+        **_limit("waiting calls", value, setting="max_calls"),
     )
 
 
@@ -569,19 +562,12 @@ def out_of_descriptors(retry_after_s: float, *, limit: int) -> CallError:
         retry_after_s: When to come back, in seconds.
         limit: How many the host may have open.
     """
-    seconds = _whole(retry_after_s)
-    return CallError(
-        Code.E_BUSY,
-        f"The server has too few file descriptors left for one more user; try again in {seconds} seconds",
-        details={
-            "retry_after_seconds": seconds,
-            "limit": "file descriptors",
-            "value": limit,
-            "unit": "file descriptors",
-            "setting": "ulimit -Hn",
-            "suggestion": "Start the server with a higher hard limit of open files: ulimit -Hn, or "
-            "LimitNOFILE= of its systemd unit",
-        },
+    return _busy(
+        "The server has too few file descriptors left for one more user",
+        retry_after_s,
+        "Start the server with a higher hard limit of open files: ulimit -Hn, or LimitNOFILE= of its systemd "
+        "unit",
+        **_limit("file descriptors", limit, setting="ulimit -Hn"),
     )
 
 
@@ -594,20 +580,17 @@ def over_rate(setting: str, most: int, retry_after_s: float, *, of_user: bool) -
         retry_after_s: When to come back, in seconds.
         of_user: Whether it is of this user alone.
     """
-    seconds = max(1, math.ceil(retry_after_s))
     whose = "this user" if of_user else "all users together"
-    return CallError(
-        Code.E_BUSY,
-        f"Rate limit reached: {most} calls a minute for {whose} ({setting}); try again in {seconds} seconds",
-        details={
-            "retry_after_seconds": seconds,
-            "limit": setting,
-            "value": most,
-            "unit": "calls",
-            "setting": setting,
-            "suggestion": f"Call less often, or raise {setting}",
-        },
+    return _busy(
+        f"Rate limit reached: {most} calls a minute for {whose} ({setting})",
+        max(1, math.ceil(retry_after_s)),
+        f"Call less often, or raise {setting}",
+        **_limit(setting, most, setting=setting) | {"unit": "calls"},
     )
+
+
+def _limit(name: str, value: int, *, setting: str) -> dict[str, object]:
+    return {"limit": name, "value": value, "unit": name, "setting": setting}
 
 
 def unauthorized(tool: str, *, scopes: Sequence[str], has_token: bool) -> CallError:

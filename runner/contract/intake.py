@@ -11,13 +11,12 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import unquote
 
 from runner.contract.error_messages import RefusedFile, invalid_result, legible
 from runner.contract.hints import repaired
 from runner.contract.models import DeferralHints, FileHints
 from runner.formats.base64 import canonical, without_header
-from runner.formats.filenames import safe_name, unique_name
+from runner.formats.filenames import name_in_uri, safe_name, unique_name
 from runner.formats.magic import identify_base64
 from runner.formats.mime import DEFAULT_MIME, extension, guess, is_mime
 
@@ -245,8 +244,8 @@ def _from_media(kind: str, block: Mapping[str, Any], number: int) -> dict[str, A
 def _from_blob(resource: Mapping[str, Any]) -> dict[str, Any]:
     uri, mime = resource.get("uri"), resource.get("mimeType")
     place = uri if isinstance(uri, str) else ""
-    # FastMCP puts the name of a file into a URI, where letters beyond ASCII are percent-encoded.
-    last = unquote(place.partition("#")[0].partition("?")[0].rstrip("/").rpartition("/")[2])
+    # FastMCP puts the name of a file into a URI.
+    last = name_in_uri(uri)
     declared = mime if isinstance(mime, str) else DEFAULT_MIME
     name = last if last.strip() else f"resource{extension(declared)}"
     return {

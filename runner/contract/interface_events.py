@@ -11,7 +11,7 @@ from typing import Any
 from runner.contract.display import Decision
 from runner.contract.viewers import category_of, viewer_of
 
-__all__ = ["announce", "shown_file"]
+__all__ = ["announce", "listed_file", "shown_file"]
 
 _SHOWN = ("name", "mime", "size", "description", "viewer", "category", "auto_open", "uri")
 
@@ -23,7 +23,7 @@ def announce(value: Mapping[str, Any], decision: Decision) -> list[dict[str, Any
         value: The processed contract value.
         decision: What is shown of it.
     """
-    files = [_file(item, decision) for item in value.get("artifacts") or ()]
+    files = [listed_file(item, decision.category) for item in value.get("artifacts") or ()]
     events: list[dict[str, Any]] = []
     if files:
         events.append({"type": "files_update", "files": files, "display": _display(decision)})
@@ -43,8 +43,9 @@ def shown_file(artifact: Mapping[str, Any]) -> dict[str, Any]:
     return {key: artifact[key] for key in _SHOWN if artifact.get(key) is not None}
 
 
-def _file(artifact: Mapping[str, Any], decision: Decision) -> dict[str, Any]:
-    category = artifact.get("category") or decision.category or category_of(artifact)
+def listed_file(artifact: Mapping[str, Any], category: str | None = None) -> dict[str, Any]:
+    """Return a file of a list for a user interface; its category is by default that of its kind."""
+    category = artifact.get("category") or category or category_of(artifact)
     return {**shown_file(artifact), "category": category, "showable": viewer_of(artifact) is not None}
 
 

@@ -11,7 +11,6 @@ __all__ = ["DEPTH_MAX", "NotJsonError", "jsonable", "list_of", "mapping_of", "wi
 DEPTH_MAX = 200
 # json.dumps refuses integers above 4300 digits, which is about this many bits.
 INTEGER_MAX_BITS = 14_000
-_PLAIN = 1 << 63
 
 
 class NotJsonError(ValueError):
@@ -19,7 +18,7 @@ class NotJsonError(ValueError):
 
 
 def jsonable(value: Any, depth: int = 0) -> Any:
-    """Return a copy of `value` that any JSON reader accepts: UTF-8 text, finite numbers, bounded depth.
+    """Return a copy of a JSON value as strict JSON: UTF-8 text, finite numbers, bounded depth.
 
     A number that is not finite becomes null, as pydantic writes it: a mean of nothing must not
     cost the whole result. Half of a surrogate pair becomes a question mark.
@@ -27,20 +26,24 @@ def jsonable(value: Any, depth: int = 0) -> Any:
     Raises:
         NotJsonError: Something in it has no JSON form, or it nests too deep.
     """
-    # Results are made of these, so they are told apart by their exact types first. Keys and texts are ASCII
-    # mostly, and so many that a call for each would take more time than all else.
-    kind = type(value)
+    # Keys and texts are ASCII mostly, and so many that a call for each would take more time than all else.
+    kind, deeper = type(value), depth + 1
     if kind is str:
         return _text(value)
-    if kind is bool or value is None or (kind is int and -_PLAIN < value < _PLAIN):
+    if kind is bool or value is None:
         return value
-    if depth >= DEPTH_MAX:
-        _check_bottom(value)
-    deeper = depth + 1
+    if kind is int:
+        if value.bit_length() > INTEGER_MAX_BITS:
+            raise NotJsonError("a whole number in it is too long")
+        return value
+    if kind is float:
+        return value if math.isfinite(value) else None
+    if depth >= DEPTH_MAX and value:
+        raise NotJsonError(f"it nests deeper than {DEPTH_MAX} levels")
     if kind is dict:
         copy: dict[str, Any] = {}
         for key, item in value.items():
-            name = key if type(key) is str and key.isascii() else _key(key)
+            name = key if key.isascii() else _text(key)
             if type(item) is str:
                 copy[name] = item if item.isascii() else _text(item)
             else:
@@ -51,28 +54,7 @@ def jsonable(value: Any, depth: int = 0) -> Any:
             (item if item.isascii() else _text(item)) if type(item) is str else jsonable(item, deeper)
             for item in value
         ]
-    return _uncommon(value, deeper)
-
-
-def _uncommon(value: object, deeper: int) -> Any:
-    match value:
-        case str():
-            return _text(value)
-        case int():
-            return _integer(value)
-        case float():
-            return value if math.isfinite(value) else None
-        case Mapping():
-            return {_key(key): jsonable(item, deeper) for key, item in value.items()}
-        case list() | tuple():
-            return [jsonable(item, deeper) for item in value]
-        case _:
-            raise NotJsonError(f"a value of type {type(value).__name__} cannot be written as JSON")
-
-
-def _check_bottom(value: object) -> None:
-    if isinstance(value, Mapping | list | tuple) and value:
-        raise NotJsonError(f"it nests deeper than {DEPTH_MAX} levels")
+    raise NotJsonError(f"a value of type {kind.__name__} cannot be written as JSON")
 
 
 def _text(value: str) -> str:
@@ -84,18 +66,6 @@ def _text(value: str) -> str:
     except UnicodeEncodeError:
         return legible(value, len(value))
     return value
-
-
-def _integer(value: int) -> int:
-    if value.bit_length() > INTEGER_MAX_BITS:
-        raise NotJsonError("a whole number in it is too long")
-    return int(value)
-
-
-def _key(key: object) -> str:
-    if not isinstance(key, str):
-        raise NotJsonError(f"an object has a key of type {type(key).__name__}")
-    return _text(key)
 
 
 def mapping_of(value: object) -> Mapping[str, Any]:

@@ -7,9 +7,10 @@ Source: MCP specification 2025-11-25, tools, "Structured Content"; rule N2 of th
 requirements S2-20 to S2-24.
 """
 
-import json
 from collections.abc import Mapping
 from typing import Any
+
+from runner.contract.normalise import parsed
 
 __all__ = ["payload_of", "with_payload"]
 
@@ -25,7 +26,8 @@ def payload_of(message: Mapping[str, Any]) -> Any:
     if isinstance(blocks, list) and len(blocks) == 1 and isinstance(blocks[0], Mapping):
         text = blocks[0].get("text")
         if blocks[0].get("type") == "text" and isinstance(text, str):
-            return _parsed(text)
+            found = parsed(text)
+            return text if found is None else found
     return blocks
 
 
@@ -43,12 +45,3 @@ def with_payload(message: Mapping[str, Any], payload: Any, *, text: str) -> dict
         wrapped = structured.keys() == _WRAPPED or not isinstance(payload, dict)
         made["structuredContent"] = {"result": payload} if wrapped else payload
     return made
-
-
-def _parsed(text: str) -> Any:
-    if text[:1] not in ("{", "["):
-        return text
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return text

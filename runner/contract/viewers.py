@@ -8,47 +8,20 @@ from collections.abc import Mapping
 from typing import Any
 
 from runner.contract.models import Viewer
-from runner.formats.mime import DEFAULT_MIME, guess
+from runner.formats.mime import DEFAULT_MIME, guess, is_text
 
 __all__ = ["category_of", "suits", "viewer_of"]
 
 _GENERIC = frozenset({"", DEFAULT_MIME, "binary/octet-stream", "application/x-binary", "application/unknown"})
 _HTML = frozenset({"text/html", "application/xhtml+xml"})
-_TEXT_LIKE = frozenset(
-    f"application/{name}"
-    for name in (
-        *("json", "ld+json", "x-ndjson", "jsonl", "x-jsonlines", "json5", "x-ipynb+json", "xml", "yaml"),
-        *("x-yaml", "toml", "javascript", "x-javascript", "ecmascript", "typescript", "x-typescript"),
-        *("x-python", "x-sh", "x-shellscript", "x-csh", "x-perl", "x-php", "x-ruby", "x-tex", "x-latex"),
-        *("sql", "graphql", "x-sql", "rtf", "x-subrip", "x-httpd-php", "csv", "markdown", "x-markdown"),
-    )
-)
-_TEXT_ENDINGS = frozenset({"json", "xml", "yaml"})
 # Names that say text where the tables of MIME types know nothing.
 _TEXT_NAMES = frozenset(
     (
         *("cfg", "conf", "diff", "env", "ini", "lock", "log", "patch", "properties", "rst", "toml"),
         *("gql", "graphql", "ipynb", "less", "proto", "sass", "scss", "sql", "svelte", "vue"),
         *("bash", "clj", "cc", "cpp", "cs", "cxx", "dart", "go", "gradle", "hpp", "hs", "java"),
-        *(
-            "jl",
-            "jsx",
-            "kt",
-            "lua",
-            "php",
-            "ps1",
-            "pyi",
-            "r",
-            "rb",
-            "rs",
-            "scala",
-            "swift",
-            "ts",
-            "tsx",
-            "vb",
-            "zig",
-            "zsh",
-        ),
+        *("jl", "jsx", "kt", "lua", "php", "ps1", "pyi", "r", "rb", "rs", "scala", "swift"),
+        *("ts", "tsx", "vb", "zig", "zsh"),
     )
 )
 _TABLES = frozenset({"csv", "tsv", "parquet", "xlsx", "xls", "jsonl", "ndjson", "json", "feather", "arrow"})
@@ -89,8 +62,7 @@ def _by_mime(mime: str) -> Viewer | None:
         return "pdf"
     if mime.startswith("image/"):
         return "image"
-    textual = mime.startswith("text/") or mime in _TEXT_LIKE or mime.rpartition("+")[2] in _TEXT_ENDINGS
-    return "code" if textual else None
+    return "code" if is_text(mime) else None
 
 
 def _plain(mime: object) -> str:

@@ -10,11 +10,9 @@ Source: requirement S1-43; `docs/decisions/0036-no-parsers-in-the-host.md`.
 """
 
 import logging
-import os
 from collections.abc import Mapping
-from functools import partial
 
-from runner.formats.images import image_size
+from runner.formats.images import Read, image_size
 from runner.formats.row_counts import count_rows
 
 __all__ = ["facts"]
@@ -32,11 +30,11 @@ _LINES = frozenset({"application/x-ndjson", "application/jsonl", "application/js
 _TEXT_TABLES = frozenset(_TABLES.values()) | _LINES
 
 
-def facts(fd: int, *, mime: str, name: str, size: int) -> Mapping[str, int | bool]:
-    """Return the facts in an open file's header; nothing if its format is unknown.
+def facts(read: Read, *, mime: str, name: str, size: int) -> Mapping[str, int | bool]:
+    """Return the facts in a file's header; nothing if its format is unknown.
 
     Args:
-        fd: The file, open for reading; its offset is neither used nor moved.
+        read: Returns at most so many bytes of the file from an offset on, as `os.pread` does.
         mime: Its MIME type.
         name: Its name; where the type says little, the ending does.
         size: Its length in bytes.
@@ -45,19 +43,19 @@ def facts(fd: int, *, mime: str, name: str, size: int) -> Mapping[str, int | boo
         `rows` (with `rows_estimated` where they were not all counted), or `width` and `height`.
     """
     try:
-        return _facts(fd, _kind(mime, name), size)
+        return _facts(read, _kind(mime, name), size)
     except OSError as error:
         # The file is more than what is known of it: it is kept, and its line in the list is shorter.
         log.warning("file facts not read", extra={"errno": error.errno})
         return {}
 
 
-def _facts(fd: int, kind: str, size: int) -> Mapping[str, int | bool]:
+def _facts(read: Read, kind: str, size: int) -> Mapping[str, int | bool]:
     # Text has no signature, and a table may begin with the letters of one.
     if kind in _TEXT_TABLES:
-        count = count_rows(partial(os.pread, fd), size, quotes=kind not in _LINES, header=kind not in _LINES)
+        count = count_rows(read, size, quotes=kind not in _LINES, header=kind not in _LINES)
         return {} if count is None else count.facts()
-    pixels = image_size(partial(os.pread, fd))
+    pixels = image_size(read)
     return {} if pixels is None else {"width": pixels[0], "height": pixels[1]}
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
-from runner.formats.json_pieces import map_texts
+from runner.formats.json_walks import map_texts
 from runner.users.capability_tokens import Tokens
 
 __all__ = ["DOWNLOAD_PATH", "LINK_S", "PURPOSE", "DownloadLinks", "name_in", "without_tokens"]

@@ -10,7 +10,8 @@ Source: requirements S0-68, S4-80; rule H5 of the conformance cases.
 
 from typing import Any
 
-from runner.contract.viewers import category_of, viewer_of
+from runner.contract.interface_events import listed_file
+from runner.contract.viewers import viewer_of
 from runner.files.my_files import FileChange
 from runner.store.protocol import Origin, Record
 from runner.users.events import Events
@@ -55,16 +56,6 @@ def _stored_file(record: Record) -> dict[str, Any]:
 
 
 def _file(record: Record) -> dict[str, Any]:
-    shown = {
-        "name": record.shown,
-        "mime": record.mime,
-        "size": record.size,
-        "uri": f"artifact://{record.id}",
-    }
-    viewer = viewer_of(shown)
-    return {
-        **shown,
-        **({"viewer": viewer} if viewer else {}),
-        "category": category_of(shown),
-        "showable": viewer is not None,
-    }
+    uri = f"artifact://{record.id}"
+    shown = {"name": record.shown, "mime": record.mime, "size": record.size, "uri": uri}
+    return listed_file(shown | {"viewer": viewer_of(shown)})

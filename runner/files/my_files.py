@@ -19,6 +19,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -26,6 +27,7 @@ from urllib.parse import unquote
 from runner.errors import CallError, Code
 from runner.files.content_facts import facts
 from runner.files.sessions import KnownSessions, Session, Sessions
+from runner.formats.content_shape import part
 from runner.formats.filenames import safe_name
 from runner.formats.mime import guess
 from runner.formats.nearest import nearest
@@ -429,16 +431,6 @@ def _proposed(deferral: Deferral | None) -> Mapping[str, Any]:
 def _facts(source: int | Path | bytes, mime: str, name: str) -> Mapping[str, Any]:
     """Return the facts in a file's header; nothing if it cannot be read, which the store reports."""
     if isinstance(source, bytes):
-        return _facts_of_bytes(source, mime, name)
+        return facts(partial(part, source), mime=mime, name=name, size=len(source))
     with opened(source) as fd:
-        return facts(fd, mime=mime, name=name, size=os.fstat(fd).st_size)
-
-
-def _facts_of_bytes(content: bytes, mime: str, name: str) -> Mapping[str, Any]:
-    fd = os.memfd_create("facts", os.MFD_CLOEXEC)
-    try:
-        with os.fdopen(os.dup(fd), "wb") as file:
-            file.write(content)
-        return facts(fd, mime=mime, name=name, size=len(content))
-    finally:
-        os.close(fd)
+        return facts(partial(os.pread, fd), mime=mime, name=name, size=os.fstat(fd).st_size)

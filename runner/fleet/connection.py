@@ -20,7 +20,7 @@ from redis.retry import Retry as BlockingRetry
 from runner.errors import UsageError
 from runner.fleet.address import checked_address, shown_address
 from runner.fleet.seal import LONG_BYTES, FleetKey, Forged
-from runner.formats.json_size import least_chars
+from runner.formats.json_walks import least_chars
 from runner.settings.execution import ExecutionSettings
 
 __all__ = [

@@ -18,7 +18,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from runner.artifacts.route import NEVER_INLINE
+from runner.artifacts.accept import NEVER_INLINE
 from runner.call import execute_admitted, relay
 from runner.contract.error_messages import cancelled
 from runner.contract.unexpected_errors import unexpected
@@ -47,7 +47,7 @@ from runner.fleet.placing import share_of
 from runner.fleet.results import failure_of, parts_of, report
 from runner.fleet.shared_events import SharedEvents
 from runner.fleet.shared_state import SharedState
-from runner.formats.json_size import least_chars
+from runner.formats.json_walks import least_chars
 from runner.steps.listener import CLIENT_REQUESTS, LOG_LEVELS, CallListener, Nobody
 from runner.steps.request import Request
 from runner.toolset.toolset import Toolset

@@ -15,8 +15,7 @@ from typing import Any
 import pybase64
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from runner.artifacts.accept import ArtifactFile, Processed
-from runner.artifacts.route import NEVER_INLINE, s3_ref
+from runner.artifacts.accept import NEVER_INLINE, ArtifactFile, Processed, s3_ref
 from runner.contract.error_messages import RefusedFile, invalid_result
 from runner.contract.jsonable import list_of, mapping_of
 from runner.contract.models import FILE_LISTS

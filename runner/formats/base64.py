@@ -12,6 +12,7 @@ __all__ = [
     "CHUNK_BYTES",
     "canonical",
     "decode",
+    "decode_any",
     "encode",
     "encode_file",
     "strict",
@@ -30,6 +31,17 @@ _URL_SAFE_AND_BLANKS = str.maketrans({"-": "+", "_": "/", " ": None, "\t": None,
 
 def canonical(text: object) -> str | None:
     """Return base64 `text` in the standard alphabet, padded, without blanks; None if it is not base64."""
+    body = _canonical(text)
+    return None if body is None or strict(body) is None else body
+
+
+def decode_any(text: object) -> bytes | None:
+    """Return the bytes of base64 as `canonical` takes it; None if it is not base64."""
+    body = _canonical(text)
+    return None if body is None else strict(body)
+
+
+def _canonical(text: object) -> str | None:
     if not isinstance(text, str) or not text.isascii():
         return None
     # Translating a large text takes longer than decoding it, and most need none.
@@ -39,7 +51,7 @@ def canonical(text: object) -> str | None:
         if body.endswith("="):
             return None
         body += "=" * (-len(body) % 4)
-    return None if strict(body) is None else body
+    return body
 
 
 def strict(text: str) -> bytes | None:

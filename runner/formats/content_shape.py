@@ -12,7 +12,7 @@ from runner.formats.cut_json import read_beginning
 from runner.formats.images import image_size
 from runner.formats.row_counts import count_rows
 
-__all__ = ["HEAD_CHARS", "TAIL_CHARS", "shape_of", "shape_of_bytes"]
+__all__ = ["HEAD_CHARS", "TAIL_CHARS", "part", "shape_of", "shape_of_bytes"]
 
 # The document's figure for a preview.
 HEAD_CHARS = 200
@@ -49,11 +49,12 @@ def _of_list(items: list[Any]) -> dict[str, Any]:
 
 def shape_of_bytes(content: bytes, mime: str) -> dict[str, Any] | None:
     """Return the shape of a file in a binary format: the pixels of an image, where its header says them."""
-    pixels = image_size(partial(_part, content)) if mime.startswith("image/") else None
+    pixels = image_size(partial(part, content)) if mime.startswith("image/") else None
     return None if pixels is None else {"kind": "image", "width": pixels[0], "height": pixels[1]}
 
 
-def _part(content: bytes, length: int, offset: int) -> bytes:
+def part(content: bytes, length: int, offset: int) -> bytes:
+    """Return at most so many bytes from an offset on, as `os.pread` does."""
     return content[offset : offset + length]
 
 
@@ -70,7 +71,7 @@ def _of_text(text: str) -> dict[str, Any]:
 
 def _row_facts(table: str) -> dict[str, int | bool]:
     content = table.encode(errors="replace")
-    count = count_rows(partial(_part, content), len(content), quotes=True, header=True)
+    count = count_rows(partial(part, content), len(content), quotes=True, header=True)
     return {} if count is None else count.facts()
 
 

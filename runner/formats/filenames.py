@@ -16,10 +16,11 @@ import itertools
 import re
 import unicodedata
 from collections.abc import Container, Iterable, Iterator
+from urllib.parse import unquote
 
 from runner.formats.bounded_text import cut_middle
 
-__all__ = ["MAX_BYTES", "safe_name", "unique_name"]
+__all__ = ["MAX_BYTES", "name_in_uri", "safe_name", "unique_name"]
 
 MAX_BYTES = 255
 
@@ -84,6 +85,12 @@ def unique_name(name: str, taken: Container[str], *, first: int = 2) -> str:
     endings = (f"_{number}{extension}" for number in itertools.count(first))
     candidates = (_cut(stem, MAX_BYTES - len(ending.encode())) + ending for ending in endings)
     return next(candidate for candidate in candidates if candidate not in taken)
+
+
+def name_in_uri(uri: object) -> str:
+    """Return the last segment of a URI, without percent-encoding; empty if there is none."""
+    path = uri.partition("#")[0].partition("?")[0] if isinstance(uri, str) else ""
+    return unquote(path.rstrip("/").rpartition("/")[2])
 
 
 def _bounded(name: str) -> str:

@@ -10,7 +10,7 @@ Source: PNG 3rd edition, 11.2.1; GIF89a, 18; ITU T.81, B.1.1 and B.2.2; RFC 9649
 import struct
 from collections.abc import Callable
 
-__all__ = ["image_size"]
+__all__ = ["Read", "image_size"]
 
 _HEADER = 64
 _MAX_SEGMENTS = 500

@@ -3,18 +3,16 @@
 Source: requirement S1-15: a file of up to 300 MiB travels as base64.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from runner.formats.terminal_text import json_text
 
-__all__ = ["PIECE_CHARS", "json_pieces", "map_texts"]
+__all__ = ["PIECE_CHARS", "json_pieces"]
 
 PIECE_CHARS = 1024 * 1024
 
 _FILES = ("artifacts", "deferred_artifacts")
-# Deeper values are not read by anyone, and could hold what an edit is to take out.
-_MAX_DEPTH = 50
 
 
 def json_pieces(value: Mapping[str, Any]) -> Iterator[str]:
@@ -22,21 +20,6 @@ def json_pieces(value: Mapping[str, Any]) -> Iterator[str]:
     yield "{"
     yield from _joined(_member(key, item) for key, item in value.items())
     yield "}"
-
-
-def map_texts(value: Any, edit: Callable[[str], str], depth: int = 0) -> Any:
-    """Return a JSON value with each of its texts and keys edited, and without what nests too deep."""
-    match value:
-        case str():
-            return edit(value)
-        case dict() | list() if depth >= _MAX_DEPTH:
-            return "…"
-        case dict():
-            return {edit(key): map_texts(item, edit, depth + 1) for key, item in value.items()}
-        case list():
-            return [map_texts(item, edit, depth + 1) for item in value]
-        case _:
-            return value
 
 
 def _member(key: str, item: Any) -> Iterator[str]:

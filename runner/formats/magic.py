@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
 
-from runner.formats.base64 import canonical, decode
+from runner.formats.base64 import decode_any
 
 __all__ = [
     "BASE64_PREFIXES",
@@ -237,21 +237,9 @@ _LATER = tuple(signature for signature in _SIGNATURES if signature.offset)
 
 # How long signatures look in base64: a file may begin behind a word that base64 could hold as well.
 BASE64_PREFIXES = (
-    *(
-        "JVBERi0",
-        "iVBORw0KGgo",
-        "/9j/",
-        "_9j_",
-        "R0lGODlh",
-        "R0lGODdh",
-        "UEsDB",
-        "H4sI",
-        "UklGR",
-        "SUkqA",
-        "TU0AK",
-    ),
-    *("SUQz", "T2dnUw", "ZkxhQw", "0M8R4KGxGuE", "U1FMaXRlIGZvcm1hdCAz", "UEFSMQ", "f0VMR", "AGFzbQEAAAA"),
-    *("KLUv", "d09GR", "d09GM", "Qlpo", "_Td6WFoA", "/Td6WFoA", "N3q8ryc"),
+    *("JVBERi0", "iVBORw0KGgo", "/9j/", "_9j_", "R0lGODlh", "R0lGODdh", "UEsDB", "H4sI", "UklGR", "SUkqA"),
+    *("TU0AK", "SUQz", "T2dnUw", "ZkxhQw", "0M8R4KGxGuE", "U1FMaXRlIGZvcm1hdCAz", "UEFSMQ", "f0VMR"),
+    *("AGFzbQEAAAA", "KLUv", "d09GR", "d09GM", "Qlpo", "_Td6WFoA", "/Td6WFoA", "N3q8ryc"),
 )
 
 
@@ -291,8 +279,8 @@ def identify(content: bytes, *, probe_bytes: int = 5_000_000) -> BinaryFormat | 
 def identify_base64(text: object) -> BinaryFormat | None:
     """Return the format of the bytes of a base64 text by its beginning; None if it is unknown."""
     # A letter too many would make all of it no base64.
-    body = canonical(text[: PROBE_BYTES // 3 * 4]) if isinstance(text, str) else None
-    return None if body is None else identify(decode(body))
+    content = decode_any(text[: PROBE_BYTES // 3 * 4]) if isinstance(text, str) else None
+    return None if content is None else identify(content)
 
 
 def runs_on(content: bytes) -> bool:

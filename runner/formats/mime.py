@@ -12,10 +12,12 @@ DEFAULT_MIME = "application/octet-stream"
 
 _WELL_FORMED = re.compile(r"[A-Za-z0-9!#$&^_.+-]+/[A-Za-z0-9!#$&^_.+-]+(?:\s*;[\x20-\x7e]*)?")
 
+_TEXT_FORMATS = (
+    "json|json5|json-seq|jsonl|jsonlines|ndjson|xml|yaml|toml|csv|markdown|rtf|subrip|sql|graphql|tex|latex|"
+    "javascript|ecmascript|typescript|python|sh|shellscript|csh|perl|php|httpd-php|ruby"
+)
 _TEXT = re.compile(
-    r"text/.+|application/(?:(?:.+\+)?(?:json|xml|yaml)|x-yaml|(?:x-)?(?:ndjson|jsonl|jsonlines)|json-seq|toml"
-    r"|(?:x-)?(?:java|ecma)script|sql|graphql|x-sh)",
-    re.IGNORECASE,
+    rf"text/.+|(?!image/)[^/]+/.+\+(?:json|xml|yaml)|application/(?:x-)?(?:{_TEXT_FORMATS})", re.IGNORECASE
 )
 
 _OFFICE = "application/vnd.openxmlformats-officedocument."

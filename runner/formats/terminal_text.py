@@ -22,6 +22,8 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from runner.formats.json_walks import map_texts
+
 __all__ = [
     "has_hidden",
     "json_text",
@@ -105,17 +107,7 @@ def json_text(document: Any, *, indent: int | None = None) -> str:
 
 def visible_value(value: Any, depth: int = 0) -> Any:
     """Return a JSON value with hidden characters escaped in every string and key."""
-    match value:
-        case str():
-            return visible(value)
-        case dict() | list() if depth >= _MAX_DEPTH:
-            return None
-        case dict():
-            return {visible(str(key)): visible_value(item, depth + 1) for key, item in value.items()}
-        case list():
-            return [visible_value(item, depth + 1) for item in value]
-        case _:
-            return value
+    return map_texts(value, visible, most_levels=_MAX_DEPTH - depth)
 
 
 def has_hidden(text: str) -> bool:

@@ -9,11 +9,12 @@ conformance cases.
 from collections.abc import Iterator
 from typing import Any
 
+from pydantic_core import from_json
+
 from runner.output_guard.encoded import cut
-from runner.output_guard.json_view import json_text, raw_json
-from runner.output_guard.oversize import raw_reference, size_of
-from runner.output_guard.references import large_text
-from runner.output_guard.storing import Find, Keeper, LayerRun, drive
+from runner.output_guard.json_view import json_text, text_of
+from runner.output_guard.oversize import put_away, size_of
+from runner.output_guard.storing import Keeper, drive
 
 __all__ = ["clamped_by"]
 
@@ -35,23 +36,14 @@ async def clamped_by(
     if not unruly and size_of(value, limit) <= limit:
         return value, None
     before = len(keeper.stored)
-    layer = raw_reference(value) if unruly else _reference(value)
-    made = await drive(layer, keeper, chars=chars)
+    name, where = ("tool-output", "") if unruly else ("observation", "observation")
+    made = await drive(put_away(value, where, name=name), keeper, chars=chars)
     method = "artifact" if len(keeper.stored) > before else "truncate"
+    if method == "truncate" and not unruly:
+        # Where nothing else is left of it, the model gets as much as fits.
+        made["preview"] = text_of(value)
     event = {"type": "observation_clamped", "method": method, "tool": keeper.tool, "max_chars": limit}
     return _within(made, limit), event
-
-
-def _reference(value: Any) -> LayerRun[dict[str, Any]]:
-    whole = isinstance(value, str)
-    content = value if whole else raw_json(value)
-    mime, ending = ("text/plain", "txt") if whole else ("application/json", "json")
-    find = Find(content=content, mime=mime, name=f"observation.{ending}", where="observation")
-    stored = yield find
-    # Where nothing else is left of it, the model gets as much as fits.
-    text = content if isinstance(content, str) else content.decode()
-    summary = f"Observation of {len(text)} characters stored as artifact"
-    return large_text(find, stored, summary, value, text) | ({} if stored.record else {"preview": text})
 
 
 def _within(made: dict[str, Any], limit: int) -> Any:
@@ -60,7 +52,10 @@ def _within(made: dict[str, Any], limit: int) -> Any:
         room = limit - len(json_text(smaller | {"preview": ""}))
         if room < 0:
             continue
-        return smaller | {"preview": _cut(smaller["preview"], room)}
+        # With the quote before it; an escape that is cut off is left out.
+        beginning = json_text(smaller["preview"][:room])[: room + 1]
+        fitting = from_json(beginning, allow_partial="trailing-strings")
+        return smaller | {"preview": cut(smaller["preview"], len(fitting))}
     return {"truncated": True} if limit >= len(_SMALLEST) else "truncated"[:limit]
 
 
@@ -76,15 +71,3 @@ def _smaller(made: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 def _bare(made: dict[str, Any]) -> dict[str, Any]:
     return {"artifact": {"id": made["artifact"]["id"]}} if "artifact" in made else {}
-
-
-def _cut(text: str, room: int) -> str:
-    """Return the beginning of `text` that takes at most `room` characters when written as JSON."""
-    low, high = 0, min(len(text), room)
-    while low < high:
-        middle = (low + high + 1) // 2
-        if len(json_text(text[:middle])) - 2 <= room:
-            low = middle
-        else:
-            high = middle - 1
-    return cut(text, low)

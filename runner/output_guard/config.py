@@ -6,6 +6,7 @@ Source: document 004, section 4.2; contradictions C25, C26, C28, C31; rules X3 a
 cases; requirements S4-47 to S4-60.
 """
 
+import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Self
@@ -59,6 +60,7 @@ _REMOVED: Mapping[str | int, str] = {
     "servers": 'set it under [output_guard.tools."SERVER.*"]',
     "ttl_seconds": "set it for all tools, under [output_guard.retention]",
 }
+_SEPARATOR = re.compile(r"(__|[./:])")
 _JOINTS = ("_", "-", ".", "/", ":")
 
 Chars = Annotated[int, Field(gt=0), PER_TOOL]
@@ -248,34 +250,14 @@ def _written(place: Place, table: Mapping[str, Any]) -> Place:
 
 def _spellings(tool: str, server: str | None) -> frozenset[str]:
     """Return every key that means this tool: bare, and with each prefix that a host may have added."""
-    return frozenset(_prefixed(tool, server))
-
-
-def _prefixed(tool: str, server: str | None) -> Iterator[str]:
-    bare = _bare(tool, server)
-    for name in dict.fromkeys((tool, *bare)):
-        yield name
-        if server:
-            yield f"{server}.{name}"
-            yield f"{server}__{name}"
-    for separator, other in (("__", "."), (".", "__")):
-        if separator in tool:
-            yield tool.replace(separator, other)
-            yield tool.rpartition(separator)[0].rpartition(separator)[2] + "." + tool.rpartition(separator)[2]
-
-
-def _bare(tool: str, server: str | None) -> list[str]:
-    """Return the names that are left when prefixes are taken off: `a__b__tool` → `b__tool`, `tool`."""
-    found = []
-    for separator in ("__", ".", "/", ":"):
-        rest = tool
-        while separator in rest:
-            rest = rest.partition(separator)[2]
-            if rest:
-                found.append(rest)
+    parts = _SEPARATOR.split(tool)
+    # `a__b__tool` → `b__tool`, `tool`.
+    names = [name for at in range(0, len(parts), 2) if (name := "".join(parts[at:]))]
     if server and tool.startswith((f"{server}_", f"{server}-")):
-        found.append(tool[len(server) + 1 :])
-    return found
+        names.append(tool[len(server) + 1 :])
+    respelled = [name.replace(*pair) for name in names for pair in (("__", "."), (".", "__"))]
+    prefixed = [f"{server}{joint}{name}" for name in names for joint in (".", "__") if server]
+    return frozenset((*names, *respelled, *prefixed))
 
 
 def _ends_with(tool: str, key: str) -> bool:

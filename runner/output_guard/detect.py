@@ -32,8 +32,9 @@ from runner.output_guard.encoded import (
 )
 from runner.output_guard.json_view import Unruly, json_text, view
 from runner.output_guard.notation import Written, as_bytes, dumped, escaped, listed
-from runner.output_guard.references import file_name, large_text, marker, reference, summary
-from runner.output_guard.storing import Find, LayerRun
+from runner.output_guard.oversize import put_away
+from runner.output_guard.references import file_name, marker, reference, summary
+from runner.output_guard.storing import Find, LayerRun, rebuilt
 
 __all__ = ["Detector", "scan"]
 
@@ -136,40 +137,26 @@ def _object(value: dict[str, Any], detector: Detector, where: str, level: int) -
     content = _as_bytes(value, detector) if "0" in value else None
     if content is not None:
         return (yield from _taken(*content, detector, where, {}))
-    made: dict[str, Any] = {}
-    same = True
-    for key, item in value.items():
-        new, name = item, key
-        place = f"{where}.{key[:60]}" if where else key[:60]
-        if isinstance(item, str):
-            if len(item) >= detector.min_chars:
-                new = yield from _string(item, detector, place, level, value)
-        elif isinstance(item, dict | list | bytes):
-            new = yield from scan(item, detector, place, level)
-        if len(key) >= detector.min_chars:
-            name = yield from _pieces_out(key, _pieces(Suspects(key, detector.min_chars), detector), place)
-        same = same and new is item and name is key
-        made[name] = new
-    return value if same else made
+
+    def edit(item: Any, place: str) -> "LayerRun[Any]":
+        is_text = isinstance(item, str)
+        return _string(item, detector, place, level, value) if is_text else scan(item, detector, place, level)
+
+    def rename(key: str, place: str) -> "LayerRun[str]":
+        return _pieces_out(key, _pieces(Suspects(key, detector.min_chars), detector), place)
+
+    return (yield from rebuilt(value, edit, where, least=detector.min_chars, rename=rename))
 
 
 def _array(value: list[Any], detector: Detector, where: str, level: int) -> LayerRun[Any]:
     content = _as_bytes(value, detector) if _may_be_bytes(value, detector) else None
     if content is not None:
         return (yield from _taken(*content, detector, where, {}))
-    made: list[Any] = []
-    same = True
-    for index, item in enumerate(value):
-        new = item
-        is_long = isinstance(item, str) and len(item) >= detector.min_chars
-        if is_long or isinstance(item, dict | list | bytes):
-            new = yield from scan(item, detector, f"{where}[{index}]", level)
-            same = same and new is item
-        made.append(new)
-    lines = _lines(value, detector) if same and len(value) > 1 and type(value[0]) is str else None
-    if lines is not None:
-        return (yield from _taken(*lines, detector, where, {}))
-    return value if same else made
+    least = detector.min_chars
+    made = yield from rebuilt(value, lambda item, at: scan(item, detector, at, level), where, least=least)
+    is_text = made is value and len(value) > 1 and type(value[0]) is str
+    lines = _lines(value, detector) if is_text else None
+    return made if lines is None else (yield from _taken(*lines, detector, where, {}))
 
 
 def _may_be_bytes(value: list[Any], detector: Detector) -> bool:
@@ -264,21 +251,15 @@ def _raw(text: str) -> tuple[bytes, BinaryFormat] | None:
 
 def _json(text: str, detector: Detector, where: str, level: int) -> LayerRun[Any]:
     if len(text) > MAX_PARSE_CHARS:
-        return (yield from _unparsed(text, where))
+        return (yield from put_away(text, where, is_json=True))
     try:
         parsed = view(json.loads(text), max_elements=MAX_ELEMENTS).value
     except (Unruly, RecursionError):
-        return (yield from _unparsed(text, where))
+        return (yield from put_away(text, where, is_json=True))
     except ValueError:
         return text
     made = yield from scan(parsed, detector, where, level + 1)
     return text if made is parsed else json_text(made)
-
-
-def _unparsed(text: str, where: str) -> LayerRun[dict[str, Any]]:
-    find = Find(content=text, mime="application/json", name="tool-output.json", where=where)
-    stored = yield find
-    return large_text(find, stored, f"Large JSON stored as artifact ({len(text)} chars)", text, text)
 
 
 def _taken(

@@ -10,8 +10,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from runner.formats.base64 import canonical
-from runner.formats.base64 import decode as decode_canonical
+from runner.formats.base64 import decode_any
 from runner.formats.magic import identify
 from runner.formats.mime import DEFAULT_MIME
 from runner.output_guard.artifact_field import ArtifactField
@@ -105,8 +104,7 @@ def _content(held: Any, spec: ArtifactField) -> bytes | str | None:
         return json_text(held)
     if spec.holds == "text" or isinstance(held, bytes):
         return held  # type: ignore[no-any-return]
-    body = canonical(data_url(held) or held)
-    return None if body is None else decode_canonical(body)
+    return decode_any(data_url(held) or held)
 
 
 def _payload(place: ValueSlot, root: Any) -> Mapping[str, Any]:

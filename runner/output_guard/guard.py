@@ -16,15 +16,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from runner.contract.jsonable import list_of, mapping_of, without
 from runner.contract.models import FILE_LISTS
 from runner.errors import UsageError
 from runner.files.my_files import FileChange, MyFiles
-from runner.formats.json_size import least_chars
+from runner.formats.json_walks import least_chars
 from runner.output_guard.config import GuardConfig, from_mapping
 from runner.output_guard.message import guard_message, guard_prompt
 from runner.output_guard.operator_code import load_function
 from runner.output_guard.pipeline import Guarded, guard
 from runner.output_guard.schema_fit import fits
+from runner.output_guard.storing import Keeper
 from runner.output_guard.transformer import Transformer
 from runner.settings.execution import ServiceSettings
 from runner.store.protocol import Record, Scope
@@ -124,8 +126,7 @@ class OutputGuard:
     async def results(self, value: Any, call: GuardedCall) -> Any:
         """Return the `results` of a contract value guarded, so that text and structured content agree."""
         # What is made of the tool's own message meets it there.
-        applies = self.transformers and not call.is_made_by_tool
-        transformer = self._transformer(call) if applies else None
+        transformer = None if call.is_made_by_tool else self._transformer(call)
         return await self._guarded(value, call, transformer)
 
     async def facts(self, meta_data: Mapping[str, Any], call: GuardedCall) -> dict[str, Any]:
@@ -134,16 +135,7 @@ class OutputGuard:
         return made if isinstance(made, dict) else {"summary": made}
 
     async def _guarded(self, value: Any, call: GuardedCall, transformer: Transformer | None) -> Any:
-        guarded = await guard(
-            value,
-            tool=call.tool,
-            server=call.server,
-            config=self.config,
-            store=call.files.library.store,
-            scope=call.scope,
-            share=_SHARE_OF_RESULTS,
-            transformer=transformer,
-        )
+        guarded = await guard(value, self._keeper(call), share=_SHARE_OF_RESULTS, transformer=transformer)
         self._tell(guarded, call)
         return guarded.value
 
@@ -160,16 +152,9 @@ class OutputGuard:
         aside = _Aside.of(message) if media_stay else _Aside(message=message)
         # The operator's own function meets other contract values before, in `results`; our own tools' answers
         # are ours.
-        applies = self.transformers and (call.is_made_by_tool or (call.server and not call.is_contract))
-        guarded = await guard_message(
-            aside.message,
-            tool=call.tool,
-            server=call.server,
-            config=self.config,
-            store=call.files.library.store,
-            scope=call.scope,
-            transformer=self._transformer(call) if applies else None,
-        )
+        transforms = call.is_made_by_tool or (call.server is not None and not call.is_contract)
+        transformer = self._transformer(call) if transforms else None
+        guarded = await guard_message(aside.message, self._keeper(call), transformer=transformer)
         self._tell(guarded, call)
         made: dict[str, Any] = guarded.value
         was = aside.message.get("structuredContent")
@@ -181,13 +166,7 @@ class OutputGuard:
 
     async def prompt(self, result: Mapping[str, Any], call: GuardedCall) -> dict[str, Any]:
         """Return the result of a `prompts/get` with what a model reads of it guarded."""
-        guarded = await guard_prompt(
-            result,
-            server=call.server,
-            config=self.config,
-            store=call.files.library.store,
-            scope=call.scope,
-        )
+        guarded = await guard_prompt(result, self._keeper(call))
         self._tell(guarded, call)
         made: dict[str, Any] = guarded.value
         return made
@@ -222,14 +201,18 @@ class OutputGuard:
                 if each["artifact"]["id"] not in beside
             ][:_MOST_BESIDE]
             again = rest | {"content": content, "structuredContent": fit}
-            checked = await guard_message(
-                again, tool=call.tool, server=call.server, config=self.config, store=None, scope=call.scope
-            )
+            checked = await guard_message(again, self._keeper(call, stores=False))
             # It consists of parts of the value before, and has to pass once more.
             if checked.value == again:
                 return again
 
+    def _keeper(self, call: GuardedCall, *, stores: bool = True) -> Keeper:
+        store = call.files.library.store if stores else None
+        return Keeper(config=self.config, store=store, scope=call.scope, tool=call.tool, server=call.server)
+
     def _transformer(self, call: GuardedCall) -> Transformer | None:
+        if not self.transformers:
+            return None
         named = self.config.for_call(call.tool, call.server).output_transformer
         return None if named is None else self.transformers.get(named)
 
@@ -289,16 +272,20 @@ class _Aside:
         carried: dict[tuple[str, int], str] = {}
         structured = message.get("structuredContent")
         if isinstance(structured, dict):
+            structured = {**structured}
             for key in FILE_LISTS:
-                entries = structured.get(key)
-                if not isinstance(entries, list):
-                    continue
-                for index, entry in enumerate(entries):
-                    if isinstance(entry, dict) and isinstance(entry.get("b64"), str):
-                        carried[key, index] = entry["b64"]
-                        rest = {name: item for name, item in entry.items() if name != "b64"}
-                        entries = [*entries[:index], rest, *entries[index + 1 :]]
-                structured = {**structured, key: entries}
+                entries = list_of(structured.get(key))
+                held = {
+                    (key, index): entry["b64"]
+                    for index, entry in enumerate(entries)
+                    if isinstance(mapping_of(entry).get("b64"), str)
+                }
+                if held:
+                    carried |= held
+                    structured[key] = [
+                        without(entry, "b64") if (key, index) in held else entry
+                        for index, entry in enumerate(entries)
+                    ]
         if not blocks and not carried:
             return cls(message=message)
         left = {**message, "content": [b for i, b in enumerate(content) if i not in blocks]}
@@ -318,15 +305,14 @@ class _Aside:
             return message
         whole = {**structured}
         for (key, index), b64 in self.carried.items():
-            entries = whole.get(key)
+            entries = [*list_of(whole.get(key))]
             # The list itself may have been too long; then its files go by reference.
-            if isinstance(entries, list) and index < len(entries) and isinstance(entries[index], dict):
-                whole[key] = [*entries[:index], {**entries[index], "b64": b64}, *entries[index + 1 :]]
+            if index < len(entries) and isinstance(entries[index], dict):
+                entries[index] = {**entries[index], "b64": b64}
+                whole[key] = entries
         return {**message, "structuredContent": whole}
 
 
 def _is_media(block: object) -> bool:
-    if not isinstance(block, dict):
-        return False
-    resource = block.get("resource")
-    return block.get("type") in ("image", "audio") or (isinstance(resource, dict) and "blob" in resource)
+    fields = mapping_of(block)
+    return fields.get("type") in ("image", "audio") or "blob" in mapping_of(fields.get("resource"))

@@ -6,12 +6,14 @@ stay bytes, for the layers to take out. A value that needs no change is returned
 """
 
 import base64
+import contextlib
 import dataclasses
 import itertools
 import json
 import math
 import operator
-from collections.abc import Iterable, Iterator, Mapping
+import reprlib
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from pydantic import BaseModel
@@ -32,8 +34,6 @@ _LONGEST_ESCAPE = 12
 _LONGEST_BETWEEN = 32
 _NUMBERS = frozenset({int, float, bool, type(None)})
 _BLOCK_TYPES = frozenset({"image", "audio", "resource"})
-# Only what json.dumps cannot write comes here: cycles and bottomless values, which must end somewhere.
-_TOKENS_MAX = 2_000_000
 
 
 class Unruly(ValueError):
@@ -90,11 +90,15 @@ def json_text(value: Any) -> str:
 
 
 def raw_json(value: Any) -> bytes:
-    """Return any value at all as JSON, however deep or large."""
+    """Return any value at all as JSON, however deep or large; of a cycle an excerpt."""
     try:
         return to_json(value, bytes_mode="base64", by_alias=True, exclude_none=False, fallback=_foreign)
     except (ValueError, TypeError, RecursionError):
-        return "".join(_tokens(value)).encode("utf-8", "replace")
+        # It goes 250 levels deep and takes no halves of surrogate pairs.
+        with contextlib.suppress(ValueError, TypeError, RecursionError):
+            return json_text(value).encode("utf-8", "replace")
+    # No JSON says this: it comes from code in this process.
+    return json_text(reprlib.repr(value)).encode("utf-8", "replace")
 
 
 def thawed(value: Any) -> Any:
@@ -209,53 +213,3 @@ def _base_value(value: str | float) -> str | int | float:
 
 # One for all: making an encoder takes longer than writing a small value.
 _ENCODER = json.JSONEncoder(ensure_ascii=False, default=_foreign)
-
-
-def _tokens(root: Any) -> Iterator[str]:
-    """Yield the JSON text of any value piece by piece, without recursion; a cycle becomes null."""
-    ancestors: list[Any] = []
-    stack: list[Iterator[str | _Inner]] = [iter((_Inner(root),))]
-    open_ids: set[int] = set()
-    for _ in range(_TOKENS_MAX):
-        if not stack:
-            return
-        piece = next(stack[-1], None)
-        if piece is None:
-            stack.pop()
-            if ancestors:
-                open_ids.discard(id(ancestors.pop()))
-        elif isinstance(piece, str):
-            yield piece
-        elif id(piece.value) in open_ids:
-            yield "null"
-        else:
-            stack.append(_pieces(piece.value))
-            ancestors.append(piece.value)
-            open_ids.add(id(piece.value))
-    yield " ..."
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Inner:
-    value: Any
-
-
-def _pieces(value: Any) -> Iterator[str | _Inner]:
-    match value:
-        case dict():
-            yield "{"
-            for number, (key, item) in enumerate(value.items()):
-                yield (", " if number else "") + json_text(_key(key)) + ": "
-                yield _Inner(item)
-            yield "}"
-        case list() | tuple():
-            yield "["
-            for number, item in enumerate(value):
-                if number:
-                    yield ", "
-                yield _Inner(item)
-            yield "]"
-        case None | bool() | str() | int() | float():
-            yield json_text(_plain(value, JsonView(), 1, 0))
-        case _:
-            yield _Inner(_foreign(value))

@@ -17,16 +17,15 @@ from typing import Any
 import mcp_types
 from pydantic import BaseModel, ValidationError
 
+from runner.contract.jsonable import mapping_of, without
 from runner.contract.payload import payload_of, with_payload
 from runner.formats.base64 import canonical
 from runner.formats.terminal_text import visible
-from runner.output_guard.config import GuardConfig
 from runner.output_guard.json_view import text_of, view
 from runner.output_guard.pipeline import Guarded, guard
 from runner.output_guard.references import in_words
-from runner.output_guard.storing import Store
+from runner.output_guard.storing import Keeper
 from runner.output_guard.transformer import TransformContext, Transformer
-from runner.store.protocol import Scope
 
 __all__ = ["guard_message", "guard_prompt"]
 
@@ -45,24 +44,13 @@ _BESIDE_MESSAGES = ("_meta", "resultType")
 
 
 async def guard_message(
-    message: Mapping[str, Any],
-    *,
-    tool: str,
-    server: str | None = None,
-    config: GuardConfig,
-    store: Store | None,
-    scope: Scope,
-    transformer: Transformer | None = None,
+    message: Mapping[str, Any], keeper: Keeper, *, transformer: Transformer | None = None
 ) -> Guarded:
     """Return the result of `tools/call` with what a model reads of it guarded; the value is such a result.
 
     Args:
         message: The result as on the wire; it is never changed.
-        tool: Name of the tool, with or without a prefix.
-        server: Name of its server.
-        config: The guard's settings.
-        store: Where content is kept; None: nowhere.
-        scope: Whose it is.
+        keeper: Keeps what is taken out.
         transformer: The operator's own function; it gets what the tool returned, see
         `runner.contract.payload`.
     """
@@ -71,15 +59,8 @@ async def guard_message(
     blocks = sent if isinstance(sent, list) else []
     if any(_has_meta(block) for block in blocks):
         shown["content"] = [_without_meta(block) for block in blocks]
-    guarded = await guard(
-        shown,
-        tool=tool,
-        server=server,
-        config=config,
-        store=store,
-        scope=scope,
-        transformer=None if transformer is None else _of_payload(transformer),
-    )
+    of_payload = None if transformer is None else _of_payload(transformer)
+    guarded = await guard(shown, keeper, transformer=of_payload)
     is_same = guarded.value is shown
     if is_same and all(_is_valid(block) for block in blocks):
         return dataclasses.replace(guarded, value=dict(message))
@@ -90,22 +71,12 @@ async def guard_message(
     return dataclasses.replace(guarded, value=rest | made)
 
 
-async def guard_prompt(
-    result: Mapping[str, Any],
-    *,
-    server: str | None = None,
-    config: GuardConfig,
-    store: Store | None,
-    scope: Scope,
-) -> Guarded:
+async def guard_prompt(result: Mapping[str, Any], keeper: Keeper) -> Guarded:
     """Return the result of `prompts/get` with its messages and description guarded, lawful again afterwards.
 
     Args:
         result: The result as on the wire; it is not changed.
-        server: Name of its server.
-        config: The guard's settings.
-        store: Where content is kept; None: nowhere.
-        scope: Whose it is.
+        keeper: Keeps what is taken out.
     """
     sent = result.get("messages")
     messages = [each for each in sent if isinstance(each, Mapping)] if isinstance(sent, list) else []
@@ -118,14 +89,7 @@ async def guard_prompt(
     if isinstance(description, str):
         # Last, so that what comes before it has the places of the messages.
         parts.append(("", _text(description)))
-    guarded = await guard_message(
-        {"content": [block for _, block in parts]},
-        tool="prompts/get",
-        server=server,
-        config=config,
-        store=store,
-        scope=scope,
-    )
+    guarded = await guard_message({"content": [block for _, block in parts]}, keeper)
     blocks = [_block(block) for block in guarded.value["content"]]
     made = {key: result[key] for key in _BESIDE_MESSAGES if key in result}
     if len(blocks) != len(parts):
@@ -193,8 +157,7 @@ def _is_valid(block: object) -> bool:
     """Return whether clients accept a block: those of the TypeScript SDK also decode the base64 in it."""
     if not isinstance(block, dict) or not isinstance(block.get("type"), str) or block["type"] not in _BLOCKS:
         return False
-    resource = block.get("resource")
-    inner = resource if isinstance(resource, dict) else {}
+    inner = mapping_of(block.get("resource"))
     parts = [block, inner, *(item for item in block.values() if isinstance(item, dict))]
     if any(item is None for part in parts for item in part.values()):
         # Absent is allowed, null is not.
@@ -223,28 +186,23 @@ def _worded(key: str, item: Any) -> Any:
 
 
 def _has_meta(block: object) -> bool:
-    resource = block.get("resource") if isinstance(block, dict) else None
-    return isinstance(block, dict) and (
-        "_meta" in block or (isinstance(resource, dict) and "_meta" in resource)
-    )
+    fields = mapping_of(block)
+    return "_meta" in fields or "_meta" in mapping_of(fields.get("resource"))
 
 
 def _without_meta(block: Any) -> Any:
     if not _has_meta(block):
         return block
-    made = {key: item for key, item in block.items() if key != "_meta"}
-    if isinstance(made.get("resource"), dict):
-        made["resource"] = {key: item for key, item in made["resource"].items() if key != "_meta"}
-    return made
+    made = without(block, "_meta")
+    resource = made.get("resource")
+    return made | {"resource": without(resource, "_meta")} if isinstance(resource, dict) else made
 
 
 def _with_meta(made: dict[str, Any], block: Any) -> dict[str, Any]:
     """Return a guarded block with the `_meta` of the block before; a link has that of both its parts."""
     if not _has_meta(block):
         return made
-    resource = block.get("resource")
-    outer, inner = block.get("_meta"), resource.get("_meta") if isinstance(resource, dict) else None
-    own = dict(outer) if isinstance(outer, dict) else {}
+    own, inner = dict(mapping_of(block.get("_meta"))), mapping_of(block.get("resource")).get("_meta")
     if isinstance(inner, dict) and isinstance(made.get("resource"), dict):
         made = {**made, "resource": {**made["resource"], "_meta": inner}}
     elif isinstance(inner, dict):

@@ -10,13 +10,13 @@ conformance cases.
 
 from typing import Any
 
-from runner.formats.json_size import least_chars
+from runner.formats.json_walks import least_chars
 from runner.output_guard.encoded import cut
 from runner.output_guard.json_view import raw_json, text_of
 from runner.output_guard.references import large_text
-from runner.output_guard.storing import Find, LayerRun
+from runner.output_guard.storing import Find, LayerRun, rebuilt
 
-__all__ = ["fit", "inline", "raw_reference", "size_of"]
+__all__ = ["fit", "inline", "put_away", "size_of"]
 
 # What a reference takes, generously.
 _REFERENCE_CHARS = 1_600
@@ -27,24 +27,19 @@ _EXACT_BELOW = 500_000
 
 def inline(value: Any, limit: int, where: str = "") -> LayerRun[Any]:
     """Return `value` with the strings above `limit` characters stored."""
-    match value:
-        case str() if len(value) > limit:
-            return (yield from _text(value, limit, where))
-        case dict():
-            made = {}
-            for key, item in value.items():
-                name = key if len(key) <= limit else (yield from _key(key, limit, where))
-                place = f"{where}.{key[:60]}" if where else key[:60]
-                made[name] = (yield from inline(item, limit, place)) if _may_be_long(item, limit) else item
-            return made if any(made.get(key) is not item for key, item in value.items()) else value
-        case list():
-            items = []
-            for index, item in enumerate(value):
-                long = _may_be_long(item, limit)
-                items.append((yield from inline(item, limit, f"{where}[{index}]")) if long else item)
-            return items if any(new is not old for new, old in zip(items, value, strict=True)) else value
-        case _:
-            return value
+    if isinstance(value, str):
+        return (yield from _text(value, limit, where)) if len(value) > limit else value
+    if not isinstance(value, dict | list):
+        return value
+    return (
+        yield from rebuilt(
+            value,
+            lambda item, place: inline(item, limit, place),
+            where,
+            least=limit + 1,
+            rename=lambda key, place: _key(key, limit, place),
+        )
+    )
 
 
 def fit(value: Any, budget: int, where: str = "") -> LayerRun[Any]:
@@ -55,7 +50,7 @@ def fit(value: Any, budget: int, where: str = "") -> LayerRun[Any]:
     if size_of(value, budget) <= budget:
         return value
     if isinstance(value, str) or not isinstance(value, dict | list) or budget < 2 * _REFERENCE_CHARS:
-        return (yield from _whole(value, where))
+        return (yield from put_away(value, where))
     weights = {key: least_chars(item, _EXACT_BELOW) for key, item in _items(value)}
     heaviest = max(weights, key=weights.__getitem__)
     total = size_of(value, _EXACT_BELOW)
@@ -67,20 +62,35 @@ def fit(value: Any, budget: int, where: str = "") -> LayerRun[Any]:
         return made
     if isinstance(value, dict):
         return (yield from _lightened(value, sorted(weights, key=weights.__getitem__), total - budget, where))
-    return (yield from _whole(value, where))
+    return (yield from put_away(value, where))
 
 
-def raw_reference(value: Any, where: str = "") -> LayerRun[Any]:
-    """Store any structure at all, unparsed, and return its reference."""
-    content = raw_json(value)
-    find = Find(content=content, mime="application/json", name="tool-output.json", where=where)
+def put_away(
+    value: Any, where: str = "", *, name: str = "tool-output", is_json: bool = False
+) -> LayerRun[dict[str, Any]]:
+    """Store a text, or any other structure as unparsed JSON, and return its reference.
+
+    Args:
+        value: What is stored.
+        where: Its place.
+        name: Name of its file, without the ending.
+        is_json: Whether a text is JSON.
+    """
+    content: str | bytes
+    if isinstance(value, str):
+        content = text = value
+        what = f"{'JSON' if is_json else 'text'} stored as artifact ({len(value)} chars)"
+    else:
+        content, is_json = raw_json(value), True
+        # The ends alone: all of it would be in memory twice.
+        ends = content[:_PREVIEW_CHARS] + content[-_PREVIEW_CHARS:]
+        text = ends.decode("utf-8", "ignore")
+        what = f"structure stored as artifact ({len(content)} bytes)"
+    mime, ending = ("application/json", "json") if is_json else ("text/plain", "txt")
+    find = Find(content=content, mime=mime, name=f"{name}.{ending}", where=where)
     stored = yield find
-    summary = f"Large structure stored as artifact ({len(content)} bytes)"
-    text = content[:_PREVIEW_CHARS].decode("utf-8", "ignore") + content[-_PREVIEW_CHARS:].decode(
-        "utf-8", "ignore"
-    )
-    shape = value if isinstance(value, dict | list) else ""
-    return large_text(find, stored, summary, shape, text)
+    shape = value if isinstance(value, str | dict | list) else ""
+    return large_text(find, stored, f"Large {what}", shape, text)
 
 
 def size_of(value: Any, exact_below: int) -> int:
@@ -95,33 +105,18 @@ def _items(value: Any) -> list[tuple[Any, Any]]:
     return list(enumerate(value)) if isinstance(value, list) else []
 
 
-def _may_be_long(item: Any, limit: int) -> bool:
-    return len(item) > limit if isinstance(item, str) else isinstance(item, dict | list)
-
-
 def _text(text: str, limit: int, where: str) -> LayerRun[Any]:
-    find = Find(content=text, mime="text/plain", name="tool-output.txt", where=where)
-    stored = yield find
-    if stored.record is None and text[:1] not in ("{", "["):
-        short = cut(text, limit)
-        gone = f"{len(text) - len(short)} of {len(text)} characters"
-        return f"{short}\n[truncated: {gone} removed and not kept]"
-    return large_text(find, stored, f"Large text stored as artifact ({len(text)} chars)", text, text)
+    made = yield from put_away(text, where)
+    if "artifact" in made or text[:1] in ("{", "["):
+        return made
+    short = cut(text, limit)
+    return f"{short}\n[truncated: {len(text) - len(short)} of {len(text)} characters removed and not kept]"
 
 
 def _key(key: str, limit: int, where: str) -> LayerRun[str]:
-    find = Find(content=key, mime="text/plain", name="tool-output.txt", where=where)
-    stored = yield find
-    place = f"artifact {stored.record.id}" if stored.record else "not kept"
+    made = yield from put_away(key, where)
+    place = f"artifact {made['artifact']['id']}" if "artifact" in made else "not kept"
     return f"{cut(key, min(limit, 200))}... [truncated: name of {len(key)} characters, {place}]"
-
-
-def _whole(value: Any, where: str) -> LayerRun[Any]:
-    if not isinstance(value, str):
-        return (yield from raw_reference(value, where))
-    find = Find(content=value, mime="text/plain", name="tool-output.txt", where=where)
-    stored = yield find
-    return large_text(find, stored, f"Large text stored as artifact ({len(value)} chars)", value, value)
 
 
 def _lightened(value: dict[str, Any], by_weight: list[str], excess: int, where: str) -> LayerRun[Any]:
@@ -132,10 +127,10 @@ def _lightened(value: dict[str, Any], by_weight: list[str], excess: int, where: 
         key = by_weight.pop() if by_weight else None
         size = 0 if key is None else size_of(value[key], _EXACT_BELOW)
         if key is None or size <= 2 * _REFERENCE_CHARS:
-            return (yield from _whole(value, where))
+            return (yield from put_away(value, where))
         excess -= size - _REFERENCE_CHARS
         heavy.append(key)
     made = dict(value)
     for key in heavy:
-        made[key] = yield from _whole(value[key], f"{where}.{key[:60]}".lstrip("."))
+        made[key] = yield from put_away(value[key], f"{where}.{key[:60]}".lstrip("."))
     return made

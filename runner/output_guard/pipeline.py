@@ -1,6 +1,6 @@
 """The output guard: whatever a tool returned, a model reads little text and no binary content.
 
-    guarded = await guard(result, tool="download", server="tableau", config=config, store=store, scope=scope)
+    guarded = await guard(result, Keeper(config=config, store=store, scope=scope, tool="download"))
 
 `guarded.value` is `result` itself where nothing had to be taken out. Where something had, it is stored, and
 `{artifact, summary, ...}` stands in its place. The layers, in their order:
@@ -24,22 +24,23 @@ S4-2 and S4-41 to S4-46.
 """
 
 import asyncio
+import contextlib
 import sys
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from runner.formats.json_size import least_chars
+from runner.formats.json_walks import least_chars
 from runner.output_guard.clamp import clamped_by
-from runner.output_guard.config import MAX_ELEMENTS, GuardConfig
+from runner.output_guard.config import MAX_ELEMENTS
 from runner.output_guard.detect import Detector, scan
 from runner.output_guard.fields import extract_fields
 from runner.output_guard.json_view import Unruly, text_of, view
-from runner.output_guard.oversize import fit, inline, raw_reference
-from runner.output_guard.storing import Keeper, LayerRun, Store, TooMany, drive
+from runner.output_guard.oversize import fit, inline, put_away
+from runner.output_guard.storing import Keeper, LayerRun, TooMany, drive
 from runner.output_guard.transformer import Transformer, transformed
 from runner.output_guard.typed import extract_blocks
-from runner.store.protocol import Record, Scope
+from runner.store.protocol import Record
 from sandbox.call_value import call_value
 
 __all__ = ["Guarded", "guard"]
@@ -69,36 +70,17 @@ class Guarded:
 
 
 async def guard(
-    result: Any,
-    *,
-    tool: str,
-    server: str | None = None,
-    config: GuardConfig,
-    store: Store | None,
-    scope: Scope,
-    transformer: Transformer | None = None,
-    share: float = 1.0,
+    result: Any, keeper: Keeper, *, transformer: Transformer | None = None, share: float = 1.0
 ) -> Guarded:
     """Return `result` with binary and oversized content taken out and stored.
 
     Args:
         result: What the tool returned, of any shape; it is never changed.
-        tool: Name of the tool, with or without a prefix.
-        server: Name of its server; also the namespace of ids.
-        config: The guard's settings.
-        store: Where content is kept; None: nowhere.
-        scope: Whose it is.
+        keeper: Keeps what is taken out.
         transformer: The operator's own function, if there is one.
         share: How much of `max_observation_chars` it may take.
     """
-    settings = config.for_call(tool, server)
-    keeper = Keeper(
-        store=store,
-        scope=scope,
-        tool=tool,
-        server=server,
-        reading_tools=settings.reading_tools,
-    )
+    settings = keeper.config.for_call(keeper.tool, keeper.server)
     limit = max(int(settings.max_observation_chars * share), 1)
     event: dict[str, Any] | None = None
     final = None
@@ -116,7 +98,7 @@ async def guard(
         layers: list[Callable[[Any], LayerRun[Any]]] = []
         if final is None:
             template, warnings = settings.default_summary_template, keeper.warnings
-            fields = settings.fields_of(tool, server) if settings.tool_fields else ()
+            fields = settings.fields_of(keeper.tool, keeper.server) if settings.tool_fields else ()
             if fields:
                 layers.append(lambda value: extract_fields(value, fields, settings, warnings))
             if seen.typed:
@@ -125,14 +107,18 @@ async def guard(
             detector = Detector.of(settings)
             layers.append(lambda value: scan(value, detector))
         for layer in layers:
-            value = await _taken_out(layer, value, settings, keeper, limit=limit, chars=chars)
+            value = await _taken_out(layer, value, keeper, limit=limit, chars=chars)
         keeps_whole = final is not None or not settings.auto_artifact_large_content
         if not keeps_whole and seen.longest > settings.max_inline_size:
-            value = await _inlined(value, settings, keeper, chars=chars)
+            with contextlib.suppress(TooMany):
+                run = inline(value, settings.max_inline_size)
+                value = await drive(run, keeper, chars=chars, most=_MOST_ARTIFACTS)
         # Most values are so short that nobody has to write their text.
         may_be_long = seen.raw or seen.most_chars > limit
         if value is not seen.value or (may_be_long and (chars > limit or len(text_of(seen.value)) > limit)):
-            value, event = await _bounded(value, keeper, limit=limit, chars=chars, net=not keeps_whole)
+            if not keeps_whole:
+                value = await drive(fit(value, limit), keeper, chars=chars)
+            value, event = await clamped_by(keeper, value, limit, chars=chars)
     return Guarded(
         value=value,
         stored=tuple(keeper.stored),
@@ -143,13 +129,7 @@ async def guard(
 
 
 async def _taken_out(
-    layer: Callable[[Any], LayerRun[Any]],
-    value: Any,
-    settings: GuardConfig,
-    keeper: Keeper,
-    *,
-    limit: int,
-    chars: int,
+    layer: Callable[[Any], LayerRun[Any]], value: Any, keeper: Keeper, *, limit: int, chars: int
 ) -> Any:
     """Run a layer. Where it would take out too much one by one, larger parts of the result go first."""
     try:
@@ -159,20 +139,4 @@ async def _taken_out(
     try:
         return await drive(layer(value), keeper, chars=chars, most=_MOST_ARTIFACTS)
     except TooMany:
-        return await drive(raw_reference(value), keeper, chars=chars)
-
-
-async def _inlined(value: Any, settings: GuardConfig, keeper: Keeper, *, chars: int) -> Any:
-    try:
-        layer = inline(value, settings.max_inline_size)
-        return await drive(layer, keeper, chars=chars, most=_MOST_ARTIFACTS)
-    except TooMany:
-        return value
-
-
-async def _bounded(
-    value: Any, keeper: Keeper, *, limit: int, chars: int, net: bool
-) -> tuple[Any, dict[str, Any] | None]:
-    if net:
-        value = await drive(fit(value, limit), keeper, chars=chars)
-    return await clamped_by(keeper, value, limit, chars=chars)
+        return await drive(put_away(value), keeper, chars=chars)

@@ -6,8 +6,7 @@ Source: document 004, section 4.2.
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from runner.output_guard.artifact_field import ArtifactField
-from runner.output_guard.config import Budget, GuardConfig, Place
+from runner.output_guard.config import Budget, GuardConfig
 
 __all__ = ["AppliedRule", "rules_of"]
 
@@ -39,36 +38,24 @@ def rules_of(config: GuardConfig, tool: str, server: str | None, file: str) -> I
         file: Name of the file in which the settings were written.
     """
     for name in Budget.model_fields:
-        yield _limit(config, tool, server, name, file)
+        limits = [
+            (place, limit)
+            for place, budget in config.budgets_of(tool, server)
+            if (limit := getattr(budget, name)) is not None
+        ]
+        if limits:
+            place, limit = limits[-1]
+            because = f"key {place[-1]!r} of {place[0]}"
+            yield AppliedRule(name=name, value=limit, origin=file, because=because)
+        else:
+            origin = file if name in config.model_fields_set else "default"
+            yield AppliedRule(name=name, value=getattr(config, name), origin=origin, because="general")
     for key, field in config.matching(tool, server):
-        yield _field(key, field, file)
-
-
-def _limit(config: GuardConfig, tool: str, server: str | None, name: str, file: str) -> AppliedRule:
-    found: tuple[Place, Budget] | None = None
-    for place, budget in config.budgets_of(tool, server):
-        if getattr(budget, name) is not None:
-            found = place, budget
-    if found is not None:
-        place, budget = found
-        value = getattr(budget, name)
-        because = f"key {place[-1]!r} of {place[0]}"
-        return AppliedRule(name=name, value=value, origin=file, because=because)
-    return AppliedRule(
-        name=name,
-        value=getattr(config, name),
-        origin=file if name in config.model_fields_set else "default",
-        because="general",
-    )
-
-
-def _field(key: str, field: ArtifactField, file: str) -> AppliedRule:
-    # A preset was asked for somewhere, and that is where it comes from for the operator.
-    where = f"preset {field.preset}, {file}" if field.preset else file
-    only = ", where it is large" if field.only_large else ""
-    return AppliedRule(
-        name=f"field {field.field_path}",
-        value=f"{field.content_type}{only}: {field.summary_template}",
-        origin=where,
-        because=f"key {key!r} of tool_fields",
-    )
+        only = ", where it is large" if field.only_large else ""
+        yield AppliedRule(
+            name=f"field {field.field_path}",
+            value=f"{field.content_type}{only}: {field.summary_template}",
+            # A preset was asked for somewhere, and that is where it comes from for the operator.
+            origin=f"preset {field.preset}, {file}" if field.preset else file,
+            because=f"key {key!r} of tool_fields",
+        )

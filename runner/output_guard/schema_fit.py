@@ -420,10 +420,13 @@ def _of_index(index: int, schema: Mapping[str, Any]) -> Iterator[Any]:
 
 def _matches(pattern: str, text: str) -> bool:
     _spend(1 + (len(pattern) + len(text)) // _CHARS_PER_UNIT)
-    found = _expression(pattern) if len(pattern) <= _MOST_PATTERN_CHARS else None
-    if found is None:
+    if len(pattern) > _MOST_PATTERN_CHARS:
         raise _NoExpression
-    return found.search(text) is not None
+    try:
+        return re2.compile(pattern, _options()).search(text) is not None
+    except re2.error as error:
+        # It needs more than linear time, such as one that looks ahead.
+        raise _NoExpression from error
 
 
 @cache
@@ -432,14 +435,6 @@ def _options() -> Any:
     options.log_errors = False
     options.max_mem = _PATTERN_MEMORY
     return options
-
-
-def _expression(pattern: str) -> Any:
-    """Return a compiled expression; None if it needs more than linear time, such as one that looks ahead."""
-    try:
-        return re2.compile(pattern, _options())
-    except re2.error:
-        return None
 
 
 def _checked(value: Any, schema: Any) -> bool:

@@ -8,20 +8,22 @@ Source: document 004, sections 5.2 to 5.4; requirements S4-15, S4-71 to S4-74, S
 
 import itertools
 import re
-from collections.abc import Generator
+from collections.abc import Callable, Generator, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
 from anyio import to_thread
 
 from runner.errors import CallError
+from runner.output_guard.config import GuardConfig
 from runner.store.protocol import Put, Record, Retention, Scope
 
-__all__ = ["Find", "Keeper", "KeptFind", "LayerRun", "Store", "TooMany", "drive"]
+__all__ = ["Find", "Keeper", "KeptFind", "LayerRun", "Store", "TooMany", "drive", "rebuilt"]
 
 T = TypeVar("T")
 
 _SOURCE_MAX_CHARS = 120
+_LOOKED_INTO = frozenset({dict, list, bytes})
 # Less is done quicker than it is handed to another thread.
 _THREAD_FROM_CHARS = 100_000
 
@@ -89,20 +91,20 @@ class Keeper:
     """Keeps the finds of one result.
 
     Attributes:
+        config: The guard's settings.
         store: Where; None: nowhere, everything is left out with a warning.
         scope: Whose it is.
-        tool: Name of the tool.
-        server: Name of its server, if it has one.
-        reading_tools: Whether a model has tools that read text of what is kept.
+        tool: Name of the tool, with or without a prefix.
+        server: Name of its server, if it has one; also the namespace of ids.
         stored: Everything kept so far.
         warnings: What went wrong, for the log.
     """
 
+    config: GuardConfig
     store: Store | None
     scope: Scope
     tool: str
     server: str | None = None
-    reading_tools: bool = False
     stored: list[Record] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
 
@@ -128,7 +130,7 @@ class Keeper:
         if record.metadata.source.get("truncated"):
             return self._lost(find, "no artifact store is configured")
         self.stored.append(record)
-        return KeptFind(record, reading_tools=self.reading_tools)
+        return KeptFind(record, reading_tools=self.config.reading_tools)
 
     def _lost(self, find: Find, reason: str) -> KeptFind:
         size, unit = len(find.content), "characters" if isinstance(find.content, str) else "bytes"
@@ -143,6 +145,43 @@ class Keeper:
     def _source(self, find: Find) -> dict[str, Any]:
         source = {"tool": self.tool, "server": self.server, "field": find.where}
         return {key: value[:_SOURCE_MAX_CHARS] for key, value in source.items() if value}
+
+
+def rebuilt(
+    value: Any,
+    edit: Callable[[Any, str], LayerRun[Any]],
+    where: str,
+    *,
+    least: int,
+    rename: Callable[[str, str], LayerRun[str]] | None = None,
+) -> LayerRun[Any]:
+    """Return a list or an object with its items edited; `value` itself where none changes.
+
+    Args:
+        value: The list or the object.
+        edit: Gets each container, bytes, and text of at least `least` characters, and its place.
+        where: The place of `value`.
+        least: Shorter texts and keys are left alone.
+        rename: Gets each key of at least `least` characters, and its place.
+    """
+    is_object, is_same = isinstance(value, dict), True
+    made: dict[Any, Any] = {}
+    items: Iterable[tuple[Any, Any]] = value.items() if is_object else enumerate(value)
+    for key, item in items:
+        new, name, kind = item, key, type(item)
+        if len(item) >= least if kind is str else kind in _LOOKED_INTO:
+            new = yield from edit(item, _place(where, key))
+        if is_object and len(key) >= least and rename is not None:
+            name = yield from rename(key, _place(where, key))
+        is_same = is_same and new is item and name is key
+        made[name] = new
+    if is_same:
+        return value
+    return made if is_object else list(made.values())
+
+
+def _place(where: str, key: str | int) -> str:
+    return f"{where}[{key}]" if isinstance(key, int) else f"{where}.{key[:60]}".removeprefix(".")
 
 
 async def drive(layer: LayerRun[T], keeper: Keeper, *, chars: int, most: int | None = None) -> T:

@@ -13,13 +13,12 @@ conformance cases.
 """
 
 import asyncio
-import contextlib
 import hashlib
 import inspect
 import threading
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 from runner.output_guard.config import MAX_ELEMENTS
@@ -133,7 +132,9 @@ _PLACES = threading.BoundedSemaphore(_MOST_THREADS)
 
 async def _run(transformer: Transformer, result: Any, keeper: Keeper, timeout_s: float) -> Any:
     loop = asyncio.get_running_loop()
-    ended: asyncio.Future[Any] = loop.create_future()
+    outcome = Future[Any]()
+    # Running, it cannot be cancelled: a thread goes on when its time is over.
+    outcome.set_running_or_notify_cancel()
     context = TransformContext(TransformerArtifacts(keeper, loop), keeper.tool, keeper.server)
     value = thawed(result)
 
@@ -147,31 +148,17 @@ async def _run(transformer: Transformer, result: Any, keeper: Keeper, timeout_s:
 
     def work() -> None:
         try:
-            settle = partial(_settle, ended, asyncio.run(call()), None)
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - raised to the waiter, see `transformed`
-            settle = partial(_settle, ended, None, _as_error(error))
+            outcome.set_result(asyncio.run(call()))
+        except SystemExit as error:
+            # What ends a process must not end the host.
+            outcome.set_exception(RuntimeError(f"it called exit: {error}"))
+        except Exception as error:  # noqa: BLE001 - raised to the waiter, see `transformed`
+            outcome.set_exception(error)
         finally:
             _PLACES.release()
-        # After a timeout nobody waits, and the loop may be gone.
-        with contextlib.suppress(RuntimeError):
-            loop.call_soon_threadsafe(settle)
 
     if not _PLACES.acquire(blocking=False):
         raise _Busy(f"{_MOST_THREADS} transformers are still running")
     threading.Thread(target=work, name="output transformer", daemon=True).start()
     async with asyncio.timeout(timeout_s):
-        return await ended
-
-
-def _settle(ended: "asyncio.Future[Any]", made: Any, error: Exception | None) -> None:
-    if ended.done():
-        return
-    if error is None:
-        ended.set_result(made)
-    else:
-        ended.set_exception(error)
-
-
-def _as_error(error: Exception | SystemExit) -> Exception:
-    # What ends a process must not end the host.
-    return RuntimeError(f"it called exit: {error}") if isinstance(error, SystemExit) else error
+        return await asyncio.wrap_future(outcome)

@@ -6,117 +6,72 @@ was, with a reference. Links and embedded text stay as they are.
 Source: document 004, section 3.3; requirements S4-6 to S4-11 and S4-24 to S4-27; contradiction C32.
 """
 
+import sys
 from typing import Any
 
-from runner.formats.base64 import canonical, without_header
-from runner.formats.base64 import decode as decode_canonical
+from runner.contract.jsonable import mapping_of, without
+from runner.formats.base64 import decode_any, without_header
+from runner.formats.filenames import name_in_uri
 from runner.formats.magic import identify
 from runner.formats.mime import DEFAULT_MIME, is_mime
 from runner.output_guard.references import file_name, reference, summary
-from runner.output_guard.storing import Find, LayerRun
+from runner.output_guard.storing import Find, LayerRun, rebuilt
 
 __all__ = ["extract_blocks"]
 
 
 def extract_blocks(value: Any, template: str, warnings: list[str], where: str = "") -> LayerRun[Any]:
     """Return `value` with the bytes of its content blocks taken out."""
-    if isinstance(value, list):
-        items = []
-        for index, item in enumerate(value):
-            nested = isinstance(item, dict | list)
-            items.append(
-                (yield from extract_blocks(item, template, warnings, f"{where}[{index}]")) if nested else item
-            )
-        return items if any(new is not old for new, old in zip(items, value, strict=True)) else value
-    replaced = yield from _block(value, template, warnings, where)
+    replaced = (yield from _block(value, template, warnings, where)) if isinstance(value, dict) else None
     if replaced is not None:
         return replaced
-    made = {}
-    for key, item in value.items():
-        place = f"{where}.{key}" if where else key
-        nested = isinstance(item, dict | list)
-        made[key] = (yield from extract_blocks(item, template, warnings, place)) if nested else item
-    return made if any(made[key] is not value[key] for key in value) else value
+    if not isinstance(value, dict | list):
+        return value
+    return (
+        yield from rebuilt(
+            value,
+            lambda item, place: extract_blocks(item, template, warnings, place),
+            where,
+            least=sys.maxsize,
+        )
+    )
 
 
 def _block(
     block: dict[str, Any], template: str, warnings: list[str], where: str
 ) -> LayerRun[dict[str, Any] | None]:
-    match block.get("type"):
-        case "image" | "audio" as kind:
-            return (yield from _media(block, kind, template, warnings, where))
-        case "resource" if isinstance(block.get("resource"), dict):
-            return (yield from _embedded(block, template, warnings, where))
-        case _:
-            return None
-
-
-def _media(
-    block: dict[str, Any], kind: str, template: str, warnings: list[str], where: str
-) -> LayerRun[dict[str, Any] | None]:
-    content = _bytes(block.get("data"))
-    declared = block.get("mimeType")
-    detected = identify(content) if content is not None else None
-    if content is None or (detected is None and not isinstance(declared, str)):
-        # Without a MIME type and known bytes it is an object of the tool that only looks like a block.
-        if isinstance(declared, str) and isinstance(block.get("data"), str):
-            warnings.append(
-                f"{where or 'result'}: the data of a block of type {kind} is not base64, left as it is"
-            )
+    kind, resource = str(block.get("type")), block.get("resource")
+    is_media = kind in ("image", "audio")
+    if not is_media and not (kind == "resource" and isinstance(resource, dict)):
         return None
-    mime = (
-        declared
-        if isinstance(declared, str) and is_mime(declared)
-        else detected.mime
-        if detected
-        else DEFAULT_MIME
-    )
-    name = file_name(block, kind, mime, detected.name if detected else "")
+    holder, key = (block, "data") if is_media else (mapping_of(resource), "blob")
+    content, declared = _bytes(holder.get(key)), holder.get("mimeType")
+    detected = None if content is None else identify(content)
+    is_declared = isinstance(declared, str) or not is_media
+    if content is None or (detected is None and not is_declared):
+        # Media without a MIME type and known bytes is an object of the tool that only looks like a block.
+        if is_declared and isinstance(holder.get(key), str):
+            place = where or "result"
+            warnings.append(f"{place}: the {key} of a block of type {kind} is not base64, left as it is")
+        return None
+    mime = str(declared) if is_mime(declared) else detected.mime if detected else DEFAULT_MIME
+    named = block if is_media else {"name": name_in_uri(holder.get("uri"))}
+    name = file_name(named, kind, mime, detected.name if detected else "")
     found = Find(content=content, mime=mime, name=name, where=where or kind)
     stored = yield found
-    rest = {key: item for key, item in block.items() if key != "data"}
+    rest = ({} if is_media else without(block, "resource")) | without(holder, key)
     return rest | reference(found, stored, summary(template, found, stored, kind, rest))
-
-
-def _embedded(
-    block: dict[str, Any], template: str, warnings: list[str], where: str
-) -> LayerRun[dict[str, Any] | None]:
-    resource = block["resource"]
-    content = _bytes(resource.get("blob"))
-    if content is None:
-        if isinstance(resource.get("blob"), str):
-            warnings.append(f"{where or 'result'}: the blob of a resource is not base64, left as it is")
-        return None
-    declared, uri = resource.get("mimeType"), resource.get("uri")
-    detected = identify(content)
-    mime = (
-        declared
-        if isinstance(declared, str) and is_mime(declared)
-        else detected.mime
-        if detected
-        else DEFAULT_MIME
-    )
-    named = {"name": _last_segment(uri)} if isinstance(uri, str) else {}
-    name = file_name(named, "resource", mime, detected.name if detected else "")
-    found = Find(content=content, mime=mime, name=name, where=where or "resource")
-    stored = yield found
-    rest = {key: item for key, item in block.items() if key != "resource"}
-    rest |= {key: item for key, item in resource.items() if key != "blob"}
-    return rest | reference(found, stored, summary(template, found, stored, "resource", rest))
 
 
 def _bytes(data: object) -> bytes | None:
     if isinstance(data, bytes):
         return data
     text = without_header(data)
-    body = canonical(text) if text else None
-    if body is not None or not isinstance(text, str):
-        return None if body is None else decode_canonical(body)
+    if not isinstance(text, str) or not text:
+        return None
+    content = decode_any(text)
+    if content is not None:
+        return content
     # Base64 that was cut in the middle of a group: still no text, if a known format begins so.
-    clipped = canonical(text[: len(text) // 4 * 4])
-    content = None if clipped is None else decode_canonical(clipped)
-    return content if content is not None and identify(content) is not None else None
-
-
-def _last_segment(uri: str) -> str:
-    return uri.partition("#")[0].partition("?")[0].rstrip("/").rpartition("/")[2]
+    clipped = decode_any(text[: len(text) // 4 * 4])
+    return clipped if clipped is not None and identify(clipped) is not None else None

@@ -22,7 +22,7 @@ from mcp.shared.exceptions import MCPError
 
 from runner.errors import CallError, RunnerError
 from runner.formats.base64 import canonical
-from runner.formats.filenames import safe_name
+from runner.formats.filenames import name_in_uri, safe_name
 from runner.formats.mime import guess
 from runner.output_guard.config import GuardConfig
 from runner.output_guard.guard import GuardedCall, OutputGuard
@@ -175,12 +175,9 @@ class RemoteResources:
         problem = _problem(contents)
         if problem is not None:
             return {"error": problem}
+        tool = f"{self.server}.read"
         keeper = Keeper(
-            store=reader.store,
-            scope=reader.scope,
-            tool=f"{self.server}.read",
-            server=self.server,
-            reading_tools=self.config.reading_tools,
+            config=self.config, store=reader.store, scope=reader.scope, tool=tool, server=self.server
         )
         made = [await self._content(item, keeper) for item in contents]
         reader.on_stored(keeper.stored)
@@ -232,17 +229,7 @@ class RemoteResources:
         return guarded if isinstance(guarded, dict) else {"text": guarded}
 
     async def _guarded(self, value: Any, keeper: Keeper) -> Any:
-        guarded = await guard(
-            value,
-            tool=keeper.tool,
-            server=self.server,
-            config=self.config,
-            store=keeper.store,
-            scope=keeper.scope,
-        )
-        keeper.stored += guarded.stored
-        keeper.warnings += guarded.warnings
-        return guarded.value
+        return (await guard(value, keeper)).value
 
 
 def resource_tools(server: str) -> list[dict[str, Any]]:
@@ -338,7 +325,7 @@ def _problem(contents: Iterable[Mapping[str, Any]]) -> str | None:
 
 
 def _large(text: str, item: Mapping[str, Any]) -> LayerRun[dict[str, Any]]:
-    name = safe_name(str(item.get("uri")).partition("?")[0].rstrip("/").rpartition("/")[2] or "resource.txt")
+    name = safe_name(name_in_uri(item.get("uri")) or "resource.txt")
     declared = item.get("mimeType")
     mime = declared if isinstance(declared, str) and declared else "text/plain"
     find = Find(content=text, mime=mime, name=name if guess(name) == mime else None, where="resource")

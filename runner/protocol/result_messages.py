@@ -15,13 +15,12 @@ from typing import Any
 from mcp.shared.exceptions import MCPError
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 
-from runner.artifacts.accept import ArtifactFile, Processed, failed
-from runner.artifacts.route import NEVER_INLINE
+from runner.artifacts.accept import NEVER_INLINE, ArtifactFile, Processed, failed
 from runner.contract.own_paths import OwnPaths
 from runner.errors import CallError
 from runner.files.my_files import MyFiles
 from runner.formats.base64 import canonical, decode, encode, without_header
-from runner.formats.json_size import least_chars
+from runner.formats.json_walks import least_chars
 from runner.output_guard.guard import GuardedCall, OutputGuard
 from runner.settings.execution import ServiceSettings
 from runner.steps.client_message import MESSAGE_MAX_BYTES, Delivery, is_open_schema, render

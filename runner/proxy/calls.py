@@ -32,7 +32,7 @@ from runner.contract.payload import payload_of
 from runner.contract.widget_dialects import NO_WIDGETS
 from runner.errors import CallError, Code
 from runner.files.download_links import without_tokens
-from runner.formats.json_size import least_chars
+from runner.formats.json_walks import least_chars
 from runner.homes.homes import HomeLease
 from runner.output_guard.guard import GuardedCall
 from runner.protocol.artifact_tools import READING, reading_result

@@ -12,7 +12,7 @@ from typing import Any
 from mcp.shared.exceptions import MCPError
 
 from runner.files.download_links import without_tokens
-from runner.formats.json_pieces import map_texts
+from runner.formats.json_walks import map_texts
 
 __all__ = [
     "MOST_CHARS",

@@ -16,7 +16,7 @@ import mcp_types
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from pydantic import BaseModel, ValidationError
 
-from runner.formats.json_size import least_chars
+from runner.formats.json_walks import least_chars
 from runner.formats.magic import identify_base64
 from runner.system.turns import in_turns
 

@@ -38,8 +38,8 @@ from mcp_types import (
 )
 from pydantic import BaseModel
 
-from runner.contract.nesting import nests_deeper
 from runner.contract.widget_dialects import CODE_CALL_META, WIDGET_CALL_META
+from runner.formats.json_walks import nests_deeper
 from runner.homes.homes import HomeLease
 from runner.output_guard.config import GuardConfig
 from runner.protocol.internals.connection import connection_levels

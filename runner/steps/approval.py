@@ -22,7 +22,7 @@ from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 
 from runner.contract.error_messages import approval_needed, approval_refused
 from runner.formats.bounded_text import cut, cut_counted
-from runner.formats.json_size import least_chars
+from runner.formats.json_walks import least_chars
 from runner.formats.terminal_text import one_line
 from runner.settings.approvals import ApprovalSettings, rule_for
 from runner.steps.inputs import read_arguments

@@ -14,7 +14,7 @@ from mcp_types import INVALID_PARAMS, METHOD_NOT_FOUND
 
 from runner.author import PUT
 from runner.contract.error_messages import notice
-from runner.contract.nesting import MOST_LEVELS, nests_deeper
+from runner.formats.json_walks import MOST_LEVELS, nests_deeper
 from runner.steps.light_events import Show, light
 from runner.steps.updates import MESSAGE_MAX_CHARS, read_update
 from runner.toolset.session_state import SessionState, StateRefused

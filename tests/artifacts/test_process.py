@@ -13,9 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from result_fakes import FakeHome, Shelf
 
-from runner.artifacts.accept import Processed, failed, process_artifacts
+from runner.artifacts.accept import NEVER_INLINE, Processed, failed, process_artifacts
 from runner.artifacts.deferred import MAX_HOURS, deferral
-from runner.artifacts.route import NEVER_INLINE, Route, route
 from runner.contract.error_messages import envelope, outside_home, too_large
 from runner.contract.normalise import normalise
 from runner.errors import CallError, Code
@@ -107,24 +106,27 @@ def test_extension_follows_from_type() -> None:
 # route
 
 
-def test_inline_limit_is_inclusive() -> None:
+def way_of(home: FakeHome, shelf: Any, size: int, **bounds: Any) -> set[str] | None:
+    entry = path_entry(home, "a.html", b"x" * size)
+    artifacts = processed({"results": 1, "artifacts": [entry]}, home, shelf, **bounds).value.get("artifacts")
+    return artifacts[0].keys() & {"b64", "s3_ref"} if artifacts else None
+
+
+def test_inline_limit_is_inclusive(home: FakeHome, shelf: Shelf) -> None:
     """Source: S1-15 to S1-17."""
-    ways = [route(size, inline_max_bytes=MIB, max_bytes=9 * MIB) for size in (0, MIB, MIB + 1)]
+    ways = [way_of(home, shelf, size, inline_max_bytes=10) for size in (0, 10, 11)]
 
-    assert ways == [Route.INLINE, Route.INLINE, Route.STORE]
-
-
-def test_never_inline_holds_for_empty_file() -> None:
-    assert route(0, inline_max_bytes=NEVER_INLINE, max_bytes=MIB) is Route.STORE
+    assert ways == [{"b64"}, {"b64"}, {"s3_ref"}]
 
 
-def test_hard_cap_is_inclusive() -> None:
-    route(MIB, inline_max_bytes=1, max_bytes=MIB)
+def test_never_inline_holds_for_empty_file(home: FakeHome, shelf: Shelf) -> None:
+    assert way_of(home, shelf, 0, inline_max_bytes=NEVER_INLINE) == {"s3_ref"}
 
-    with pytest.raises(CallError) as caught:
-        route(MIB + 1, inline_max_bytes=1, max_bytes=MIB)
 
-    assert caught.value.code is Code.E_FILE_TOO_LARGE
+def test_hard_cap_is_inclusive(home: FakeHome, shelf: Shelf) -> None:
+    ways = [way_of(home, shelf, size, inline_max_bytes=1, max_bytes=10) for size in (10, 11)]
+
+    assert ways == [{"s3_ref"}, None]
 
 
 # process

@@ -10,6 +10,7 @@ from conformance_world import hear
 
 from runner.output_guard.config import GuardConfig, from_mapping
 from runner.output_guard.pipeline import Guarded, guard
+from runner.output_guard.storing import Keeper
 from runner.output_guard.transformer import Transformer
 from runner.store.memory import MemoryStore
 from runner.store.protocol import Scope
@@ -38,15 +39,14 @@ def _transformer(settings: Mapping[str, Any] | None) -> Transformer | None:
 
 
 async def _guarded(case: Mapping[str, Any], store: MemoryStore) -> Guarded:
-    return await guard(
-        case["result"],
-        tool=case["tool"],
-        server=case.get("server"),
+    keeper = Keeper(
         config=from_mapping(case.get("config", {})),
         store=store,
         scope=_SCOPE,
-        transformer=_transformer(case.get("transformer")),
+        tool=case["tool"],
+        server=case.get("server"),
     )
+    return await guard(case["result"], keeper, transformer=_transformer(case.get("transformer")))
 
 
 async def _stored(store: MemoryStore) -> list[dict[str, Any]]:

@@ -16,8 +16,7 @@ from mcp_types import CallToolResult, Tool
 from pydantic import BaseModel
 from result_fakes import FakeHome, Shelf, contract_like
 
-from runner.artifacts.accept import ArtifactFile, Processed, failed, process_artifacts
-from runner.artifacts.route import NEVER_INLINE
+from runner.artifacts.accept import NEVER_INLINE, ArtifactFile, Processed, failed, process_artifacts
 from runner.contract.error_messages import outside_home, timed_out
 from runner.contract.normalise import normalise
 from runner.errors import CallError, Code

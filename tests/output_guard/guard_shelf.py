@@ -11,7 +11,7 @@ from clamping import Clamped, clamp
 from runner.errors import CallError, Code
 from runner.output_guard.config import from_mapping
 from runner.output_guard.pipeline import Guarded, guard
-from runner.output_guard.storing import Store
+from runner.output_guard.storing import Keeper, Store
 from runner.store.protocol import Put, Record, Scope
 
 __all__ = ["SCOPE", "Refusing", "Shelf", "clamped", "guarded"]
@@ -64,15 +64,8 @@ def guarded(
     **config: Any,
 ) -> Guarded:
     async def run() -> Guarded:
-        return await guard(
-            result,
-            tool=tool,
-            server=server,
-            config=from_mapping(config),
-            store=store,
-            scope=SCOPE,
-            transformer=transformer,
-        )
+        keeper = Keeper(config=from_mapping(config), store=store, scope=SCOPE, tool=tool, server=server)
+        return await guard(result, keeper, transformer=transformer)
 
     return anyio.run(run)
 

@@ -24,6 +24,7 @@ from runner.output_guard.guard import GuardedCall, OutputGuard
 from runner.output_guard.json_view import text_of
 from runner.output_guard.message import guard_message
 from runner.output_guard.pipeline import Guarded
+from runner.output_guard.storing import Keeper
 from runner.store.memory import MemoryStore
 
 # Examples are the same in each run, so that a change is judged by what it changes.
@@ -135,9 +136,9 @@ def test_a_whole_message_is_within_the_limit_and_free_of_files(
     message = {"content": content, "structuredContent": structured}
 
     async def run() -> Guarded:
-        return await guard_message(
-            message, tool="t", config=GuardConfig(), store=Shelf() if stored else None, scope=SCOPE
-        )
+        store = Shelf() if stored else None
+        keeper = Keeper(config=GuardConfig(), store=store, scope=SCOPE, tool="t")
+        return await guard_message(message, keeper)
 
     value = anyio.run(run).value
 

@@ -14,15 +14,15 @@ from mcp_types import CallToolResult
 
 from runner.output_guard.config import GuardConfig
 from runner.output_guard.message import guard_message
+from runner.output_guard.storing import Keeper
 
 PNG = FORMATS["png"][1]()
 
 
 def sent(message: dict[str, Any], store: Shelf | None) -> dict[str, Any]:
     async def run() -> Any:
-        return await guard_message(
-            message, tool="t", server="s", config=GuardConfig(), store=store, scope=SCOPE
-        )
+        keeper = Keeper(config=GuardConfig(), store=store, scope=SCOPE, tool="t", server="s")
+        return await guard_message(message, keeper)
 
     value: dict[str, Any] = anyio.run(run).value
     CallToolResult.model_validate(value, by_alias=True, by_name=False)

@@ -15,6 +15,7 @@ from runner.output_guard.config import from_mapping
 from runner.output_guard.message import guard_message
 from runner.output_guard.pipeline import Guarded
 from runner.output_guard.preset import names
+from runner.output_guard.storing import Keeper
 
 RECORDED = Path(__file__).parent / "recorded"
 FILES = sorted(path.stem for path in RECORDED.glob("*.json"))
@@ -39,7 +40,7 @@ def sent(result: dict[str, Any], tool: str, preset: str, shelf: Shelf | None) ->
     config = from_mapping({"tool_fields": {"$preset": preset}})
 
     async def run() -> Guarded:
-        return await guard_message(result, tool=tool, config=config, store=shelf, scope=SCOPE)
+        return await guard_message(result, Keeper(config=config, store=shelf, scope=SCOPE, tool=tool))
 
     return anyio.run(run)
 

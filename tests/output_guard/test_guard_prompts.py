@@ -11,13 +11,15 @@ from mcp_types import GetPromptResult
 
 from runner.output_guard.config import GuardConfig
 from runner.output_guard.message import guard_prompt
+from runner.output_guard.storing import Keeper
 
 PNG = FORMATS["png"][1]()
 
 
 def sent(result: dict[str, Any], store: Shelf | None) -> dict[str, Any]:
     async def run() -> Any:
-        return await guard_prompt(result, config=GuardConfig(), store=store, scope=SCOPE)
+        keeper = Keeper(config=GuardConfig(), store=store, scope=SCOPE, tool="prompts/get")
+        return await guard_prompt(result, keeper)
 
     value: dict[str, Any] = anyio.run(run).value
     GetPromptResult.model_validate(value)

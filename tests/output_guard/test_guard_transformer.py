@@ -102,7 +102,7 @@ def test_observations_have_retention_and_source(shelf: Shelf) -> None:
 def transformed_alone(
     value: Any, transform: Transformer, shelf: Shelf, **limits: float
 ) -> tuple[JsonView | None, list[str]]:
-    keeper = Keeper(store=shelf, scope=SCOPE, tool="tool")
+    keeper = Keeper(config=GuardConfig(), store=shelf, scope=SCOPE, tool="tool")
     seen = view(value, max_elements=MAX_ELEMENTS)
     return anyio.run(partial(transformed, transform, seen, keeper, **limits)), keeper.warnings
 
@@ -153,7 +153,7 @@ def test_the_host_goes_on_while_one_works(shelf: Shelf) -> None:
 
     async def run() -> Guarded:
         working = asyncio.create_task(
-            guard(1, tool="t", config=GuardConfig(), store=shelf, scope=SCOPE, transformer=transform)
+            guard(1, Keeper(config=GuardConfig(), store=shelf, scope=SCOPE, tool="t"), transformer=transform)
         )
         await asyncio.sleep(0)
         went_on.set()

@@ -7,7 +7,7 @@ from cpu_time import cpu_s
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runner.formats.json_size import least_chars
+from runner.formats.json_walks import least_chars
 
 VALUES = st.recursive(
     st.one_of(st.none(), st.booleans(), st.integers(), st.text(max_size=20)),
