@@ -57,15 +57,7 @@ from runner.protocol.internals.proxy import (
 )
 from runner.protocol.internals.types import Connection, ProgressFnT
 from runner.protocol.messages import check_meta
-from runner.protocol.resource_tools import (
-    MOST_ITEMS,
-    MOST_LIST_BYTES,
-    InvalidAnswer,
-    Remote,
-    RemoteError,
-    RemoteResources,
-    pages,
-)
+from runner.protocol.resource_tools import InvalidAnswer, Remote, RemoteError, RemoteResources, pages
 from runner.proxy.deadline_watch import WatchedListener
 from runner.proxy.namespacing import Names, logged_by, question_of, questions_by, refusal_by
 from runner.proxy.questions import ANSWER_S
@@ -317,7 +309,6 @@ class Upstream(Peer):
     _checking: "asyncio.Task[None] | None" = None
     _unreachable: ServerUnreachable | None = None
     _faults: set[Fault] = field(default_factory=set)
-    _sizes: dict[str, int] = field(default_factory=dict)
     _asking: list[WatchedListener] = field(default_factory=list)
     _questions: int = 0
     _refusals: TokenBucket = field(default_factory=_REFUSALS)
@@ -532,36 +523,24 @@ class Upstream(Peer):
             # Without the list the call is answered all the same.
             with contextlib.suppress(MCPError, RemoteError):
                 changes = self._changes
-                await self.learn(await self.pages("tools/list", "tools"))
+                self.specs = await self.learn(await self.pages("tools/list", "tools"))
                 self._knows_all = changes == self._changes
         return self.specs.get(tool)
 
-    async def learn(self, items: Iterable[Any]) -> None:
-        """Note what tools the server lists, as it lists them now."""
+    async def learn(self, items: Iterable[Any]) -> dict[str, ToolSpec]:
+        """Note the needs of tools as the server lists them now, and return their descriptions."""
+        settings, listed = self.services.settings, dict[str, ToolSpec]()
         async for item in in_turns(items):
-            if not isinstance(item, Mapping):
-                continue
-            name = str(item.get("name"))
-            self._forget(name)
-            self._sizes[name] = _size(item)
             # An unknown name is called like an unlisted tool.
             with contextlib.suppress(AttributeError, KeyError, TypeError, ValueError):
-                settings = self.services.settings
                 spec = ToolSpec.of(item, identity=settings.username_parameter)
-                self.specs[spec.name] = spec
+                listed[spec.name] = spec
+                # A server may change its list and not report that.
+                self._knows_all &= self.specs.get(spec.name) == spec
                 may_destroy = spec.widgets.may_destroy
                 self.services.approvals.is_destructive(self.name, spec.name, now=may_destroy)
                 self.server.learn(spec, self.user.name, by_url=file_delivery_of(settings) == "url")
-        # What was listed longest ago is called from then on as if it had not been.
-        size = sum(self._sizes.values())
-        while len(self._sizes) > MOST_ITEMS or size > MOST_LIST_BYTES:
-            oldest = next(iter(self._sizes))
-            size -= self._sizes[oldest]
-            self._forget(oldest)
-
-    def _forget(self, tool: str) -> None:
-        self._sizes.pop(tool, None)
-        self.specs.pop(tool, None)
+        return listed
 
     async def tell(self, method: str, params: Mapping[str, Any]) -> None:
         """Forward a notification of the client to the server, if it is connected."""
@@ -854,10 +833,8 @@ class Upstream(Peer):
         if uri:
             self.resources.updated(uri)
             return
-        self._knows_all = False
+        self._knows_all, self.specs = False, {}
         self._changes += 1
-        for tool in list(self._sizes):
-            self._forget(tool)
 
         async def report() -> None:
             await asyncio.sleep(_MOMENT_S)
@@ -873,11 +850,6 @@ class Upstream(Peer):
     def _publish(self, event: Mapping[str, Any]) -> None:
         outside = {"uri": self.names.uri_outside(self.name, str(event["uri"]))} if "uri" in event else {}
         self.services.events.publish({**event, **outside}, user=self.user.segment, session=self.user.session)
-
-
-def _size(value: Any) -> int:
-    """Return the length of a part of a server's answer as JSON."""
-    return len(json.dumps(value))
 
 
 async def _quietly(request: Awaitable[object]) -> None:
