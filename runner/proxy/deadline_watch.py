@@ -51,7 +51,7 @@ class WatchedListener:
         """Send the client a request; a person may take longer than a server may be silent."""
         self.ladder.pause(time.monotonic())
         try:
-            return dict(await self.listener.client.request(method, params))
+            return dict(await self.listener.ask(method, params))
         finally:
             self.ladder.resume(time.monotonic())
 

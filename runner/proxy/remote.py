@@ -60,7 +60,6 @@ _LATER = frozenset({429, 503})
 _FINAL = _CREDENTIALS | _LATER
 _MOST_RETRY_S = 86_400
 _WORDS_CHARS = 300
-_OFFERED = {"elicitation/create": "elicitation", "roots/list": "roots", "sampling/createMessage": "sampling"}
 
 
 class StartFailed(RuntimeError):
@@ -196,13 +195,8 @@ class Announced:
     @property
     def answers_questions(self) -> bool:
         """True if it answers any question of a server."""
-        return any(map(self.offers, _OFFERED))
-
-    def offers(self, method: str) -> bool:
-        """Return whether it answers questions of a kind."""
-        return (
-            self.capabilities is not None and getattr(self.capabilities, _OFFERED[method], None) is not None
-        )
+        able = self.capabilities
+        return able is not None and any((able.elicitation, able.roots, able.sampling))
 
     def at(self, version: str) -> mcp_types.ClientCapabilities:
         """Return its capabilities in a version of the protocol."""

@@ -774,10 +774,6 @@ class Upstream(Peer):
         question = dict(params or {}) if self.is_alone else question_of(self.name, params or {})
         self._questions += 1
         try:
-            if self.front is None and method in CLIENT_REQUESTS and not self.announced.offers(method):
-                # A client with sessions answers that itself.
-                message = f"the client does not offer {method}"
-                raise MCPError(code=mcp_types.METHOD_NOT_FOUND, message=message)
             if self._asking:
                 return await self._asking[-1].ask(method, question)
             if self.front is not None:

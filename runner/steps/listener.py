@@ -330,7 +330,10 @@ def _undeclared(method: str, params: Mapping[str, Any], able: Mapping[str, Any])
 
     Of elicitation, a client that declares neither mode has forms, the only one at first.
     """
-    name = _CAPABILITIES[method]
+    name = _CAPABILITIES.get(method)
+    if name is None:
+        # A request about a task that the client has made of an earlier one.
+        return None
     own = able.get(name)
     if own is None:
         return name
