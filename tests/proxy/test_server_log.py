@@ -216,7 +216,7 @@ async def test_missing_host_stderr_relays_nothing_leaks_no_descriptor(
 @given(st.lists(st.binary(max_size=60), max_size=60), st.integers(0, 600))
 def test_stderr_bytes_relayed_or_counted_for_any_chunking(pieces: list[bytes], at_once: int) -> None:
     log = ServerLog(server="x", budget=TokenBucket(at_once=at_once, per_s=0))
-    written = "".join(log.passed(piece, now=0) for piece in pieces) + log.rest(now=0)
+    written = "".join(log.passed(piece, now=0) for piece in pieces) + log.passed(b"\n", now=0)
 
     assert len(written.encode()) <= at_once
     assert all(line.startswith("stderr of x: ") and not has_hidden(line) for line in written.split("\n")[:-1])
