@@ -13,12 +13,11 @@ import json
 import logging
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from http import HTTPStatus
-from pathlib import Path
 from typing import Any
 
 import anyio
@@ -29,13 +28,6 @@ from mcp.client.subscriptions import SubscriptionLost, listen
 from mcp.server.subscriptions import ResourceUpdated
 from mcp.shared.exceptions import MCPError
 from mcp.shared.subscriptions import event_to_notification
-from mcp_types import (
-    CLIENT_CAPABILITIES_META_KEY,
-    CLIENT_INFO_META_KEY,
-    LOG_LEVEL_META_KEY,
-    METHOD_NOT_FOUND,
-    PROTOCOL_VERSION_META_KEY,
-)
 from pydantic import BaseModel
 
 from runner.contract.nesting import nests_deeper
@@ -55,7 +47,8 @@ from runner.protocol.internals.proxy import (
     learn_tools,
     tell_remote,
 )
-from runner.protocol.internals.types import Connection, ProgressFnT
+from runner.protocol.internals.types import Connection, ProgressFnT, SessionMessage
+from runner.protocol.lines import IncomingLines
 from runner.protocol.messages import check_meta
 from runner.protocol.resource_tools import InvalidAnswer, Remote, RemoteError, RemoteResources, pages
 from runner.proxy.deadline_watch import WatchedListener
@@ -66,16 +59,23 @@ from runner.proxy.remote import (
     Announced,
     ConnectionLost,
     HttpRefusal,
+    Server,
     ServerTransport,
     ServerUnreachable,
     contained,
     is_modern,
 )
 from runner.proxy.repair import Fault, introduction, repaired
-from runner.proxy.server_messages import TOO_MANY_REQUESTS, NotificationPace, PacedMessages
-from runner.proxy.targets import Wish, contract_of
-from runner.settings.execution import ExecutionSettings
-from runner.steps.listener import CLIENT_REQUESTS, MESSAGE, PROGRESS, ClientRefusal, log_message, too_deep
+from runner.proxy.stdio_process import TOO_MANY_REQUESTS
+from runner.steps.listener import (
+    CLIENT_REQUESTS,
+    LIST_CHANGES,
+    MESSAGE,
+    PROGRESS,
+    ClientRefusal,
+    log_message,
+    too_deep,
+)
 from runner.steps.request import file_delivery_of
 from runner.system.backoff import BackOff
 from runner.system.turns import in_turns, turn
@@ -83,10 +83,9 @@ from runner.toolset.call_services import CallServices
 from runner.toolset.catalog import ToolSpec
 from runner.users.events import LIST_CHANGED
 from runner.users.identity import User
-from sandbox.probe.machine import Tier
 from sandbox.token_bucket import TokenBucket
 
-__all__ = ["EVERYBODY", "STATES_CHANGED", "Front", "Reach", "Server", "ServerInfo", "Upstream"]
+__all__ = ["STATES_CHANGED", "Front", "NotificationPace", "PacedMessages", "Upstream"]
 
 log = logging.getLogger(__name__)
 
@@ -95,6 +94,8 @@ STATES_CHANGED = "playground_servers"
 
 
 _SHORT_S = 2.0
+# Between two reports of dropped notifications.
+_REPORT_EVERY_S = 1.0
 # Within it, changes of a list are reported once.
 _MOMENT_S = 0.1
 # For an answer to what costs a server nothing, after it was asked to stop.
@@ -102,9 +103,9 @@ _PATIENCE_S = 2.0
 _TASKS = 1000
 # These describe the connection of our own client, not the one to the server.
 _OF_CONNECTIONS = (
-    PROTOCOL_VERSION_META_KEY,
-    CLIENT_INFO_META_KEY,
-    CLIENT_CAPABILITIES_META_KEY,
+    mcp_types.PROTOCOL_VERSION_META_KEY,
+    mcp_types.CLIENT_INFO_META_KEY,
+    mcp_types.CLIENT_CAPABILITIES_META_KEY,
     "progressToken",
     "toolcell/artifacts",
     CODE_CALL_META,
@@ -133,98 +134,76 @@ _NEWS: Mapping[str, type[BaseModel]] = {
     "notifications/elicitation/complete": mcp_types.ElicitCompleteNotification,
     "notifications/tasks/status": mcp_types.TaskStatusNotification,
 }
-_LISTS = frozenset(
-    {
-        "notifications/prompts/list_changed",
-        "notifications/resources/list_changed",
-        "notifications/tools/list_changed",
-    }
-)
-
-
-Reach = Callable[[], Awaitable[Sequence[tuple[str, int]]]]
-"""Tells which addresses of ours a command may reach."""
-
-EVERYBODY = ""
-"""In place of a user's name: what a server lists when it starts, before anybody has used it."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServerInfo:
-    """Identity of the proxy: that of its one server, or a note that it has several."""
-
-    name: str
-    version: str | None = None
-    instructions: str | None = None
-    capabilities: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
-class Server:
-    """One server: how it is connected to, and what all connections to it have learned.
+class NotificationPace(TokenBucket):
+    """Rate limit of the notifications of one server. Time is an argument.
 
     Attributes:
-        name: Its name.
-        transport: Makes a way to it for a user, by the settings in force now; a command gets the addresses of
-            ours that it may reach if it is to run in the home of its user.
-        is_command: Whether it is a process of ours.
-        contract: Whether its tools are treated like our own.
-        is_near: Whether it runs on this machine.
-        tier: The isolation tier that it runs in, if it is a process of ours, which ends with its connection.
-        files: The files that it is started from, as far as they are known.
-        hint: Returns the option that would have helped a server that we confine, from its error output.
-        least_connect_s: How long it has to start at least, whatever the settings have.
-        place: Its address or command, which no client is told.
-        info: What it says of itself, once it has been connected to.
-        mode: The mode of connecting that works where the other one ended it, so that only the first
-            connection starts it twice.
-        is_contracted: Whether some tool of it is treated like our own, as far as is known.
-        homed: Users in whose home it is to run. A process is its user's own, and may list what it likes at
-            any moment.
-        fetching: Users whose process fetches files by links.
+        at_once: Notifications that may come one after the other.
+        per_s: Notifications a second afterwards.
+        dropped: Number dropped since the last report.
     """
 
-    name: str
-    transport: Callable[[User, ExecutionSettings, Reach | None], ServerTransport]
-    is_command: bool = False
-    contract: Wish = "auto"
-    is_near: bool = False
-    tier: Tier | None = None
-    files: tuple[Path, ...] = ()
-    hint: Callable[[str], str | None] = lambda _text: None
-    least_connect_s: float = 0.0
-    place: str = ""
-    info: ServerInfo | None = None
-    mode: str | None = None
-    is_contracted: bool = False
-    homed: set[str] = field(default_factory=set)
-    fetching: set[str] = field(default_factory=set)
+    at_once: float = 1000
+    per_s: float = 100
+    dropped: int = 0
+    _sent_at: float = field(init=False, default=float("-inf"))
 
-    def __post_init__(self) -> None:
-        if self.contract == "full":
-            self.is_contracted = True
-            self.homed.add(EVERYBODY)
+    def passes(self, now: float) -> bool:
+        """Return whether one more is passed on, and count it either way."""
+        passes = self.takes(1, now=now)
+        self.dropped += not passes
+        return passes
 
-    def learn(self, tool: ToolSpec, whose: str, *, by_url: bool) -> None:
-        """Record the needs of a user's process from a tool that it lists.
+    def report(self, now: float, *, at_last: bool = False) -> int:
+        """Return the number to report now; `at_last` also where one was reported a moment ago."""
+        if not self.dropped or (not at_last and now - self._sent_at < _REPORT_EVERY_S):
+            return 0
+        count, self.dropped, self._sent_at = self.dropped, 0, now
+        return count
 
-        Args:
-            tool: The tool.
-            whose: Name of the user.
-            by_url: Whether it is given files by links.
-        """
-        if contract_of(self.contract, tool, {}, identity=tool.identity) == "guard":
-            return
-        self.is_contracted = True
-        fetches = tool.takes_links or (tool.takes_files and by_url)
-        if fetches:
-            self.fetching.add(whose)
-        if fetches or tool.takes_username or tool.takes_files:
-            self.homed.add(whose)
 
-    def wants_home(self, user: User) -> bool:
-        """Return whether it is to run in the home of a user."""
-        return self.is_command and not self.homed.isdisjoint((EVERYBODY, user.name))
+class PacedMessages:
+    """Messages of a server without the notifications above the rate limit. A `ReadStream` of the SDK.
+
+    Args:
+        pace: The rate limit.
+        inner: The messages as they come.
+    """
+
+    def __init__(self, pace: NotificationPace, inner: Any) -> None:
+        self._pace = pace
+        self._inner = inner
+        if isinstance(inner, IncomingLines):
+            # To read a message takes longer than to drop it.
+            inner.sheds = lambda: not pace.has(1, now=time.monotonic())
+            inner.shed = self._shed
+
+    def __getattr__(self, name: str) -> Any:
+        # The rest of a stream; `last_context`, of the last message's sender; `problem`, if we ended it.
+        return getattr(self._inner, name)
+
+    def _shed(self, count: int) -> None:
+        self._pace.dropped += count
+
+    async def __aiter__(self) -> AsyncIterator[Any]:
+        async for item in self._inner:
+            message = item.message if isinstance(item, SessionMessage) else None
+            if (
+                not isinstance(message, mcp_types.JSONRPCNotification)
+                or message.method == "notifications/cancelled"
+                or self._pace.passes(time.monotonic())
+            ):
+                yield item
+
+    async def __aenter__(self) -> "PacedMessages":
+        await self._inner.__aenter__()
+        return self
+
+    async def __aexit__(self, *raised: Any) -> None:
+        await self._inner.__aexit__(*raised)
 
 
 @dataclass(slots=True)
@@ -239,7 +218,7 @@ class Front:
 
     connection: Connection
     is_ready: asyncio.Event = field(default_factory=asyncio.Event)
-    early: list[tuple[str, Mapping[str, Any]]] = field(default_factory=list)
+    early: list[dict[str, Any]] = field(default_factory=list)
 
     async def ask(self, method: str, params: Mapping[str, Any]) -> dict[str, Any]:
         """Send the client a request, outside of its own requests."""
@@ -252,13 +231,14 @@ class Front:
             raise MCPError(code=mcp_types.INVALID_REQUEST, message=message) from error
         return await self.connection.send_raw_request(method, params, {"timeout": ANSWER_S})
 
-    async def tell(self, method: str, params: Mapping[str, Any]) -> None:
+    async def notify(self, value: dict[str, Any]) -> None:
         """Send the client a notification; log messages only of the levels that it asked for."""
         if not self.is_ready.is_set():
-            size = len(json.dumps(params, default=str))
+            size = len(json.dumps(value, default=str))
             if len(self.early) < _MOST_EARLY and size <= _MOST_EARLY_CHARS:
-                self.early.append((method, params))
+                self.early.append(value)
             return
+        method, params = value["method"], value["params"]
         message = log_message(params, connection_levels(self.connection)) if method == MESSAGE else params
         if message is not None:
             await self.connection.notify(method, message)
@@ -267,10 +247,10 @@ class Front:
         """Send the client the notifications that came before its handshake was complete."""
         self.is_ready.set()
         early, self.early = self.early, []
-        for method, params in early:
+        for value in early:
             # A client that is gone receives none of them.
             with contextlib.suppress(Exception):
-                await self.tell(method, params)
+                await self.notify(value)
 
 
 @dataclass(slots=True, kw_only=True, eq=False, weakref_slot=True)
@@ -344,6 +324,11 @@ class Upstream(Peer):
     def in_use(self) -> bool:
         """True if a request is in flight, or a resource has a subscriber."""
         return self.busy or bool(self.subscribed)
+
+    @property
+    def _receiver(self) -> "WatchedListener | Front | None":
+        """The last caller; without one the client, where it has a connection."""
+        return self._asking[-1] if self._asking else self.front
 
     @property
     def is_connected(self) -> bool:
@@ -452,7 +437,7 @@ class Upstream(Peer):
         meta = {k: v for k, v in (params.get("_meta") or {}).items() if k not in _OF_CONNECTIONS}
         if has_sessions and is_modern(client):
             # Levels that the client does not want are dropped on the way to it; here they must be requested.
-            meta[LOG_LEVEL_META_KEY] = "debug"
+            meta[mcp_types.LOG_LEVEL_META_KEY] = "debug"
         if meta:
             sent["_meta"] = meta
         # A call that is watched over ends by the ladder.
@@ -470,12 +455,13 @@ class Upstream(Peer):
         except UnreadableAnswer as error:
             raise InvalidAnswer(f"its answer to {method} breaks the protocol: {error.message}") from error
         except MCPError as error:
-            if http.in_session and http.status == HTTPStatus.NOT_FOUND and error.code != METHOD_NOT_FOUND:
+            is_unknown = error.code == mcp_types.METHOD_NOT_FOUND
+            if http.in_session and http.status == HTTPStatus.NOT_FOUND and not is_unknown:
                 # By the protocol this status means that the session is over.
                 raise ConnectionLost(error.message, was_refused=True) from error
             if http.in_session and http.status == HTTPStatus.BAD_REQUEST and await self._is_over(session):
                 raise ConnectionLost(error.message) from error
-            if method != "tools/call" and isinstance(error, NoAnswer) and error.code == METHOD_NOT_FOUND:
+            if method != "tools/call" and isinstance(error, NoAnswer) and is_unknown:
                 # Without a session that status means an unknown method.
                 raise
             refusal = HttpRefusal.of(http, None if isinstance(error, NoAnswer) else error)
@@ -486,8 +472,7 @@ class Upstream(Peer):
             raise InvalidAnswer(f"its answer to {method} breaks the protocol: {str(error)[:300]}") from error
         except FAILURES as error:
             raise ConnectionLost(str(error) or type(error).__name__) from error
-        for fault in faults:
-            self._found(fault)
+        self._found(faults)
         await turn()
         return result
 
@@ -664,8 +649,7 @@ class Upstream(Peer):
     def introduced(self, result: dict[str, Any]) -> dict[str, Any]:
         """Return the result of `initialize` without its faults."""
         made, faults = introduction(result)
-        for fault in faults:
-            self._found(fault)
+        self._found(faults)
         return made
 
     def bounded(self, messages: Any) -> PacedMessages:
@@ -683,13 +667,14 @@ class Upstream(Peer):
             log.warning("server cannot be reached", extra={"server": self.name, "problem": why})
         self.services.events.publish_to_all({"type": STATES_CHANGED})
 
-    def _found(self, fault: Fault) -> None:
-        """Log a fault of the server's answers, once: a list is read again and again."""
-        if fault in self._faults or len(self._faults) >= _MOST_FAULTS:
-            return
-        self._faults.add(fault)
-        facts = {"server": self.name, "item": fault.item, "problem": fault.problem}
-        log.warning("invalid item left out" if fault.is_left_out else "invalid item repaired", extra=facts)
+    def _found(self, faults: Iterable[Fault]) -> None:
+        """Log faults of the server's answers, each once: a list is read again and again."""
+        for fault in faults:
+            if fault not in self._faults and len(self._faults) < _MOST_FAULTS:
+                self._faults.add(fault)
+                facts = {"server": self.name, "item": fault.item, "problem": fault.problem}
+                event = "invalid item left out" if fault.is_left_out else "invalid item repaired"
+                log.warning(event, extra=facts)
 
     async def _resume(self, client: "Client[Any]") -> None:
         able = client.session.server_capabilities or mcp_types.ServerCapabilities()
@@ -771,15 +756,14 @@ class Upstream(Peer):
                 log.warning("connection ended: too many requests", extra={"server": self.name})
                 self._ending = asyncio.create_task(self.drop())
             raise MCPError(code=mcp_types.INVALID_REQUEST, message=message)
-        question = dict(params or {}) if self.is_alone else question_of(self.name, params or {})
-        self._questions += 1
-        try:
-            if self._asking:
-                return await self._asking[-1].ask(method, question)
-            if self.front is not None:
-                return await self.front.ask(method, question)
+        receiver = self._receiver
+        if receiver is None:
             message = "no request of the client is under way during which it could be asked"
             raise MCPError(code=mcp_types.INVALID_REQUEST, message=message)
+        self._questions += 1
+        try:
+            question = dict(params or {}) if self.is_alone else question_of(self.name, params or {})
+            return await receiver.ask(method, question)
         except ClientRefusal as refusal:
             raise MCPError(code=refusal.code, message=str(refusal)) from refusal
         finally:
@@ -792,21 +776,20 @@ class Upstream(Peer):
     async def _pass_on(self, method: str, params: Mapping[str, Any] | None) -> None:
         message = dict(params or {})
         await self._tell_of_dropped(self._pace.report(time.monotonic()))
-        if method == PROGRESS:
-            # It has come to the request that it is of.
-            return
-        if method == MESSAGE and not self.is_alone:
-            message = logged_by(self.name, message)
-        if method == MESSAGE and self._asking:
-            await self._asking[-1].notify({"method": method, "params": message})
-        elif method == "notifications/resources/updated" or method in _LISTS:
+        # Of several servers each may report on its own tasks and questions only.
+        is_own = self.is_alone or message.get("taskId", "") in ("", *self.tasks)
+        # Progress has come to the request that it is of.
+        if method == MESSAGE:
+            await self._log(message if self.is_alone else logged_by(self.name, message))
+        elif method == "notifications/resources/updated" or method in LIST_CHANGES:
             await self._changed(method, str(message.get("uri", "")))
-        elif self.front is not None and (method == MESSAGE or _is_news(method, message)):
-            # Of several servers each may report on its own tasks and questions only.
-            if self.is_alone or method == MESSAGE:
-                await self.front.tell(method, message)
-            elif message.get("taskId", "") in ("", *self.tasks):
-                await self.front.tell(method, question_of(self.name, message))
+        elif self.front is not None and is_own and _is_news(method, message):
+            news = message if self.is_alone else question_of(self.name, message)
+            await self.front.notify({"method": method, "params": news})
+
+    async def _log(self, message: Mapping[str, Any]) -> None:
+        if self._receiver is not None:
+            await self._receiver.notify({"method": MESSAGE, "params": message})
 
     async def _tell_of_dropped(self, count: int) -> None:
         """Notify the client of dropped notifications, and of lists that may have changed."""
@@ -814,12 +797,8 @@ class Upstream(Peer):
             return
         log.warning("notifications dropped", extra={"server": self.name, "count": count})
         words = f"{count} notifications of {self.name} were dropped: there were more than could be passed on"
-        message = {"level": "warning", "logger": "runner", "data": {"msg": words, "extra": None}}
-        if self._asking:
-            await self._asking[-1].notify({"method": MESSAGE, "params": message})
-        elif self.front is not None:
-            await self.front.tell(MESSAGE, message)
-        for method in sorted(_LISTS):
+        await self._log({"level": "warning", "logger": "runner", "data": {"msg": words, "extra": None}})
+        for method in LIST_CHANGES:
             await self._changed(method, "")
         for uri in list(self.subscribed):
             await self._changed("notifications/resources/updated", uri)
@@ -836,7 +815,7 @@ class Upstream(Peer):
             await asyncio.sleep(_MOMENT_S)
             del self._reporting_changes[method]
             if self.front is not None:
-                await contained(self.front.tell(method, {}))
+                await contained(self.front.notify({"method": method, "params": {}}))
             else:
                 self._publish({"type": LIST_CHANGED, "list": method.split("/")[1]})
 

@@ -109,7 +109,9 @@ async def test_excess_log_output_dropped_and_counted(
 async def test_processes_of_one_server_share_a_budget(
     folder: Path, user: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("runner.proxy.run.log_budget", lambda: TokenBucket(at_once=10_000, per_s=0))
+    monkeypatch.setattr(
+        "runner.proxy.confined_command.log_budget", lambda: TokenBucket(at_once=10_000, per_s=0)
+    )
     line, lines = b"x" * 99 + b"\n", 50
     async with upstreams_for(folder, user, over_stdio("shouting", SHOUTING)) as upstreams:
         for _client in range(3):
