@@ -25,9 +25,7 @@ import mcp_types
 from fastmcp import Client
 from mcp import ClientSession
 from mcp.client.subscriptions import SubscriptionLost, listen
-from mcp.server.subscriptions import ResourceUpdated
 from mcp.shared.exceptions import MCPError
-from mcp.shared.subscriptions import event_to_notification
 from pydantic import BaseModel
 
 from runner.contract.nesting import nests_deeper
@@ -298,6 +296,7 @@ class Upstream(Peer):
     _way: ServerTransport | None = None
     _knows_all: bool = False
     _changes: int = 0
+    _listening: "dict[str, asyncio.Task[None]]" = field(default_factory=dict)
     _reporting_changes: "dict[str, asyncio.Task[None]]" = field(default_factory=dict)
     _stack: AsyncExitStack = field(default_factory=AsyncExitStack)
     _pace: NotificationPace = field(default_factory=NotificationPace)
@@ -552,6 +551,8 @@ class Upstream(Peer):
         if self.subscribed[uri] > 0:
             return
         del self.subscribed[uri]
+        if uri in self._listening:
+            self._listening.pop(uri).cancel()
         if self._client is not None and not is_modern(self._client):
             await self.request("resources/unsubscribe", {"uri": uri})
 
@@ -692,39 +693,41 @@ class Upstream(Peer):
 
     async def _subscribe(self, client: "Client[Any]", uri: str) -> None:
         if is_modern(client):
-            await self._listen(client, {"resource_subscriptions": [uri]})
+            await self._listen(client, {"resource_subscriptions": [uri]}, uri)
         else:
             await self._answer(client, "resources/subscribe", {"uri": uri})
 
-    def _listen(self, client: "Client[Any]", wanted: Mapping[str, Any]) -> "asyncio.Future[None]":
+    def _listen(
+        self, client: "Client[Any]", wanted: Mapping[str, Any], uri: str = ""
+    ) -> "asyncio.Future[None]":
         """Begin to receive changes from a stateless server; return when it has confirmed that."""
         started: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        task = asyncio.create_task(self._receive(client, wanted, started))
-        self._stack.callback(task.cancel)
+        # asyncio logs an exception that is never retrieved.
+        started.add_done_callback(lambda started: started.cancelled() or started.exception())
+        task = self._listening[uri] = asyncio.create_task(self._receive(client, wanted, uri, started))
+        task.add_done_callback(
+            lambda _: started.done() or started.set_exception(ConnectionLost("it was closed"))
+        )
         return started
 
     async def _receive(
-        self, client: "Client[Any]", wanted: Mapping[str, Any], started: "asyncio.Future[None]"
+        self, client: "Client[Any]", wanted: Mapping[str, Any], uri: str, started: "asyncio.Future[None]"
     ) -> None:
-        """Receive a stream of a stateless server, and open it again when it is lost."""
-        (uri,) = wanted.get("resource_subscriptions", ("",))
-        missed = [f"notifications/{kind.replace('_list', '/list')}" for kind in wanted if not uri]
+        """Keep a stream of a stateless server open; each of its events comes as a notification too."""
         backoff = BackOff()
-        while not uri or not started.done() or self.subscribed[uri]:
+        while True:
             try:
                 async with listen(client.session, **wanted) as events:
-                    if started.done():
-                        # It may have changed while there was no connection.
-                        for method in missed or ["notifications/resources/updated"]:
-                            await self._changed(method, uri)
-                    else:
+                    if not started.done():
                         started.set_result(None)
+                    # It may have changed while there was no connection.
+                    elif uri:
+                        self.resources.updated(uri)
+                    else:
+                        self._lists_changed(*LIST_CHANGES)
                     backoff.worked()
-                    async for event in events:
-                        notification = event_to_notification(event, {})
-                        about = str(event.uri) if isinstance(event, ResourceUpdated) else ""
-                        if not uri or self.subscribed[uri]:
-                            await self._changed(notification.method, about)
+                    async for _event in events:
+                        pass
             except (*FAILURES, SubscriptionLost) as error:
                 if not started.done():
                     started.set_exception(error)
@@ -734,6 +737,8 @@ class Upstream(Peer):
 
     async def _close(self) -> None:
         self._client = self._way = None
+        while self._listening:
+            self._listening.popitem()[1].cancel()
         stack, self._stack = self._stack, AsyncExitStack()
         try:
             await stack.aclose()
@@ -781,8 +786,10 @@ class Upstream(Peer):
         # Progress has come to the request that it is of.
         if method == MESSAGE:
             await self._log(message if self.is_alone else logged_by(self.name, message))
-        elif method == "notifications/resources/updated" or method in LIST_CHANGES:
-            await self._changed(method, str(message.get("uri", "")))
+        elif method == "notifications/resources/updated":
+            self.resources.updated(str(message.get("uri", "")))
+        elif method in LIST_CHANGES:
+            self._lists_changed(method)
         elif self.front is not None and is_own and _is_news(method, message):
             news = message if self.is_alone else question_of(self.name, message)
             await self.front.notify({"method": method, "params": news})
@@ -798,20 +805,16 @@ class Upstream(Peer):
         log.warning("notifications dropped", extra={"server": self.name, "count": count})
         words = f"{count} notifications of {self.name} were dropped: there were more than could be passed on"
         await self._log({"level": "warning", "logger": "runner", "data": {"msg": words, "extra": None}})
-        for method in LIST_CHANGES:
-            await self._changed(method, "")
-        for uri in list(self.subscribed):
-            await self._changed("notifications/resources/updated", uri)
-
-    async def _changed(self, method: str, uri: str) -> None:
-        """Report a changed resource; without a URI, a list, once for all its changes within a moment."""
-        if uri:
+        self._lists_changed(*LIST_CHANGES)
+        for uri in self.subscribed:
             self.resources.updated(uri)
-            return
+
+    def _lists_changed(self, *methods: str) -> None:
+        """Report changed lists, each once for all its changes within a moment."""
         self._knows_all, self.specs = False, {}
         self._changes += 1
 
-        async def report() -> None:
+        async def report(method: str) -> None:
             await asyncio.sleep(_MOMENT_S)
             del self._reporting_changes[method]
             if self.front is not None:
@@ -819,8 +822,9 @@ class Upstream(Peer):
             else:
                 self._publish({"type": LIST_CHANGED, "list": method.split("/")[1]})
 
-        if method not in self._reporting_changes:
-            self._reporting_changes[method] = asyncio.create_task(report())
+        for method in methods:
+            if method not in self._reporting_changes:
+                self._reporting_changes[method] = asyncio.create_task(report(method))
 
     def _publish(self, event: Mapping[str, Any]) -> None:
         outside = {"uri": self.names.uri_outside(self.name, str(event["uri"]))} if "uri" in event else {}

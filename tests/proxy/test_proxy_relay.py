@@ -239,6 +239,25 @@ async def test_sessionless_client_notified_on_its_own_stream(
     assert event == ResourceUpdated(uri="live://one")
 
 
+async def test_change_of_resubscribed_resource_reported_once(
+    remote_url: str, folder: Path, user: str
+) -> None:
+    async with upstreams_for(folder, user, over_http(remote_url)) as upstreams:
+        with upstreams.events.subscribe(user=User(user).segment) as events:
+            async with Client(make_proxy(upstreams, transport="stdio")) as behind:
+                for _ in range(3):
+                    async with listen(behind.session, resource_subscriptions=["live://one"]):
+                        pass
+                uris = ["live://one", "live://two"]
+                async with listen(behind.session, resource_subscriptions=uris) as changes:
+                    for uri in uris:
+                        await behind.call_tool("change", {"uri": uri})
+                        assert await asyncio.wait_for(anext(changes), 10) == ResourceUpdated(uri=uri)
+        received = [event["uri"] async for event in events if event["type"] == "resource_updated"]
+
+    assert received == uris
+
+
 async def test_change_invalidates_cached_read_and_is_an_event(
     remote_url: str, folder: Path, user: str
 ) -> None:
