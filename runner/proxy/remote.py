@@ -291,12 +291,6 @@ class Announced:
         able = self.capabilities
         return able is not None and any((able.elicitation, able.roots, able.sampling))
 
-    def at(self, version: str) -> mcp_types.ClientCapabilities:
-        """Return its capabilities in a version of the protocol."""
-        able = self.capabilities or mcp_types.ClientCapabilities()
-        foreign = "extensions" if version in HANDSHAKE_PROTOCOL_VERSIONS else "tasks"
-        return able.model_copy(update={foreign: None})
-
 
 async def contained(passing_on: Awaitable[None]) -> None:
     """Pass something on; a receiver that is gone is not a fault of the connection."""

@@ -26,6 +26,7 @@ from fastmcp import Client
 from mcp import ClientSession
 from mcp.client.subscriptions import SubscriptionLost, listen
 from mcp.shared.exceptions import MCPError
+from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from pydantic import BaseModel
 
 from runner.contract.nesting import nests_deeper
@@ -292,6 +293,7 @@ class Upstream(Peer):
     _refusals: TokenBucket = field(default_factory=_REFUSALS)
     _ending: "asyncio.Task[None] | None" = None
     _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _subscribing: asyncio.Lock = field(default_factory=asyncio.Lock)
     _client: "Client[Any] | None" = None
     _way: ServerTransport | None = None
     _knows_all: bool = False
@@ -541,9 +543,11 @@ class Upstream(Peer):
     async def subscribe(self, uri: str) -> None:
         """Subscribe to a resource, also after a reconnect."""
         client = await self.connected()
-        if not self.subscribed[uri]:
-            await self._subscribe(client, uri)
-        self.subscribed[uri] += 1
+        # Of several at once only the first opens a stream.
+        async with self._subscribing:
+            if not self.subscribed[uri]:
+                await self._subscribe(client, uri)
+            self.subscribed[uri] += 1
 
     async def unsubscribe(self, uri: str) -> None:
         """Unsubscribe, once for each subscription."""
@@ -644,8 +648,11 @@ class Upstream(Peer):
         raise ServerUnreachable(f"the server {self.name} cannot be reached: {problem}", refusal)
 
     def capabilities(self, version: str) -> mcp_types.ClientCapabilities:
-        """Return the client's capabilities."""
-        return self.announced.at(version)
+        """Return the client's capabilities in a version of the protocol."""
+        able = self.announced.capabilities or mcp_types.ClientCapabilities()
+        foreign = ["extensions" if version in HANDSHAKE_PROTOCOL_VERSIONS else "tasks"]
+        # Several servers could name tasks that are not theirs.
+        return able.model_copy(update=dict.fromkeys(foreign if self.is_alone else [*foreign, "tasks"]))
 
     def introduced(self, result: dict[str, Any]) -> dict[str, Any]:
         """Return the result of `initialize` without its faults."""
@@ -717,7 +724,10 @@ class Upstream(Peer):
         backoff = BackOff()
         while True:
             try:
-                async with listen(client.session, **wanted) as events:
+                limit_s = self.services.settings.idle_timeout_s
+                async with asyncio.timeout(limit_s) as limit, listen(client.session, **wanted) as events:
+                    # It is confirmed, and lasts.
+                    limit.reschedule(None)
                     if not started.done():
                         started.set_result(None)
                     # It may have changed while there was no connection.
@@ -730,7 +740,8 @@ class Upstream(Peer):
                         pass
             except (*FAILURES, SubscriptionLost) as error:
                 if not started.done():
-                    started.set_exception(error)
+                    problem = f"it did not confirm a subscription: {str(error) or type(error).__name__}"
+                    started.set_exception(error if isinstance(error, MCPError) else ConnectionLost(problem))
                     return
             backoff.failed(time.monotonic())
             await asyncio.sleep(backoff.wait_s(time.monotonic()))

@@ -193,10 +193,6 @@ class Upstreams(CallServices):
             session = ctx.session
             info = session.client_params.client_info if session.client_params else None
             announced = Announced(info=info, capabilities=session.client_capabilities)
-        if self.names.prefixed and announced.capabilities is not None:
-            # Several servers could name tasks that are not theirs.
-            able = announced.capabilities.model_copy(update={"tasks": None})
-            announced = replace(announced, capabilities=able)
         if not begins and not has_sessions(ctx):
             return self._of_user(user, server, announced)
         connection = connection_of(ctx)

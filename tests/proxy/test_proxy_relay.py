@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -245,9 +246,12 @@ async def test_change_of_resubscribed_resource_reported_once(
     async with upstreams_for(folder, user, over_http(remote_url)) as upstreams:
         with upstreams.events.subscribe(user=User(user).segment) as events:
             async with Client(make_proxy(upstreams, transport="stdio")) as behind:
-                for _ in range(3):
+
+                async def visit() -> None:
                     async with listen(behind.session, resource_subscriptions=["live://one"]):
                         pass
+
+                await asyncio.gather(*(visit() for _ in range(3)))
                 uris = ["live://one", "live://two"]
                 async with listen(behind.session, resource_subscriptions=uris) as changes:
                     for uri in uris:
@@ -256,6 +260,21 @@ async def test_change_of_resubscribed_resource_reported_once(
         received = [event["uri"] async for event in events if event["type"] == "resource_updated"]
 
     assert received == uris
+
+
+async def test_unconfirmed_subscription_refused_in_time(
+    remote_url: str, folder: Path, user: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @asynccontextmanager
+    async def unconfirmed(*_args: Any, **_wanted: Any) -> AsyncIterator[None]:
+        await asyncio.Event().wait()
+        yield
+
+    monkeypatch.setattr("runner.proxy.upstream.listen", unconfirmed)
+    async with proxied(folder, user, over_http(remote_url), idle_timeout_s=5) as behind:
+        with pytest.raises(MCPError, match="it did not confirm a subscription: TimeoutError"):
+            async with listen(behind.session, resource_subscriptions=["live://one"]):
+                pass
 
 
 async def test_change_invalidates_cached_read_and_is_an_event(
