@@ -712,9 +712,12 @@ class Upstream(Peer):
         # asyncio logs an exception that is never retrieved.
         started.add_done_callback(lambda started: started.cancelled() or started.exception())
         task = self._listening[uri] = asyncio.create_task(self._receive(client, wanted, uri, started))
-        task.add_done_callback(
-            lambda _: started.done() or started.set_exception(ConnectionLost("it was closed"))
-        )
+
+        def ended(_task: "asyncio.Task[None]") -> None:
+            if not started.done():
+                started.set_exception(ConnectionLost("it was closed"))
+
+        task.add_done_callback(ended)
         return started
 
     async def _receive(
