@@ -40,7 +40,7 @@ PUBLIC = {
         "mcp.server.lowlevel",
     ),
     *("mcp.server.mcpserver", "mcp.server.mcpserver.exceptions", "mcp.server.subscriptions"),
-    *("mcp.shared.exceptions", "mcp.shared.subscriptions"),
+    "mcp.shared.exceptions",
     *("mcp_types", "mcp_types.version"),
     *("starlette.applications", "starlette.datastructures", "starlette.middleware", "starlette.requests"),
     "starlette.middleware.cors",

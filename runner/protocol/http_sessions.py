@@ -1,6 +1,7 @@
 """Sessions over HTTP: the number of each user, idle sessions, and their end.
 
-The SDK keeps the sessions. This module observes the responses that open one, and the requests in it.
+The SDK keeps the sessions. This module observes the responses that open one, and the requests in it. Calls
+that `CallsOverHttp` answers do not pass here: their number and the time of the last one are read from it.
 
 Source: MCP specification 2025-11-25, "Streamable HTTP", session management.
 """

@@ -1,9 +1,9 @@
 """Tool calls over HTTP and stdio, in every protocol version, answered without the SDK's tasks and streams.
 
-`CallsOverHttp` precedes the SDK's endpoint, and `CallsOverLines` its reader of stdin. Each answers a usual
-`tools/call` with the bytes that the SDK would send, and passes on everything else unchanged: other methods,
-malformed requests, headers that mirror arguments, later rounds of a call, unknown sessions and sessions of
-another user, servers with tracing. All checks of the endpoint precede both.
+`CallsOverHttp` precedes the SDK's endpoint, and `CallsOverLines` reads stdin in place of the SDK. Each
+answers a usual `tools/call` with the bytes that the SDK would send, and passes on everything else unchanged:
+other methods, malformed requests, headers that mirror arguments, later rounds of a call, unknown sessions and
+sessions of another user, servers with tracing. `Host`, `Origin`, credentials and bodies are checked before.
 
 A call of 2026-07-28 is self-contained and ends with its response. A call of the handshake era belongs to a
 session. It runs in a task of its own and continues if its client disconnects, which can cancel it, answer its
@@ -296,7 +296,7 @@ class CallsOverHttp:
     """An ASGI application in front of the SDK's, which answers the usual calls.
 
     Args:
-        app: The SDK's endpoint, for everything else. It must get a body in one message.
+        app: The endpoint for everything else. It must get a body in one message.
         answerer: Answers.
         manager: The SDK's, which keeps the sessions of the handshake era.
     """

@@ -15,7 +15,7 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -36,13 +36,15 @@ from runner.proxy.fetched_packages import (
 )
 from runner.proxy.hints import UnlentPaths, folder_hint, network_hint, option_hint, variable_hint
 from runner.proxy.http_transport import most_message_bytes
-from runner.proxy.remote import ServerTransport, StartFailed
-from runner.proxy.stderr import LastWords
+from runner.proxy.remote import Reach, Server, ServerTransport, StartFailed
+from runner.proxy.stderr import LastWords, log_budget
 from runner.proxy.stdio_process import spoken_with
-from runner.proxy.targets import SCRIPTS, Target
+from runner.proxy.targets import SCRIPTS, Target, Wish
 from runner.settings.execution import ExecutionSettings, SettingsT
 from runner.settings.isolation import in_force, uids_of, unfit
 from runner.settings.lendable import of_the_system, shared, within
+from runner.settings.live import with_live
+from runner.settings.settings import Settings
 from runner.system.threads import in_thread
 from runner.system.worker_environment import call_environment, framework_environment, planned_environment
 from runner.toolset.grants import opened, readable, refused_word
@@ -57,10 +59,11 @@ from sandbox.probe.machine import Tier
 from sandbox.readable import sibling_modules
 from sandbox.token_bucket import TokenBucket
 
-__all__ = ["ConfinedTransport", "check_command", "hint_for", "lent_to", "named_files", "tier_of"]
+__all__ = ["check_command", "command_server", "lent_to"]
 
 # Of a virtual environment; what an installer puts there beside packages, such as kernels of Jupyter, too.
 _ENVIRONMENT = ("pyvenv.cfg", "bin", "include", "lib", "lib64", "share", "etc")
+_FETCHING_S = 180.0
 _SAID_CHARS = 500
 _LEAST_SECRET_CHARS = 8
 # For names and what is passed on through them; large ones have the home. No limit of memory counts it.
@@ -98,34 +101,61 @@ def lent_to(target: Target, program: Path, settings: SettingsT) -> SettingsT:
     return lend(named, (program, *scripts, *_packages(program), *sources))
 
 
-def tier_of(target: Target, program: Path, settings: ExecutionSettings) -> Tier:
-    """Return the isolation tier in which a command runs: the one asked for, or the strongest there is.
+def command_server(target: Target, settings: Settings, contract: Wish) -> Server:
+    """Return a server that is a command.
 
     Raises:
+        UsageError: The command cannot be run, or names what could not be lent.
         IsolationUnavailable: In the tier that was asked for it could not be read.
     """
+    program = check_command(target, settings)
+    lent = lent_to(target, program, settings)
     files = (*_files(program, target), *_interpreters(program))
-    tier = in_force(settings, files)
-    closed = unfit(tier, files, settings)
-    if closed is None and settings.allow_fetch and tier not in (Tier.NAMESPACE, Tier.GUARD):
+    # The tier that is asked for, or the strongest there is.
+    tier = in_force(lent, files)
+    closed = unfit(tier, files, lent)
+    if closed is None and lent.allow_fetch and tier not in (Tier.NAMESPACE, Tier.GUARD):
         closed = (
             f"--allow-fetch cannot be given in tier {tier.value}, where no file can be made executable: "
             "leave it out, or start the runner where tier namespace works (see `runner doctor`)"
         )
     if closed is not None:
         raise IsolationUnavailable((closed,))
-    return tier
-
-
-def hint_for(settings: ExecutionSettings, tier: Tier) -> Callable[[str], str | None]:
-    """Return a function from a command's error output to the option that would have helped it."""
-    unseen = (*map(Path, EMPTY), settings.homes) if tier is Tier.NAMESPACE else ()
-    return functools.partial(
+    allowing = functools.partial(
         option_hint,
-        rights=settings.rights(),
-        homes=settings.homes,
-        unseen=unseen,
+        rights=lent.rights(),
+        homes=lent.homes,
+        unseen=(*map(Path, EMPTY), lent.homes) if tier is Tier.NAMESPACE else (),
         shares_memory=tier is Tier.NAMESPACE,
+    )
+    unlent = UnlentPaths(target.name, lent.rights(), homes=lent.homes, never=lent.private_paths)
+    # Each client has a process of its own, and all of them write to one log.
+    make = functools.partial(
+        ConfinedTransport, target, program, allowing=allowing, log_budget=log_budget(), unlent=unlent
+    )
+
+    def hint(failure: str) -> str | None:
+        found = allowing(failure)
+        if found is None:
+            # An option that only may have helped is for the operator's log.
+            unlent.note(failure)
+        return found
+
+    def start(user: User, now: ExecutionSettings, reach: Reach | None) -> ServerTransport:
+        return make(with_live(lent, now), user, tier, reach=reach)
+
+    return Server(
+        name=target.name,
+        transport=start,
+        is_command=True,
+        contract=contract,
+        is_near=True,
+        tier=tier,
+        files=_named_files(target),
+        hint=hint,
+        # The first start depends on the speed of the package registry.
+        least_connect_s=_FETCHING_S if fetches(target, settings) else 0.0,
+        place="\n".join((str(target.folder), *target.command)),
     )
 
 
@@ -139,10 +169,10 @@ class ConfinedTransport(ServerTransport):
         settings: The settings, with what is lent to it.
         user: Whose it is.
         tier: The tier that it runs in.
+        allowing: Returns the option that would have helped it, from its error output.
         reach: Tells which addresses of ours it may reach, for a command that runs in the home of its user
             (S1-57) and not in a folder of its own.
-        log_budget: How much of its standard error is passed on, with that of its other processes; None for a
-            budget of this one's own.
+        log_budget: How much of its standard error is passed on, with that of its other processes.
         unlent: Gets what it may read that is not lent to it.
     """
 
@@ -151,9 +181,10 @@ class ConfinedTransport(ServerTransport):
     settings: ExecutionSettings
     user: User
     tier: Tier
-    reach: Callable[[], Awaitable[Sequence[tuple[str, int]]]] | None = None
-    log_budget: TokenBucket | None = None
-    unlent: UnlentPaths | None = None
+    allowing: Callable[[str], str | None]
+    log_budget: TokenBucket
+    unlent: UnlentPaths
+    reach: Reach | None = None
     _stderr: LastWords | None = field(init=False, default=None)
 
     @contextlib.asynccontextmanager
@@ -233,7 +264,7 @@ class ConfinedTransport(ServerTransport):
         """Return a problem with what the command wrote last, and with the option that would have helped."""
         words, rights = self._masked(await stderr.wait()), self.settings.rights()
         passed = {*rights.variables, *self.target.env}
-        lending = hint_for(self.settings, self.tier)(words) or variable_hint(words, passed, os.environ)
+        lending = self.allowing(words) or variable_hint(words, passed, os.environ)
         lending = lending or folder_hint(
             self.target.command[1:], (*rights.read, *rights.write), self.settings.homes
         )
@@ -282,8 +313,7 @@ class ConfinedTransport(ServerTransport):
             files=(*real, *(module for file in beside for module in sibling_modules(file))),
             extra=tuple(folder for file in files for folder in _packages(file)),
         )
-        if self.unlent is not None:
-            self.unlent.readable = (*found.read, *found.list_only)
+        self.unlent.readable = (*found.read, *found.list_only)
         if packages is not None:
             personal |= {**authority_variables(os.environ), **package_variables(packages)}
         limits = settings.widest_limits()
@@ -319,7 +349,7 @@ def _code(program: Path, target: Target) -> tuple[Path, ...]:
     """
     real, folder = program.resolve(), target.folder.resolve()
     leads_out = within(_in_place(program), folder) and not within(real, folder)
-    scripts = (word for word in named_files(target) if word.suffix in SCRIPTS or os.access(word, os.X_OK))
+    scripts = (word for word in _named_files(target) if word.suffix in SCRIPTS or os.access(word, os.X_OK))
     return (program, *(() if leads_out else (real,)), *scripts)
 
 
@@ -334,7 +364,7 @@ def _check_words(program: Path, target: Target, settings: ExecutionSettings) -> 
             why = opened(path, settings)
             if why is not None:
                 raise UsageError(f"{target.name}: its program {_called(file)} {why}; install it elsewhere")
-    for file in named_files(target):
+    for file in _named_files(target):
         for path in (_in_place(file), file.resolve()):
             why = refused_word(path, settings)
             if why is not None:
@@ -356,10 +386,10 @@ def _in_place(file: Path) -> Path:
 
 def _files(program: Path, target: Target) -> tuple[Path, ...]:
     """Return the files that a command names: its program, and what of its arguments is a file."""
-    return tuple(dict.fromkeys([program, program.resolve(), *named_files(target)]))
+    return tuple(dict.fromkeys([program, program.resolve(), *_named_files(target)]))
 
 
-def named_files(target: Target) -> tuple[Path, ...]:
+def _named_files(target: Target) -> tuple[Path, ...]:
     """Return the files among the words of a command, behind its program."""
     words = (word for word in target.command[1:] if _is_file(target.folder, word))
     return tuple((target.folder / word).absolute() for word in words)

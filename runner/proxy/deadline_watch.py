@@ -9,11 +9,12 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import Any, Literal, NoReturn, cast
+from typing import Any, Literal
 
 import anyio
 
 from runner.contract.error_messages import timed_out
+from runner.errors import CallError
 from runner.steps.listener import CallListener
 from sandbox.deadlines import Ladder, Rung
 
@@ -51,7 +52,7 @@ class WatchedListener:
         """Send the client a request; a person may take longer than a server may be silent."""
         self.ladder.pause(time.monotonic())
         try:
-            return dict(await self.listener.client.request(method, params))
+            return dict(await self.listener.ask(method, params))
         finally:
             self.ladder.resume(time.monotonic())
 
@@ -64,47 +65,28 @@ async def watch(
     Raises:
         CallError: `E_TIMEOUT`.
     """
-    watched = WatchedListener(listener, Ladder(listener.deadlines, time.monotonic()))
-    climbing: asyncio.Task[NoReturn] | None = None
+    ladder = Ladder(listener.deadlines, time.monotonic())
+    watched = WatchedListener(listener, ladder)
 
-    def begin() -> None:
-        nonlocal climbing
-        climbing = asyncio.create_task(_climb(watched))
-        climbing.add_done_callback(ended)
-
-    def ended(climbing: "asyncio.Task[NoReturn]") -> None:
-        if not climbing.cancelled() and climbing.exception() is not None:
+    async def climb() -> CallError:
+        """Give notices as their rungs are reached, until the last, at which the call ends."""
+        try:
+            while True:
+                await asyncio.sleep(max(0.0, ladder.wakes_at() - time.monotonic()))
+                for rung in ladder.climb(time.monotonic()):
+                    if rung in _ENDS:
+                        last = listener.last_progress
+                        return timed_out(listener.deadlines, limit=_ENDS[rung], last_progress=last)
+                    await listener.rung(rung)
+        finally:
             scope.cancel()
 
-    # Few calls live to see a rung, so that a task which waits for it would be most of what a call costs.
-    timer = asyncio.get_running_loop().call_later(_left_s(watched.ladder), begin)
     with anyio.CancelScope() as scope:
+        climbing = asyncio.create_task(climb())
         try:
             result = await act(watched)
             await watched.flush()
             return result
         finally:
-            timer.cancel()
-            if climbing is not None:
-                climbing.cancel()
-    return await cast("asyncio.Task[NoReturn]", climbing)
-
-
-async def _climb(watched: WatchedListener) -> NoReturn:
-    """Give notices as their rungs are reached, until the last, at which the call ends.
-
-    Raises:
-        CallError: `E_TIMEOUT`.
-    """
-    listener, ladder = watched.listener, watched.ladder
-    while True:
-        await asyncio.sleep(_left_s(ladder))
-        for rung in ladder.climb(time.monotonic()):
-            if rung in _ENDS:
-                last = listener.last_progress
-                raise timed_out(listener.deadlines, limit=_ENDS[rung], last_progress=last)
-            await listener.rung(rung)
-
-
-def _left_s(ladder: Ladder) -> float:
-    return max(0.0, ladder.wakes_at() - time.monotonic())
+            climbing.cancel()
+    raise await climbing

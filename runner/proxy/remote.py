@@ -1,14 +1,15 @@
-"""The way to a remote server over FastMCP's client, how it can fail, and what it learns of our client."""
+"""A remote server: its description, the way to it, how that can fail, and the facts of our client."""
 
 import logging
 import math
 import re
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
 from http import HTTPStatus
+from pathlib import Path
 from typing import Any
 
 import anyio
@@ -23,16 +24,23 @@ from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 
 from runner.errors import CallError, Code, RunnerError
 from runner.homes.homes import HomeLease
-from runner.protocol.internals.proxy import (
-    HttpAnswer,
-)
+from runner.protocol.internals.proxy import HttpAnswer
 from runner.protocol.resource_tools import RemoteError
+from runner.proxy.targets import Wish, contract_of
+from runner.settings.execution import ExecutionSettings
+from runner.toolset.catalog import ToolSpec
+from runner.users.identity import User
+from sandbox.probe.machine import Tier
 
 __all__ = [
+    "EVERYBODY",
     "FAILURES",
     "Announced",
     "ConnectionLost",
     "HttpRefusal",
+    "Reach",
+    "Server",
+    "ServerInfo",
     "ServerTransport",
     "ServerUnreachable",
     "StartFailed",
@@ -60,7 +68,6 @@ _LATER = frozenset({429, 503})
 _FINAL = _CREDENTIALS | _LATER
 _MOST_RETRY_S = 86_400
 _WORDS_CHARS = 300
-_OFFERED = {"elicitation/create": "elicitation", "roots/list": "roots", "sampling/createMessage": "sampling"}
 
 
 class StartFailed(RuntimeError):
@@ -173,6 +180,91 @@ def _seconds(retry_after: str) -> int | None:
     return min(max(0, math.ceil(left)), _MOST_RETRY_S)
 
 
+Reach = Callable[[], Awaitable[Sequence[tuple[str, int]]]]
+"""Tells which addresses of ours a command may reach."""
+
+EVERYBODY = ""
+"""In place of a user's name: what a server lists when it starts, before anybody has used it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerInfo:
+    """Identity of the proxy: that of its one server, or a note that it has several."""
+
+    name: str
+    version: str | None = None
+    instructions: str | None = None
+    capabilities: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Server:
+    """One server: how it is connected to, and what all connections to it have learned.
+
+    Attributes:
+        name: Its name.
+        transport: Makes a way to it for a user, by the settings in force now; a command gets the addresses of
+            ours that it may reach if it is to run in the home of its user.
+        is_command: Whether it is a process of ours.
+        contract: Whether its tools are treated like our own.
+        is_near: Whether it runs on this machine.
+        tier: The isolation tier that it runs in, if it is a process of ours, which ends with its connection.
+        files: The files that it is started from, as far as they are known.
+        hint: Returns the option that would have helped a server that we confine, from its error output.
+        least_connect_s: How long it has to start at least, whatever the settings have.
+        place: Its address or command, which no client is told.
+        info: What it says of itself, once it has been connected to.
+        mode: The mode of connecting that works where the other one ended it, so that only the first
+            connection starts it twice.
+        is_contracted: Whether some tool of it is treated like our own, as far as is known.
+        homed: Users in whose home it is to run. A process is its user's own, and may list what it likes at
+            any moment.
+        fetching: Users whose process fetches files by links.
+    """
+
+    name: str
+    transport: Callable[[User, ExecutionSettings, Reach | None], ServerTransport]
+    is_command: bool = False
+    contract: Wish = "auto"
+    is_near: bool = False
+    tier: Tier | None = None
+    files: tuple[Path, ...] = ()
+    hint: Callable[[str], str | None] = lambda _text: None
+    least_connect_s: float = 0.0
+    place: str = ""
+    info: ServerInfo | None = None
+    mode: str | None = None
+    is_contracted: bool = False
+    homed: set[str] = field(default_factory=set)
+    fetching: set[str] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        if self.contract == "full":
+            self.is_contracted = True
+            self.homed.add(EVERYBODY)
+
+    def learn(self, tool: ToolSpec, whose: str, *, by_url: bool) -> None:
+        """Record the needs of a user's process from a tool that it lists.
+
+        Args:
+            tool: The tool.
+            whose: Name of the user.
+            by_url: Whether it is given files by links.
+        """
+        if contract_of(self.contract, tool, {}, identity=tool.identity) == "guard":
+            return
+        self.is_contracted = True
+        fetches = tool.takes_links or (tool.takes_files and by_url)
+        if fetches:
+            self.fetching.add(whose)
+        if fetches or tool.takes_username or tool.takes_files:
+            self.homed.add(whose)
+
+    def wants_home(self, user: User) -> bool:
+        """Return whether it is to run in the home of a user."""
+        return self.is_command and not self.homed.isdisjoint((EVERYBODY, user.name))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Announced:
     """Client facts that a server receives.
@@ -196,19 +288,8 @@ class Announced:
     @property
     def answers_questions(self) -> bool:
         """True if it answers any question of a server."""
-        return any(map(self.offers, _OFFERED))
-
-    def offers(self, method: str) -> bool:
-        """Return whether it answers questions of a kind."""
-        return (
-            self.capabilities is not None and getattr(self.capabilities, _OFFERED[method], None) is not None
-        )
-
-    def at(self, version: str) -> mcp_types.ClientCapabilities:
-        """Return its capabilities in a version of the protocol."""
-        able = self.capabilities or mcp_types.ClientCapabilities()
-        foreign = "extensions" if version in HANDSHAKE_PROTOCOL_VERSIONS else "tasks"
-        return able.model_copy(update={foreign: None})
+        able = self.capabilities
+        return able is not None and any((able.elicitation, able.roots, able.sampling))
 
 
 async def contained(passing_on: Awaitable[None]) -> None:

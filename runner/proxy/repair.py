@@ -20,14 +20,15 @@ from runner.formats.json_walks import least_chars
 from runner.formats.magic import identify_base64
 from runner.system.turns import in_turns
 
-__all__ = ["Fault", "introduction", "repaired"]
+__all__ = ["LISTS", "Fault", "introduction", "repaired"]
 
-_LISTS: Mapping[str, tuple[str, type[BaseModel]]] = {
+LISTS: Mapping[str, tuple[str, type[BaseModel]]] = {
     "prompts/list": ("prompts", mcp_types.Prompt),
     "resources/list": ("resources", mcp_types.Resource),
     "resources/templates/list": ("resourceTemplates", mcp_types.ResourceTemplate),
     "tools/list": ("tools", mcp_types.Tool),
 }
+"""The key of the items of each list, and their model."""
 _BLOCKS: Mapping[str, type[BaseModel]] = {
     "audio": mcp_types.AudioContent,
     "image": mcp_types.ImageContent,
@@ -38,6 +39,7 @@ _BLOCKS: Mapping[str, type[BaseModel]] = {
 _RESULT_TYPES = ("complete", "input_required", "task")
 _OF_RESULTS = ("_meta", "content", "isError", "resultType", "structuredContent", "task")
 _FALSE = ("", "0", "false", "no")
+_LACKING = "it lacks members"
 # Each item that is faulty costs an error of pydantic.
 _MOST_MEMBERS = 1000
 _MOST_INTRODUCTION = 64 * 1024
@@ -93,8 +95,8 @@ async def repaired(
         faults.setdefault(Fault(method, "its task has no name"))
     if made.get("resultType") in ("input_required", "task"):
         return made, faults
-    if method in _LISTS:
-        key, model = _LISTS[method]
+    if method in LISTS:
+        key, model = LISTS[method]
         made[key] = await _items(made.get(key), model, faults, has_sessions=has_sessions)
     elif method in ("tools/call", "tasks/result"):
         made = await _call(str(params.get("name", method)), made, faults, has_sessions=has_sessions)
@@ -232,17 +234,14 @@ def _block(block: Any, name: str, faults: dict[Fault, None]) -> Mapping[str, Any
         faults.setdefault(Fault(name, "a content block is of an unknown type"))
         return _text(block)
     fitting, problem = _fitting(filled, model)
+    if fitting == block:
+        return block
+    faults.setdefault(Fault(name, f"a content block of type {kind}: {problem or _LACKING}"))
     if fitting is not None:
-        if fitting == block:
-            return block
-        faults.setdefault(Fault(name, problem or f"a content block of type {kind} lacks members"))
         return fitting
-    faults.setdefault(Fault(name, f"a content block of type {kind} is faulty: {problem}"))
-    resource = block.get("resource")
-    text = resource.get("text") if isinstance(resource, Mapping) else None
-    if isinstance(text, str):
-        return _text(text)
-    return _text(block["text"] if kind == "text" and "text" in block else block)
+    holder = block if kind == "text" else block.get("resource")
+    text = holder.get("text") if isinstance(holder, Mapping) else None
+    return _text(block if text is None else text)
 
 
 def _content(part: Any, uri: str, faults: dict[Fault, None]) -> Mapping[str, Any]:
@@ -250,9 +249,8 @@ def _content(part: Any, uri: str, faults: dict[Fault, None]) -> Mapping[str, Any
     filled = {"uri": uri, **part} if isinstance(part, Mapping) else {"uri": uri, "text": part}
     model = mcp_types.BlobResourceContents if "blob" in filled else mcp_types.TextResourceContents
     fitting, problem = _fitting(filled, model)
-    if fitting is not None and fitting == part:
-        return fitting
-    faults.setdefault(Fault(uri, problem or "its contents lack members"))
+    if fitting != part:
+        faults.setdefault(Fault(uri, problem or _LACKING))
     return fitting or {"uri": uri, "text": _text(part)["text"]}
 
 
@@ -283,11 +281,10 @@ def _item(
     fitting, problem = _fitting(filled, model)
     if fitting is not None and not fitting.get("name"):
         fitting, problem = None, "its name is empty"
-    if fitting is None or problem:
-        problems.append(problem)
+    problems += filter(None, [problem])
     if problems:
         faults.setdefault(Fault(name, "; ".join(problems), is_left_out=fitting is None))
-    return item if fitting == item else fitting
+    return fitting
 
 
 def _fitting(value: Mapping[str, Any], model: type[BaseModel]) -> tuple[dict[str, Any] | None, str]:

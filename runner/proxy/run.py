@@ -3,7 +3,6 @@
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
 from urllib.parse import urlsplit
 
 from fastmcp import FastMCP
@@ -11,34 +10,20 @@ from fastmcp import FastMCP
 from runner.errors import UsageError
 from runner.protocol.internals.proxy import mend_messages_over_http
 from runner.protocol.result_messages import DownloadUrl
-from runner.proxy.confined_command import (
-    ConfinedTransport,
-    check_command,
-    hint_for,
-    lent_to,
-    named_files,
-    tier_of,
-)
-from runner.proxy.fetched_packages import fetches
-from runner.proxy.hints import UnlentPaths
+from runner.proxy.confined_command import command_server
 from runner.proxy.http_transport import AnswerBound, HttpTransport, most_message_bytes
-from runner.proxy.remote import ServerTransport, StartFailed
+from runner.proxy.remote import Reach, Server, ServerTransport, StartFailed
 from runner.proxy.server import make_proxy
-from runner.proxy.stderr import log_budget
 from runner.proxy.targets import Target, expanded
-from runner.proxy.upstream import Reach, Server
 from runner.proxy.upstreams import Upstreams
 from runner.server.ahead import transport_of
 from runner.server.serve import serve_application, with_code
 from runner.settings.execution import ExecutionSettings
-from runner.settings.live import with_live
 from runner.settings.settings import Settings
 from runner.system.worker_environment import framework_environment
 from runner.users.identity import User, is_loopback
 
 __all__ = ["serve_proxy", "ways_to"]
-
-_FETCHING_S = 180.0
 
 
 def ways_to(settings: Settings, targets: Sequence[Target]) -> list[Server]:
@@ -83,37 +68,7 @@ def _way(settings: Settings, target: Target) -> Server:
         return Server(
             name=target.name, transport=connect, contract=contract, is_near=is_near, place=target.url
         )
-    program = check_command(target, settings)
-    lent = lent_to(target, program, settings)
-    tier = tier_of(target, program, lent)
-    # Each client has a process of its own, and all of them write to one log.
-    unlent = UnlentPaths(target.name, lent.rights(), homes=lent.homes, never=lent.private_paths)
-    make = partial(ConfinedTransport, target, program, log_budget=log_budget(), unlent=unlent)
-    allowing = hint_for(lent, tier)
-
-    def hint(failure: str) -> str | None:
-        found = allowing(failure)
-        if found is None:
-            # An option that only may have helped is for the operator's log.
-            unlent.note(failure)
-        return found
-
-    def start(user: User, now: ExecutionSettings, reach: Reach | None) -> ServerTransport:
-        return make(with_live(lent, now), user, tier, reach=reach)
-
-    return Server(
-        name=target.name,
-        transport=start,
-        is_command=True,
-        contract=contract,
-        is_near=True,
-        tier=tier,
-        files=named_files(target),
-        hint=hint,
-        # The first start depends on the speed of the package registry.
-        least_connect_s=_FETCHING_S if fetches(target, settings) else 0.0,
-        place="\n".join((str(target.folder), *target.command)),
-    )
+    return command_server(target, settings, contract)
 
 
 async def serve_proxy(settings: Settings, targets: Sequence[Target], reread: Callable[[], Settings]) -> int:

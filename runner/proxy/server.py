@@ -40,8 +40,9 @@ from runner.protocol.visible_offers import visible_introduction, visible_list
 from runner.proxy.calls import TASKS, Calls
 from runner.proxy.foreign_words import legible_error, without_our_words
 from runner.proxy.questions import answered
-from runner.proxy.remote import ServerUnreachable
-from runner.proxy.upstream import ServerInfo, Upstream
+from runner.proxy.remote import ServerInfo, ServerUnreachable
+from runner.proxy.repair import LISTS
+from runner.proxy.upstream import Upstream
 from runner.proxy.upstreams import Upstreams
 from runner.server.extras import EXTRAS
 from runner.server.files_block import takes_files, with_descriptions, with_instructions
@@ -56,12 +57,6 @@ __all__ = ["make_proxy"]
 
 log = logging.getLogger(__name__)
 
-_LISTS = {
-    "tools/list": "tools",
-    "prompts/list": "prompts",
-    "resources/list": "resources",
-    "resources/templates/list": "resourceTemplates",
-}
 _PASSED_ON = frozenset(
     {"notifications/progress", "notifications/roots/list_changed", "notifications/tasks/status"}
 )
@@ -123,7 +118,7 @@ class _Proxy:
         )
         calls = Calls(upstreams, messages)
         self._acts = {
-            **dict.fromkeys(_LISTS, self._list),
+            **dict.fromkeys(LISTS, self._list),
             **dict.fromkeys(TASKS, calls.task),
             "tools/call": calls.call,
             "resources/read": self._read,
@@ -250,14 +245,15 @@ class _Proxy:
                 yield
 
     async def _list(self, ctx: _Context, params: dict[str, Any], user: User) -> dict[str, Any]:
-        key, names = _LISTS[ctx.method], self._upstreams.names
+        key, names = LISTS[ctx.method][0], self._upstreams.names
         if key.startswith("resource") and not self._upstreams.guard.config.resources.enabled:
             return {key: self._ours(key, [], user)}
-        if not names.prefixed:
-            result = await self._listed(ctx, user, names.servers[0], params)
-        else:
-            async with self._admitted(ctx, user):
-                result = {key: await self._joined(ctx, user, key)}
+        async with self._admitted(ctx, user):
+            if names.prefixed:
+                found = (self._items(ctx, user, server, key) for server in names.servers)
+                result = {key: [item for items in await asyncio.gather(*found) for item in items]}
+            else:
+                result = await self._listed(ctx, user, params)
         if key == "tools":
             result = await with_descriptions(result, self._upstreams, user, takes=self._takes_files)
         if result.get("nextCursor") is None:
@@ -268,18 +264,18 @@ class _Proxy:
             return callable_tools(result, self._upstreams.settings.scopes, request_facts(ctx))
         return result
 
-    async def _listed(self, ctx: _Context, user: User, server: str, params: dict[str, Any]) -> dict[str, Any]:
+    async def _listed(self, ctx: _Context, user: User, params: dict[str, Any]) -> dict[str, Any]:
+        """Return a page of the list of a server that stands alone."""
+        key = LISTS[ctx.method][0]
+        upstream = self._upstreams.upstream(ctx, user, self._upstreams.names.servers[0])
         try:
-            upstream = self._upstreams.upstream(ctx, user, server)
-            async with self._admitted(ctx, user):
-                result = await upstream.request(ctx.method, params)
-            key = _LISTS[ctx.method]
-            return {**result, key: await self._shown(upstream, key, result.get(key))}
+            result = await upstream.request(ctx.method, params)
         except MCPError as error:
             if error.error.code != mcp_types.METHOD_NOT_FOUND:
                 raise
             # We announce what is ours too, so a client may ask what it would not ask the server itself.
-            return {_LISTS[ctx.method]: []}
+            return {key: []}
+        return {**result, key: await self._shown(upstream, key, result.get(key))}
 
     async def _shown(self, upstream: Upstream, key: str, items: Any) -> Any:
         """Return a server's list as clients see it, and record its tools."""
@@ -291,14 +287,8 @@ class _Proxy:
             return items
         return await without_identity(items, settings.username_parameter)
 
-    async def _joined(self, ctx: _Context, user: User, key: str) -> list[dict[str, Any]]:
-        """Return the items of all servers, which are asked at once; one that fails does not affect others."""
-        servers = self._upstreams.names.servers
-        found = await asyncio.gather(*(self._items(ctx, user, server, key) for server in servers))
-        return [item for items in found for item in items]
-
     async def _items(self, ctx: _Context, user: User, server: str, key: str) -> list[dict[str, Any]]:
-        """Return the items of one of several servers; none if it fails."""
+        """Return the items of one of several servers; none if it fails, so that others are not affected."""
         try:
             upstream = self._upstreams.upstream(ctx, user, server)
             items = await self._shown(upstream, key, await upstream.pages(ctx.method, key))

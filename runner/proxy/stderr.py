@@ -58,7 +58,6 @@ class ServerLog:
     _lead: str = field(init=False)
     _partial: bytes = b""
     _partial_bytes: int = 0
-    _is_lost: bool = False
 
     def __post_init__(self) -> None:
         self._lead = f"stderr of {plain_line(self.server)}: "
@@ -76,29 +75,19 @@ class ServerLog:
             start = ends.end()
             if not self._end(lines, now):
                 self.dropped += len(data) - start
-                self._is_lost = data[-1:] not in (b"\n", b"\r")
                 return "".join(lines)
         self._begin(data[start:])
         return "".join(lines)
 
-    def rest(self, *, now: float) -> str:
-        """Return the text to write for its last line, which has no line break."""
-        lines: list[str] = []
-        self._end(lines, now)
-        return "".join(lines)
-
     def _begin(self, part: bytes) -> None:
-        if self._is_lost:
-            self.dropped += len(part)
-            return
         self._partial += part[: _LINE_BYTES - len(self._partial)]
         self._partial_bytes += len(part)
 
     def _end(self, lines: list[str], now: float) -> bool:
         """Add the line that has begun to what is written; return whether it fitted in the budget."""
-        start, size, was_lost = self._partial, self._partial_bytes, self._is_lost
-        self._partial, self._partial_bytes, self._is_lost = b"", 0, False
-        if was_lost or not size:
+        start, size = self._partial, self._partial_bytes
+        self._partial, self._partial_bytes = b"", 0
+        if not size:
             return True
         text = plain_line(start.decode("utf-8", "replace"))
         cut = f"… ({size} bytes)" if size > len(start) else ""
@@ -165,25 +154,19 @@ class LastWords:
 
     def _take(self, data: bytes) -> None:
         self._tail = (self._tail + data)[-_KEPT_BYTES:]
-        now = time.monotonic()
-        self._pass_on(self._log.passed(data, now=now))
-        if self._log.dropped and self._dropping.due(now=now):
-            self._tell_of_dropped()
+        self._pass_on(data)
 
-    def _pass_on(self, lines: str) -> None:
+    def _pass_on(self, data: bytes, *, at_last: bool = False) -> None:
+        now = time.monotonic()
+        lines = self._log.passed(data, now=now)
         # Our own standard error may be closed, or None.
         if sys.stderr is not None:
             with contextlib.suppress(OSError, ValueError):
                 sys.stderr.write(lines)
-
-    def _tell_of_dropped(self) -> None:
-        count, self._log.dropped = self._log.dropped, 0
-        facts = {
-            "server": self._log.server,
-            "bytes": count,
-            "passed_on_per_s": self._log.budget.per_s,
-        }
-        log.warning("server stderr rate limited", extra=facts)
+        if self._log.dropped and (at_last or self._dropping.due(now=now)):
+            count, self._log.dropped = self._log.dropped, 0
+            facts = {"server": self._log.server, "bytes": count, "passed_on_per_s": self._log.budget.per_s}
+            log.warning("server stderr rate limited", extra=facts)
 
     def _end(self) -> None:
         if self._ended.is_set():
@@ -193,6 +176,5 @@ class LastWords:
             self._pipe.close(most_pieces=_MOST_LEFT_PIECES)
         finally:
             os.close(self._reader)
-        self._pass_on(self._log.rest(now=time.monotonic()))
-        if self._log.dropped:
-            self._tell_of_dropped()
+        # Its last line may have no line break.
+        self._pass_on(b"\n", at_last=True)

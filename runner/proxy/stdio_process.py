@@ -1,5 +1,7 @@
 """A process of ours that speaks MCP over its standard streams: started, and ended with all that it started.
 
+One that does not read the answers to its requests is disconnected.
+
 Source: MCP specification 2025-11-25, "Lifecycle, Shutdown, stdio".
 """
 
@@ -16,13 +18,82 @@ from contextlib import asynccontextmanager
 from typing import TextIO
 
 import anyio
+from mcp_types import JSONRPCError, JSONRPCResponse
 
-from runner.proxy.server_messages import AnswerLines, ServerLines
+from runner.protocol.internals.proxy import mark_sent
+from runner.protocol.internals.types import SessionMessage
+from runner.protocol.lines import IncomingLines, OutgoingLines
+from runner.proxy.stderr import plain_line
 
-__all__ = ["spoken_with"]
+__all__ = ["TOO_MANY_REQUESTS", "AnswerLines", "ServerLines", "spoken_with"]
 
+TOO_MANY_REQUESTS = "it had too many requests of its own open"
+"""Reason to disconnect a server that sends requests without end."""
+
+# Answers that the server does not read.
+_MOST_ANSWERS = 256
+_SHOWN_CHARS = 100
 _PATIENCE_S = 2.0
 _PIECE_BYTES = 1 << 16
+
+
+class ServerLines(IncomingLines):
+    """Messages of a server over lines; an unreadable answer becomes an error with the reason."""
+
+    def misframed(self, masked: Callable[[str], str]) -> str | None:
+        """Return a sentence about the first line that was not JSON; None if there was none.
+
+        Args:
+            masked: Returns a text without the secrets of the server.
+        """
+        if not self.unreadable:
+            return None
+        line = plain_line(masked(self.unreadable.decode("utf-8", "replace").strip()))[:_SHOWN_CHARS]
+        return (
+            f"it wrote '{line}' to its standard output, which is for messages only: MCP requires each to be "
+            "JSON on one line, without a header such as Content-Length"
+        )
+
+    async def __anext__(self) -> SessionMessage:
+        while True:
+            item = await super().__anext__()
+            if isinstance(item, SessionMessage):
+                mark_sent(item.message)
+                return item
+            if item.id is not None and not item.is_request:
+                return SessionMessage(JSONRPCError(jsonrpc="2.0", id=item.id, error=item.error))
+
+
+class AnswerLines(OutgoingLines):
+    """Messages to a server over lines, which is disconnected if too many answers wait.
+
+    Args:
+        descriptor: Where they go.
+
+    Attributes:
+        incoming: The messages of the server, once they are read.
+    """
+
+    def __init__(self, descriptor: int) -> None:
+        super().__init__(descriptor)
+        self.incoming: IncomingLines | None = None
+        self._waiting = 0
+
+    async def send(self, item: SessionMessage) -> None:
+        """Send a message.
+
+        Raises:
+            anyio.ClosedResourceError: This side has closed the stream.
+            anyio.BrokenResourceError: The other side has.
+        """
+        is_answer = isinstance(item.message, JSONRPCResponse | JSONRPCError)
+        self._waiting += is_answer
+        if self._waiting > _MOST_ANSWERS and self.incoming is not None:
+            self.incoming.give_up(TOO_MANY_REQUESTS)
+        try:
+            await super().send(item)
+        finally:
+            self._waiting -= is_answer
 
 
 @asynccontextmanager

@@ -20,14 +20,7 @@ from urllib.parse import urlsplit
 from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from runner.errors import UsageError
-from runner.settings.trust import (
-    UnsafeFile,
-    how_to_trust,
-    is_trusted,
-    quoted,
-    read_judged,
-    read_trusted,
-)
+from runner.settings.trust import UnsafeFile, how_to_trust, is_trusted, quoted, read_judged, read_trusted
 from runner.system.private_files import read_file
 from runner.toolset.catalog import ToolSpec
 

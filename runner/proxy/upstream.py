@@ -13,12 +13,11 @@ import json
 import logging
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from http import HTTPStatus
-from pathlib import Path
 from typing import Any
 
 import anyio
@@ -26,16 +25,8 @@ import mcp_types
 from fastmcp import Client
 from mcp import ClientSession
 from mcp.client.subscriptions import SubscriptionLost, listen
-from mcp.server.subscriptions import ResourceUpdated
 from mcp.shared.exceptions import MCPError
-from mcp.shared.subscriptions import event_to_notification
-from mcp_types import (
-    CLIENT_CAPABILITIES_META_KEY,
-    CLIENT_INFO_META_KEY,
-    LOG_LEVEL_META_KEY,
-    METHOD_NOT_FOUND,
-    PROTOCOL_VERSION_META_KEY,
-)
+from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from pydantic import BaseModel
 
 from runner.contract.widget_dialects import CODE_CALL_META, WIDGET_CALL_META
@@ -55,17 +46,10 @@ from runner.protocol.internals.proxy import (
     learn_tools,
     tell_remote,
 )
-from runner.protocol.internals.types import Connection, ProgressFnT
+from runner.protocol.internals.types import Connection, ProgressFnT, SessionMessage
+from runner.protocol.lines import IncomingLines
 from runner.protocol.messages import check_meta
-from runner.protocol.resource_tools import (
-    MOST_ITEMS,
-    MOST_LIST_BYTES,
-    InvalidAnswer,
-    Remote,
-    RemoteError,
-    RemoteResources,
-    pages,
-)
+from runner.protocol.resource_tools import InvalidAnswer, Remote, RemoteError, RemoteResources, pages
 from runner.proxy.deadline_watch import WatchedListener
 from runner.proxy.namespacing import Names, logged_by, question_of, questions_by, refusal_by
 from runner.proxy.questions import ANSWER_S
@@ -74,16 +58,23 @@ from runner.proxy.remote import (
     Announced,
     ConnectionLost,
     HttpRefusal,
+    Server,
     ServerTransport,
     ServerUnreachable,
     contained,
     is_modern,
 )
 from runner.proxy.repair import Fault, introduction, repaired
-from runner.proxy.server_messages import TOO_MANY_REQUESTS, NotificationPace, PacedMessages
-from runner.proxy.targets import Wish, contract_of
-from runner.settings.execution import ExecutionSettings
-from runner.steps.listener import CLIENT_REQUESTS, MESSAGE, PROGRESS, ClientRefusal, log_message, too_deep
+from runner.proxy.stdio_process import TOO_MANY_REQUESTS
+from runner.steps.listener import (
+    CLIENT_REQUESTS,
+    LIST_CHANGES,
+    MESSAGE,
+    PROGRESS,
+    ClientRefusal,
+    log_message,
+    too_deep,
+)
 from runner.steps.request import file_delivery_of
 from runner.system.backoff import BackOff
 from runner.system.turns import in_turns, turn
@@ -91,10 +82,9 @@ from runner.toolset.call_services import CallServices
 from runner.toolset.catalog import ToolSpec
 from runner.users.events import LIST_CHANGED
 from runner.users.identity import User
-from sandbox.probe.machine import Tier
 from sandbox.token_bucket import TokenBucket
 
-__all__ = ["EVERYBODY", "STATES_CHANGED", "Front", "Reach", "Server", "ServerInfo", "Upstream"]
+__all__ = ["STATES_CHANGED", "Front", "NotificationPace", "PacedMessages", "Upstream"]
 
 log = logging.getLogger(__name__)
 
@@ -103,6 +93,8 @@ STATES_CHANGED = "playground_servers"
 
 
 _SHORT_S = 2.0
+# Between two reports of dropped notifications.
+_REPORT_EVERY_S = 1.0
 # Within it, changes of a list are reported once.
 _MOMENT_S = 0.1
 # For an answer to what costs a server nothing, after it was asked to stop.
@@ -110,9 +102,9 @@ _PATIENCE_S = 2.0
 _TASKS = 1000
 # These describe the connection of our own client, not the one to the server.
 _OF_CONNECTIONS = (
-    PROTOCOL_VERSION_META_KEY,
-    CLIENT_INFO_META_KEY,
-    CLIENT_CAPABILITIES_META_KEY,
+    mcp_types.PROTOCOL_VERSION_META_KEY,
+    mcp_types.CLIENT_INFO_META_KEY,
+    mcp_types.CLIENT_CAPABILITIES_META_KEY,
     "progressToken",
     "toolcell/artifacts",
     CODE_CALL_META,
@@ -141,98 +133,76 @@ _NEWS: Mapping[str, type[BaseModel]] = {
     "notifications/elicitation/complete": mcp_types.ElicitCompleteNotification,
     "notifications/tasks/status": mcp_types.TaskStatusNotification,
 }
-_LISTS = frozenset(
-    {
-        "notifications/prompts/list_changed",
-        "notifications/resources/list_changed",
-        "notifications/tools/list_changed",
-    }
-)
-
-
-Reach = Callable[[], Awaitable[Sequence[tuple[str, int]]]]
-"""Tells which addresses of ours a command may reach."""
-
-EVERYBODY = ""
-"""In place of a user's name: what a server lists when it starts, before anybody has used it."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServerInfo:
-    """Identity of the proxy: that of its one server, or a note that it has several."""
-
-    name: str
-    version: str | None = None
-    instructions: str | None = None
-    capabilities: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
-class Server:
-    """One server: how it is connected to, and what all connections to it have learned.
+class NotificationPace(TokenBucket):
+    """Rate limit of the notifications of one server. Time is an argument.
 
     Attributes:
-        name: Its name.
-        transport: Makes a way to it for a user, by the settings in force now; a command gets the addresses of
-            ours that it may reach if it is to run in the home of its user.
-        is_command: Whether it is a process of ours.
-        contract: Whether its tools are treated like our own.
-        is_near: Whether it runs on this machine.
-        tier: The isolation tier that it runs in, if it is a process of ours, which ends with its connection.
-        files: The files that it is started from, as far as they are known.
-        hint: Returns the option that would have helped a server that we confine, from its error output.
-        least_connect_s: How long it has to start at least, whatever the settings have.
-        place: Its address or command, which no client is told.
-        info: What it says of itself, once it has been connected to.
-        mode: The mode of connecting that works where the other one ended it, so that only the first
-            connection starts it twice.
-        is_contracted: Whether some tool of it is treated like our own, as far as is known.
-        homed: Users in whose home it is to run. A process is its user's own, and may list what it likes at
-            any moment.
-        fetching: Users whose process fetches files by links.
+        at_once: Notifications that may come one after the other.
+        per_s: Notifications a second afterwards.
+        dropped: Number dropped since the last report.
     """
 
-    name: str
-    transport: Callable[[User, ExecutionSettings, Reach | None], ServerTransport]
-    is_command: bool = False
-    contract: Wish = "auto"
-    is_near: bool = False
-    tier: Tier | None = None
-    files: tuple[Path, ...] = ()
-    hint: Callable[[str], str | None] = lambda _text: None
-    least_connect_s: float = 0.0
-    place: str = ""
-    info: ServerInfo | None = None
-    mode: str | None = None
-    is_contracted: bool = False
-    homed: set[str] = field(default_factory=set)
-    fetching: set[str] = field(default_factory=set)
+    at_once: float = 1000
+    per_s: float = 100
+    dropped: int = 0
+    _sent_at: float = field(init=False, default=float("-inf"))
 
-    def __post_init__(self) -> None:
-        if self.contract == "full":
-            self.is_contracted = True
-            self.homed.add(EVERYBODY)
+    def passes(self, now: float) -> bool:
+        """Return whether one more is passed on, and count it either way."""
+        passes = self.takes(1, now=now)
+        self.dropped += not passes
+        return passes
 
-    def learn(self, tool: ToolSpec, whose: str, *, by_url: bool) -> None:
-        """Record the needs of a user's process from a tool that it lists.
+    def report(self, now: float, *, at_last: bool = False) -> int:
+        """Return the number to report now; `at_last` also where one was reported a moment ago."""
+        if not self.dropped or (not at_last and now - self._sent_at < _REPORT_EVERY_S):
+            return 0
+        count, self.dropped, self._sent_at = self.dropped, 0, now
+        return count
 
-        Args:
-            tool: The tool.
-            whose: Name of the user.
-            by_url: Whether it is given files by links.
-        """
-        if contract_of(self.contract, tool, {}, identity=tool.identity) == "guard":
-            return
-        self.is_contracted = True
-        fetches = tool.takes_links or (tool.takes_files and by_url)
-        if fetches:
-            self.fetching.add(whose)
-        if fetches or tool.takes_username or tool.takes_files:
-            self.homed.add(whose)
 
-    def wants_home(self, user: User) -> bool:
-        """Return whether it is to run in the home of a user."""
-        return self.is_command and not self.homed.isdisjoint((EVERYBODY, user.name))
+class PacedMessages:
+    """Messages of a server without the notifications above the rate limit. A `ReadStream` of the SDK.
+
+    Args:
+        pace: The rate limit.
+        inner: The messages as they come.
+    """
+
+    def __init__(self, pace: NotificationPace, inner: Any) -> None:
+        self._pace = pace
+        self._inner = inner
+        if isinstance(inner, IncomingLines):
+            # To read a message takes longer than to drop it.
+            inner.sheds = lambda: not pace.has(1, now=time.monotonic())
+            inner.shed = self._shed
+
+    def __getattr__(self, name: str) -> Any:
+        # The rest of a stream; `last_context`, of the last message's sender; `problem`, if we ended it.
+        return getattr(self._inner, name)
+
+    def _shed(self, count: int) -> None:
+        self._pace.dropped += count
+
+    async def __aiter__(self) -> AsyncIterator[Any]:
+        async for item in self._inner:
+            message = item.message if isinstance(item, SessionMessage) else None
+            if (
+                not isinstance(message, mcp_types.JSONRPCNotification)
+                or message.method == "notifications/cancelled"
+                or self._pace.passes(time.monotonic())
+            ):
+                yield item
+
+    async def __aenter__(self) -> "PacedMessages":
+        await self._inner.__aenter__()
+        return self
+
+    async def __aexit__(self, *raised: Any) -> None:
+        await self._inner.__aexit__(*raised)
 
 
 @dataclass(slots=True)
@@ -247,7 +217,7 @@ class Front:
 
     connection: Connection
     is_ready: asyncio.Event = field(default_factory=asyncio.Event)
-    early: list[tuple[str, Mapping[str, Any]]] = field(default_factory=list)
+    early: list[dict[str, Any]] = field(default_factory=list)
 
     async def ask(self, method: str, params: Mapping[str, Any]) -> dict[str, Any]:
         """Send the client a request, outside of its own requests."""
@@ -260,13 +230,14 @@ class Front:
             raise MCPError(code=mcp_types.INVALID_REQUEST, message=message) from error
         return await self.connection.send_raw_request(method, params, {"timeout": ANSWER_S})
 
-    async def tell(self, method: str, params: Mapping[str, Any]) -> None:
+    async def notify(self, value: dict[str, Any]) -> None:
         """Send the client a notification; log messages only of the levels that it asked for."""
         if not self.is_ready.is_set():
-            size = len(json.dumps(params, default=str))
+            size = len(json.dumps(value, default=str))
             if len(self.early) < _MOST_EARLY and size <= _MOST_EARLY_CHARS:
-                self.early.append((method, params))
+                self.early.append(value)
             return
+        method, params = value["method"], value["params"]
         message = log_message(params, connection_levels(self.connection)) if method == MESSAGE else params
         if message is not None:
             await self.connection.notify(method, message)
@@ -275,10 +246,10 @@ class Front:
         """Send the client the notifications that came before its handshake was complete."""
         self.is_ready.set()
         early, self.early = self.early, []
-        for method, params in early:
+        for value in early:
             # A client that is gone receives none of them.
             with contextlib.suppress(Exception):
-                await self.tell(method, params)
+                await self.notify(value)
 
 
 @dataclass(slots=True, kw_only=True, eq=False, weakref_slot=True)
@@ -317,16 +288,17 @@ class Upstream(Peer):
     _checking: "asyncio.Task[None] | None" = None
     _unreachable: ServerUnreachable | None = None
     _faults: set[Fault] = field(default_factory=set)
-    _sizes: dict[str, int] = field(default_factory=dict)
     _asking: list[WatchedListener] = field(default_factory=list)
     _questions: int = 0
     _refusals: TokenBucket = field(default_factory=_REFUSALS)
     _ending: "asyncio.Task[None] | None" = None
     _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _subscribing: asyncio.Lock = field(default_factory=asyncio.Lock)
     _client: "Client[Any] | None" = None
     _way: ServerTransport | None = None
     _knows_all: bool = False
     _changes: int = 0
+    _listening: "dict[str, asyncio.Task[None]]" = field(default_factory=dict)
     _reporting_changes: "dict[str, asyncio.Task[None]]" = field(default_factory=dict)
     _stack: AsyncExitStack = field(default_factory=AsyncExitStack)
     _pace: NotificationPace = field(default_factory=NotificationPace)
@@ -353,6 +325,11 @@ class Upstream(Peer):
     def in_use(self) -> bool:
         """True if a request is in flight, or a resource has a subscriber."""
         return self.busy or bool(self.subscribed)
+
+    @property
+    def _receiver(self) -> "WatchedListener | Front | None":
+        """The last caller; without one the client, where it has a connection."""
+        return self._asking[-1] if self._asking else self.front
 
     @property
     def is_connected(self) -> bool:
@@ -461,7 +438,7 @@ class Upstream(Peer):
         meta = {k: v for k, v in (params.get("_meta") or {}).items() if k not in _OF_CONNECTIONS}
         if has_sessions and is_modern(client):
             # Levels that the client does not want are dropped on the way to it; here they must be requested.
-            meta[LOG_LEVEL_META_KEY] = "debug"
+            meta[mcp_types.LOG_LEVEL_META_KEY] = "debug"
         if meta:
             sent["_meta"] = meta
         # A call that is watched over ends by the ladder.
@@ -479,12 +456,13 @@ class Upstream(Peer):
         except UnreadableAnswer as error:
             raise InvalidAnswer(f"its answer to {method} breaks the protocol: {error.message}") from error
         except MCPError as error:
-            if http.in_session and http.status == HTTPStatus.NOT_FOUND and error.code != METHOD_NOT_FOUND:
+            is_unknown = error.code == mcp_types.METHOD_NOT_FOUND
+            if http.in_session and http.status == HTTPStatus.NOT_FOUND and not is_unknown:
                 # By the protocol this status means that the session is over.
                 raise ConnectionLost(error.message, was_refused=True) from error
             if http.in_session and http.status == HTTPStatus.BAD_REQUEST and await self._is_over(session):
                 raise ConnectionLost(error.message) from error
-            if method != "tools/call" and isinstance(error, NoAnswer) and error.code == METHOD_NOT_FOUND:
+            if method != "tools/call" and isinstance(error, NoAnswer) and is_unknown:
                 # Without a session that status means an unknown method.
                 raise
             refusal = HttpRefusal.of(http, None if isinstance(error, NoAnswer) else error)
@@ -495,8 +473,7 @@ class Upstream(Peer):
             raise InvalidAnswer(f"its answer to {method} breaks the protocol: {str(error)[:300]}") from error
         except FAILURES as error:
             raise ConnectionLost(str(error) or type(error).__name__) from error
-        for fault in faults:
-            self._found(fault)
+        self._found(faults)
         await turn()
         return result
 
@@ -532,36 +509,24 @@ class Upstream(Peer):
             # Without the list the call is answered all the same.
             with contextlib.suppress(MCPError, RemoteError):
                 changes = self._changes
-                await self.learn(await self.pages("tools/list", "tools"))
+                self.specs = await self.learn(await self.pages("tools/list", "tools"))
                 self._knows_all = changes == self._changes
         return self.specs.get(tool)
 
-    async def learn(self, items: Iterable[Any]) -> None:
-        """Note what tools the server lists, as it lists them now."""
+    async def learn(self, items: Iterable[Any]) -> dict[str, ToolSpec]:
+        """Note the needs of tools as the server lists them now, and return their descriptions."""
+        settings, listed = self.services.settings, dict[str, ToolSpec]()
         async for item in in_turns(items):
-            if not isinstance(item, Mapping):
-                continue
-            name = str(item.get("name"))
-            self._forget(name)
-            self._sizes[name] = _size(item)
             # An unknown name is called like an unlisted tool.
             with contextlib.suppress(AttributeError, KeyError, TypeError, ValueError):
-                settings = self.services.settings
                 spec = ToolSpec.of(item, identity=settings.username_parameter)
-                self.specs[spec.name] = spec
+                listed[spec.name] = spec
+                # A server may change its list and not report that.
+                self._knows_all &= self.specs.get(spec.name) == spec
                 may_destroy = spec.widgets.may_destroy
                 self.services.approvals.is_destructive(self.name, spec.name, now=may_destroy)
                 self.server.learn(spec, self.user.name, by_url=file_delivery_of(settings) == "url")
-        # What was listed longest ago is called from then on as if it had not been.
-        size = sum(self._sizes.values())
-        while len(self._sizes) > MOST_ITEMS or size > MOST_LIST_BYTES:
-            oldest = next(iter(self._sizes))
-            size -= self._sizes[oldest]
-            self._forget(oldest)
-
-    def _forget(self, tool: str) -> None:
-        self._sizes.pop(tool, None)
-        self.specs.pop(tool, None)
+        return listed
 
     async def tell(self, method: str, params: Mapping[str, Any]) -> None:
         """Forward a notification of the client to the server, if it is connected."""
@@ -578,9 +543,11 @@ class Upstream(Peer):
     async def subscribe(self, uri: str) -> None:
         """Subscribe to a resource, also after a reconnect."""
         client = await self.connected()
-        if not self.subscribed[uri]:
-            await self._subscribe(client, uri)
-        self.subscribed[uri] += 1
+        # Of several at once only the first opens a stream.
+        async with self._subscribing:
+            if not self.subscribed[uri]:
+                await self._subscribe(client, uri)
+            self.subscribed[uri] += 1
 
     async def unsubscribe(self, uri: str) -> None:
         """Unsubscribe, once for each subscription."""
@@ -588,6 +555,8 @@ class Upstream(Peer):
         if self.subscribed[uri] > 0:
             return
         del self.subscribed[uri]
+        if uri in self._listening:
+            self._listening.pop(uri).cancel()
         if self._client is not None and not is_modern(self._client):
             await self.request("resources/unsubscribe", {"uri": uri})
 
@@ -679,14 +648,16 @@ class Upstream(Peer):
         raise ServerUnreachable(f"the server {self.name} cannot be reached: {problem}", refusal)
 
     def capabilities(self, version: str) -> mcp_types.ClientCapabilities:
-        """Return the client's capabilities."""
-        return self.announced.at(version)
+        """Return the client's capabilities in a version of the protocol."""
+        able = self.announced.capabilities or mcp_types.ClientCapabilities()
+        foreign = ["extensions" if version in HANDSHAKE_PROTOCOL_VERSIONS else "tasks"]
+        # Several servers could name tasks that are not theirs.
+        return able.model_copy(update=dict.fromkeys(foreign if self.is_alone else [*foreign, "tasks"]))
 
     def introduced(self, result: dict[str, Any]) -> dict[str, Any]:
         """Return the result of `initialize` without its faults."""
         made, faults = introduction(result)
-        for fault in faults:
-            self._found(fault)
+        self._found(faults)
         return made
 
     def bounded(self, messages: Any) -> PacedMessages:
@@ -704,13 +675,14 @@ class Upstream(Peer):
             log.warning("server cannot be reached", extra={"server": self.name, "problem": why})
         self.services.events.publish_to_all({"type": STATES_CHANGED})
 
-    def _found(self, fault: Fault) -> None:
-        """Log a fault of the server's answers, once: a list is read again and again."""
-        if fault in self._faults or len(self._faults) >= _MOST_FAULTS:
-            return
-        self._faults.add(fault)
-        facts = {"server": self.name, "item": fault.item, "problem": fault.problem}
-        log.warning("invalid item left out" if fault.is_left_out else "invalid item repaired", extra=facts)
+    def _found(self, faults: Iterable[Fault]) -> None:
+        """Log faults of the server's answers, each once: a list is read again and again."""
+        for fault in faults:
+            if fault not in self._faults and len(self._faults) < _MOST_FAULTS:
+                self._faults.add(fault)
+                facts = {"server": self.name, "item": fault.item, "problem": fault.problem}
+                event = "invalid item left out" if fault.is_left_out else "invalid item repaired"
+                log.warning(event, extra=facts)
 
     async def _resume(self, client: "Client[Any]") -> None:
         able = client.session.server_capabilities or mcp_types.ServerCapabilities()
@@ -728,48 +700,59 @@ class Upstream(Peer):
 
     async def _subscribe(self, client: "Client[Any]", uri: str) -> None:
         if is_modern(client):
-            await self._listen(client, {"resource_subscriptions": [uri]})
+            await self._listen(client, {"resource_subscriptions": [uri]}, uri)
         else:
             await self._answer(client, "resources/subscribe", {"uri": uri})
 
-    def _listen(self, client: "Client[Any]", wanted: Mapping[str, Any]) -> "asyncio.Future[None]":
+    def _listen(
+        self, client: "Client[Any]", wanted: Mapping[str, Any], uri: str = ""
+    ) -> "asyncio.Future[None]":
         """Begin to receive changes from a stateless server; return when it has confirmed that."""
         started: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        task = asyncio.create_task(self._receive(client, wanted, started))
-        self._stack.callback(task.cancel)
+        # asyncio logs an exception that is never retrieved.
+        started.add_done_callback(lambda started: started.cancelled() or started.exception())
+        task = self._listening[uri] = asyncio.create_task(self._receive(client, wanted, uri, started))
+
+        def ended(_task: "asyncio.Task[None]") -> None:
+            if not started.done():
+                started.set_exception(ConnectionLost("it was closed"))
+
+        task.add_done_callback(ended)
         return started
 
     async def _receive(
-        self, client: "Client[Any]", wanted: Mapping[str, Any], started: "asyncio.Future[None]"
+        self, client: "Client[Any]", wanted: Mapping[str, Any], uri: str, started: "asyncio.Future[None]"
     ) -> None:
-        """Receive a stream of a stateless server, and open it again when it is lost."""
-        (uri,) = wanted.get("resource_subscriptions", ("",))
-        missed = [f"notifications/{kind.replace('_list', '/list')}" for kind in wanted if not uri]
+        """Keep a stream of a stateless server open; each of its events comes as a notification too."""
         backoff = BackOff()
-        while not uri or not started.done() or self.subscribed[uri]:
+        while True:
             try:
-                async with listen(client.session, **wanted) as events:
-                    if started.done():
-                        # It may have changed while there was no connection.
-                        for method in missed or ["notifications/resources/updated"]:
-                            await self._changed(method, uri)
-                    else:
+                limit_s = self.services.settings.idle_timeout_s
+                async with asyncio.timeout(limit_s) as limit, listen(client.session, **wanted) as events:
+                    # It is confirmed, and lasts.
+                    limit.reschedule(None)
+                    if not started.done():
                         started.set_result(None)
+                    # It may have changed while there was no connection.
+                    elif uri:
+                        self.resources.updated(uri)
+                    else:
+                        self._lists_changed(*LIST_CHANGES)
                     backoff.worked()
-                    async for event in events:
-                        notification = event_to_notification(event, {})
-                        about = str(event.uri) if isinstance(event, ResourceUpdated) else ""
-                        if not uri or self.subscribed[uri]:
-                            await self._changed(notification.method, about)
+                    async for _event in events:
+                        pass
             except (*FAILURES, SubscriptionLost) as error:
                 if not started.done():
-                    started.set_exception(error)
+                    problem = f"it did not confirm a subscription: {str(error) or type(error).__name__}"
+                    started.set_exception(error if isinstance(error, MCPError) else ConnectionLost(problem))
                     return
             backoff.failed(time.monotonic())
             await asyncio.sleep(backoff.wait_s(time.monotonic()))
 
     async def _close(self) -> None:
         self._client = self._way = None
+        while self._listening:
+            self._listening.popitem()[1].cancel()
         stack, self._stack = self._stack, AsyncExitStack()
         try:
             await stack.aclose()
@@ -792,19 +775,14 @@ class Upstream(Peer):
                 log.warning("connection ended: too many requests", extra={"server": self.name})
                 self._ending = asyncio.create_task(self.drop())
             raise MCPError(code=mcp_types.INVALID_REQUEST, message=message)
-        question = dict(params or {}) if self.is_alone else question_of(self.name, params or {})
-        self._questions += 1
-        try:
-            if self.front is None and method in CLIENT_REQUESTS and not self.announced.offers(method):
-                # A client with sessions answers that itself.
-                message = f"the client does not offer {method}"
-                raise MCPError(code=mcp_types.METHOD_NOT_FOUND, message=message)
-            if self._asking:
-                return await self._asking[-1].ask(method, question)
-            if self.front is not None:
-                return await self.front.ask(method, question)
+        receiver = self._receiver
+        if receiver is None:
             message = "no request of the client is under way during which it could be asked"
             raise MCPError(code=mcp_types.INVALID_REQUEST, message=message)
+        self._questions += 1
+        try:
+            question = dict(params or {}) if self.is_alone else question_of(self.name, params or {})
+            return await receiver.ask(method, question)
         except ClientRefusal as refusal:
             raise MCPError(code=refusal.code, message=str(refusal)) from refusal
         finally:
@@ -817,21 +795,22 @@ class Upstream(Peer):
     async def _pass_on(self, method: str, params: Mapping[str, Any] | None) -> None:
         message = dict(params or {})
         await self._tell_of_dropped(self._pace.report(time.monotonic()))
-        if method == PROGRESS:
-            # It has come to the request that it is of.
-            return
-        if method == MESSAGE and not self.is_alone:
-            message = logged_by(self.name, message)
-        if method == MESSAGE and self._asking:
-            await self._asking[-1].notify({"method": method, "params": message})
-        elif method == "notifications/resources/updated" or method in _LISTS:
-            await self._changed(method, str(message.get("uri", "")))
-        elif self.front is not None and (method == MESSAGE or _is_news(method, message)):
-            # Of several servers each may report on its own tasks and questions only.
-            if self.is_alone or method == MESSAGE:
-                await self.front.tell(method, message)
-            elif message.get("taskId", "") in ("", *self.tasks):
-                await self.front.tell(method, question_of(self.name, message))
+        # Of several servers each may report on its own tasks and questions only.
+        is_own = self.is_alone or message.get("taskId", "") in ("", *self.tasks)
+        # Progress has come to the request that it is of.
+        if method == MESSAGE:
+            await self._log(message if self.is_alone else logged_by(self.name, message))
+        elif method == "notifications/resources/updated":
+            self.resources.updated(str(message.get("uri", "")))
+        elif method in LIST_CHANGES:
+            self._lists_changed(method)
+        elif self.front is not None and is_own and _is_news(method, message):
+            news = message if self.is_alone else question_of(self.name, message)
+            await self.front.notify({"method": method, "params": news})
+
+    async def _log(self, message: Mapping[str, Any]) -> None:
+        if self._receiver is not None:
+            await self._receiver.notify({"method": MESSAGE, "params": message})
 
     async def _tell_of_dropped(self, count: int) -> None:
         """Notify the client of dropped notifications, and of lists that may have changed."""
@@ -839,45 +818,31 @@ class Upstream(Peer):
             return
         log.warning("notifications dropped", extra={"server": self.name, "count": count})
         words = f"{count} notifications of {self.name} were dropped: there were more than could be passed on"
-        message = {"level": "warning", "logger": "runner", "data": {"msg": words, "extra": None}}
-        if self._asking:
-            await self._asking[-1].notify({"method": MESSAGE, "params": message})
-        elif self.front is not None:
-            await self.front.tell(MESSAGE, message)
-        for method in sorted(_LISTS):
-            await self._changed(method, "")
-        for uri in list(self.subscribed):
-            await self._changed("notifications/resources/updated", uri)
-
-    async def _changed(self, method: str, uri: str) -> None:
-        """Report a changed resource; without a URI, a list, once for all its changes within a moment."""
-        if uri:
+        await self._log({"level": "warning", "logger": "runner", "data": {"msg": words, "extra": None}})
+        self._lists_changed(*LIST_CHANGES)
+        for uri in self.subscribed:
             self.resources.updated(uri)
-            return
-        self._knows_all = False
-        self._changes += 1
-        for tool in list(self._sizes):
-            self._forget(tool)
 
-        async def report() -> None:
+    def _lists_changed(self, *methods: str) -> None:
+        """Report changed lists, each once for all its changes within a moment."""
+        self._knows_all, self.specs = False, {}
+        self._changes += 1
+
+        async def report(method: str) -> None:
             await asyncio.sleep(_MOMENT_S)
             del self._reporting_changes[method]
             if self.front is not None:
-                await contained(self.front.tell(method, {}))
+                await contained(self.front.notify({"method": method, "params": {}}))
             else:
                 self._publish({"type": LIST_CHANGED, "list": method.split("/")[1]})
 
-        if method not in self._reporting_changes:
-            self._reporting_changes[method] = asyncio.create_task(report())
+        for method in methods:
+            if method not in self._reporting_changes:
+                self._reporting_changes[method] = asyncio.create_task(report(method))
 
     def _publish(self, event: Mapping[str, Any]) -> None:
         outside = {"uri": self.names.uri_outside(self.name, str(event["uri"]))} if "uri" in event else {}
         self.services.events.publish({**event, **outside}, user=self.user.segment, session=self.user.session)
-
-
-def _size(value: Any) -> int:
-    """Return the length of a part of a server's answer as JSON."""
-    return len(json.dumps(value))
 
 
 async def _quietly(request: Awaitable[object]) -> None:

@@ -9,14 +9,7 @@ import logging
 import textwrap
 import time
 from collections import Counter
-from collections.abc import (
-    AsyncIterator,
-    Callable,
-    Collection,
-    Coroutine,
-    Mapping,
-    Sequence,
-)
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
@@ -42,8 +35,8 @@ from runner.protocol.internals.connection import connection_of
 from runner.protocol.resource_tools import RemoteError
 from runner.proxy.namespacing import Names
 from runner.proxy.questions import Pausing
-from runner.proxy.remote import Announced, ServerTransport, ServerUnreachable
-from runner.proxy.upstream import EVERYBODY, Front, Server, ServerInfo, Upstream
+from runner.proxy.remote import EVERYBODY, Announced, Server, ServerInfo, ServerTransport, ServerUnreachable
+from runner.proxy.upstream import Front, Upstream
 from runner.settings.isolation import in_force
 from runner.settings.settings import Settings
 from runner.steps.request import file_delivery_of
@@ -200,10 +193,6 @@ class Upstreams(CallServices):
             session = ctx.session
             info = session.client_params.client_info if session.client_params else None
             announced = Announced(info=info, capabilities=session.client_capabilities)
-        if self.names.prefixed and announced.capabilities is not None:
-            # Several servers could name tasks that are not theirs.
-            able = announced.capabilities.model_copy(update={"tasks": None})
-            announced = replace(announced, capabilities=able)
         if not begins and not has_sessions(ctx):
             return self._of_user(user, server, announced)
         connection = connection_of(ctx)

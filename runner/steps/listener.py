@@ -23,6 +23,7 @@ from sandbox.deadlines import Deadlines, Rung
 
 __all__ = [
     "CLIENT_REQUESTS",
+    "LIST_CHANGES",
     "LOG_LEVELS",
     "MESSAGE",
     "PROGRESS",
@@ -38,11 +39,12 @@ __all__ = [
 
 PROGRESS = "notifications/progress"
 MESSAGE = "notifications/message"
-_LIST_CHANGED = (
-    "notifications/tools/list_changed",
-    "notifications/resources/list_changed",
+LIST_CHANGES = (
     "notifications/prompts/list_changed",
+    "notifications/resources/list_changed",
+    "notifications/tools/list_changed",
 )
+"""Notifications that a list has changed."""
 _UPDATED = "notifications/resources/updated"
 CLIENT_REQUESTS = ("elicitation/create", "roots/list", "sampling/createMessage")
 """Requests that a tool may send to the client of its call."""
@@ -194,7 +196,7 @@ class CallListener:
             await self._pass_progress(params)
         elif method == MESSAGE:
             await self._pass_message(params)
-        elif method in _LIST_CHANGED:
+        elif method in LIST_CHANGES:
             self.change(str(method), None)
             await self.client.notify(str(method), {})
         elif method == _UPDATED:
@@ -330,7 +332,10 @@ def _undeclared(method: str, params: Mapping[str, Any], able: Mapping[str, Any])
 
     Of elicitation, a client that declares neither mode has forms, the only one at first.
     """
-    name = _CAPABILITIES[method]
+    name = _CAPABILITIES.get(method)
+    if name is None:
+        # A request about a task that the client has made of an earlier one.
+        return None
     own = able.get(name)
     if own is None:
         return name

@@ -1,4 +1,4 @@
-"""Values passed between the steps of a call: the request, its files, its end."""
+"""Values passed between the steps of a call: the request, its files, its stopwatch, its end."""
 
 import os
 import time

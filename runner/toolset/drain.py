@@ -84,7 +84,9 @@ class Drain:
         first, self.ends_at = self.ends_at is None, min(now + left_s, self.ends_at or math.inf)
         log.info("server is being stopped", extra={"calls": len(self.running), "drain_s": left_s})
         for limit, tell in self.running.items():
-            limit.reschedule(self.ends_at)
+            # One that has expired belongs to a call that is still cleaning up.
+            if not limit.expired():
+                limit.reschedule(self.ends_at)
             if first and left_s > 0:
                 task = asyncio.create_task(_notify(tell, left_s))
                 self._telling.add(task)

@@ -340,10 +340,11 @@ class Lease:
         """Send the call, and listen to all that may become of it, until `_over` is settled."""
         self._readers = readers = Readers()
         self._climb()
+        self._attend(readers)
         try:
             lasts = {"goes_on": True} if self.goes_on else {}
             frame = encode(FrameKind.CALL, {"number": self._number, "call": call, **lasts})
-            left = self._hand_over(frame, readers)
+            left = self._hand_over(frame)
         except (OSError, ValueError, RecursionError) as error:
             # Also for arguments that are not JSON: a client may send NaN, or nest them too deeply.
             # Of what is refused because its worker has ended, the kernel has taken nothing. All else a worker
@@ -356,10 +357,13 @@ class Lease:
         else:
             readers.add(self._connection.fileno(), self._hear)
 
-    def _hand_over(self, frame: bytes, readers: Readers) -> memoryview:
-        """Listen to the worker, and send it the call after what must precede it; return the unsent rest."""
+    def _attend(self, readers: Readers) -> None:
+        """Register readers of the worker's output and exit."""
         readers.add(self.worker.output, self._output_readable)
         readers.add(self.worker.pidfd, self._died)
+
+    def _hand_over(self, frame: bytes) -> memoryview:
+        """Send the call, after the frames that must precede it; return the unsent rest."""
         return self._connection.send_now(self._narrowing() + frame)
 
     async def _send_rest(self, left: memoryview, readers: Readers) -> None:

@@ -220,8 +220,10 @@ class SharedLease(Lease):
         served, status = self.sharing.served, self._status or "for an unknown reason"
         return f"its process, which served {served} calls at once, ended ({status}); any may have caused that"
 
-    def _hand_over(self, frame: bytes, readers: Readers) -> memoryview:
+    def _attend(self, readers: Readers) -> None:
         self.sharing.begin(self)
+
+    def _hand_over(self, frame: bytes) -> memoryview:
         if self.sharing.is_dead:
             raise ConnectionError("the worker has ended")
         narrowing = self._narrowing()

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from proxying import messages_of_call, over_http, over_stdio, proxied, proxy_command
 from support import becomes
 
-from runner.proxy.server_messages import NotificationPace
+from runner.proxy.upstream import NotificationPace
 
 pytestmark = [
     pytest.mark.release,

@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -237,6 +238,43 @@ async def test_sessionless_client_notified_on_its_own_stream(
         event = await anext(events)
 
     assert event == ResourceUpdated(uri="live://one")
+
+
+async def test_change_of_resubscribed_resource_reported_once(
+    remote_url: str, folder: Path, user: str
+) -> None:
+    async with upstreams_for(folder, user, over_http(remote_url)) as upstreams:
+        with upstreams.events.subscribe(user=User(user).segment) as events:
+            async with Client(make_proxy(upstreams, transport="stdio")) as behind:
+
+                async def visit() -> None:
+                    async with listen(behind.session, resource_subscriptions=["live://one"]):
+                        pass
+
+                await asyncio.gather(*(visit() for _ in range(3)))
+                uris = ["live://one", "live://two"]
+                async with listen(behind.session, resource_subscriptions=uris) as changes:
+                    for uri in uris:
+                        await behind.call_tool("change", {"uri": uri})
+                        assert await asyncio.wait_for(anext(changes), 10) == ResourceUpdated(uri=uri)
+        received = [event["uri"] async for event in events if event["type"] == "resource_updated"]
+
+    assert received == uris
+
+
+async def test_unconfirmed_subscription_refused_in_time(
+    remote_url: str, folder: Path, user: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @asynccontextmanager
+    async def unconfirmed(*_args: Any, **_wanted: Any) -> AsyncIterator[None]:
+        await asyncio.Event().wait()
+        yield
+
+    monkeypatch.setattr("runner.proxy.upstream.listen", unconfirmed)
+    async with proxied(folder, user, over_http(remote_url), idle_timeout_s=5) as behind:
+        with pytest.raises(MCPError, match="it did not confirm a subscription: TimeoutError"):
+            async with listen(behind.session, resource_subscriptions=["live://one"]):
+                pass
 
 
 async def test_change_invalidates_cached_read_and_is_an_event(

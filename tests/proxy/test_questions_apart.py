@@ -138,7 +138,10 @@ async def test_sessionless_client_without_elicitation_not_asked(folder: Path, us
         assert client.session.protocol_version == LATEST_MODERN_VERSION
         (content,) = (await client.call_tool("pin", {})).content
 
-    assert json.loads(content.text) == {"refused": "the client does not offer elicitation/create"}
+    assert json.loads(content.text) == {
+        "refused": "the client does not support elicitation/create: "
+        "it did not declare the capability elicitation"
+    }
 
 
 @pytest.mark.parametrize(("names", "reach"), [(("one",), True), (("one", "other"), False)])

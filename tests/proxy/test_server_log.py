@@ -109,7 +109,9 @@ async def test_excess_log_output_dropped_and_counted(
 async def test_processes_of_one_server_share_a_budget(
     folder: Path, user: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("runner.proxy.run.log_budget", lambda: TokenBucket(at_once=10_000, per_s=0))
+    monkeypatch.setattr(
+        "runner.proxy.confined_command.log_budget", lambda: TokenBucket(at_once=10_000, per_s=0)
+    )
     line, lines = b"x" * 99 + b"\n", 50
     async with upstreams_for(folder, user, over_stdio("shouting", SHOUTING)) as upstreams:
         for _client in range(3):
@@ -216,7 +218,7 @@ async def test_missing_host_stderr_relays_nothing_leaks_no_descriptor(
 @given(st.lists(st.binary(max_size=60), max_size=60), st.integers(0, 600))
 def test_stderr_bytes_relayed_or_counted_for_any_chunking(pieces: list[bytes], at_once: int) -> None:
     log = ServerLog(server="x", budget=TokenBucket(at_once=at_once, per_s=0))
-    written = "".join(log.passed(piece, now=0) for piece in pieces) + log.rest(now=0)
+    written = "".join(log.passed(piece, now=0) for piece in pieces) + log.passed(b"\n", now=0)
 
     assert len(written.encode()) <= at_once
     assert all(line.startswith("stderr of x: ") and not has_hidden(line) for line in written.split("\n")[:-1])

@@ -22,13 +22,8 @@ from runner.protocol.internals.proxy import (
     UnreadableAnswer,
     ask_remote,
 )
-from runner.proxy.server_messages import (
-    TOO_MANY_REQUESTS,
-    AnswerLines,
-    NotificationPace,
-    PacedMessages,
-    ServerLines,
-)
+from runner.proxy.stdio_process import TOO_MANY_REQUESTS, AnswerLines, ServerLines
+from runner.proxy.upstream import NotificationPace, PacedMessages
 
 pytestmark = pytest.mark.anyio
 
