@@ -183,12 +183,12 @@ async def test_silent_script_killed_by_ladder(skills: Path) -> None:
 async def test_line_of_script_reported_once_as_progress(skills: Path) -> None:
     lines = list[str | None]()
 
-    async def heard(progress: float, total: float | None, message: str | None) -> None:
+    async def on_progress(progress: float, total: float | None, message: str | None) -> None:
         lines.append(message)
 
     async with serving(skills) as (client, _user):
         arguments = {"skill": "words", "script": "late.py"}
-        await client.call_tool("run_skill_script", arguments, progress_handler=heard)
+        await client.call_tool("run_skill_script", arguments, progress_handler=on_progress)
 
     assert lines == ["done"]
 
