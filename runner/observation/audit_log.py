@@ -258,6 +258,7 @@ class AuditLog:
         if _read_head(self.folder) != self._head:
             # Another process has written meanwhile, perhaps to a later file.
             self._file = None
+        known = self._head
         try:
             while self._pending:
                 file = self._find_end()
@@ -275,9 +276,10 @@ class AuditLog:
                 self._pending.popleft()
         finally:
             # Of constant length, so that it is overwritten in one piece. The lines are in the log whatever
-            # becomes of this: the next process finds the end without it.
+            # becomes of this: the next process finds the end without it. One that could not be read stays.
             with contextlib.suppress(OSError):
-                os.pwrite(self._head_fd, _HEAD.dump_json(self._head).ljust(_HEAD_BYTES) + b"\n", 0)
+                if self._head != known:
+                    os.pwrite(self._head_fd, _HEAD.dump_json(self._head).ljust(_HEAD_BYTES) + b"\n", 0)
 
     def _find_end(self) -> _File:
         """Return the file that takes the next line, and set the head to the line before.

@@ -12,7 +12,7 @@ from typing import Any
 from pydantic_core import from_json
 
 from runner.output_guard.encoded import cut
-from runner.output_guard.json_view import json_text, text_of
+from runner.output_guard.json_view import beginning_of, json_text
 from runner.output_guard.oversize import put_away, size_of
 from runner.output_guard.storing import Keeper, drive
 
@@ -41,7 +41,7 @@ async def clamped_by(
     method = "artifact" if len(keeper.stored) > before else "truncate"
     if method == "truncate" and not unruly:
         # Where nothing else is left of it, the model gets as much as fits.
-        made["preview"] = text_of(value)
+        made["preview"] = beginning_of(value, limit)
     event = {"type": "observation_clamped", "method": method, "tool": keeper.tool, "max_chars": limit}
     return _within(made, limit), event
 

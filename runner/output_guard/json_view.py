@@ -21,7 +21,17 @@ from pydantic_core import to_json
 
 from runner.output_guard.encoded import seem_parts
 
-__all__ = ["DEPTH_MAX", "JsonView", "Unruly", "json_text", "raw_json", "text_of", "thawed", "view"]
+__all__ = [
+    "DEPTH_MAX",
+    "JsonView",
+    "Unruly",
+    "beginning_of",
+    "json_text",
+    "raw_json",
+    "text_of",
+    "thawed",
+    "view",
+]
 
 DEPTH_MAX = 100
 # json.dumps refuses integers above 4300 digits, which is about this many bits.
@@ -84,21 +94,37 @@ def text_of(value: Any) -> str:
     return value if isinstance(value, str) else json_text(value)
 
 
+def beginning_of(value: Any, most_chars: int) -> str:
+    """Return the first characters of `text_of`, or some more, without making the rest."""
+    if isinstance(value, str):
+        return value
+    pieces, left = list[str](), most_chars
+    for piece in _ENCODER.iterencode(value):
+        pieces.append(piece)
+        left -= len(piece)
+        if left < 0:
+            break
+    return "".join(pieces)
+
+
 def json_text(value: Any) -> str:
     """Return a plain value as JSON."""
     return _ENCODER.encode(value)
 
 
 def raw_json(value: Any) -> bytes:
-    """Return any value at all as JSON, however deep or large; of a cycle an excerpt."""
+    """Return any value at all as JSON; an excerpt of a cycle, or where it nests too deep to be written."""
     try:
         return to_json(value, bytes_mode="base64", by_alias=True, exclude_none=False, fallback=_foreign)
     except (ValueError, TypeError, RecursionError):
         # It goes 250 levels deep and takes no halves of surrogate pairs.
         with contextlib.suppress(ValueError, TypeError, RecursionError):
             return json_text(value).encode("utf-8", "replace")
-    # No JSON says this: it comes from code in this process.
-    return json_text(reprlib.repr(value)).encode("utf-8", "replace")
+    # It comes from code in this process. A whole number may be too long for `repr`, too.
+    excerpt = f"<{type(value).__name__}>"
+    with contextlib.suppress(ValueError):
+        excerpt = reprlib.repr(value)
+    return json_text(excerpt).encode("utf-8", "replace")
 
 
 def thawed(value: Any) -> Any:

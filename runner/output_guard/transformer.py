@@ -19,7 +19,7 @@ import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from runner.output_guard.config import MAX_ELEMENTS
 from runner.output_guard.json_view import JsonView, Unruly, thawed, view
@@ -132,7 +132,7 @@ _PLACES = threading.BoundedSemaphore(_MOST_THREADS)
 
 async def _run(transformer: Transformer, result: Any, keeper: Keeper, timeout_s: float) -> Any:
     loop = asyncio.get_running_loop()
-    outcome = Future[Any]()
+    outcome = Future[tuple[Any, Exception | None]]()
     # Running, it cannot be cancelled: a thread goes on when its time is over.
     outcome.set_running_or_notify_cancel()
     context = TransformContext(TransformerArtifacts(keeper, loop), keeper.tool, keeper.server)
@@ -147,18 +147,24 @@ async def _run(transformer: Transformer, result: Any, keeper: Keeper, timeout_s:
             return await made
 
     def work() -> None:
+        made, failure = None, cast("Exception | None", None)
         try:
-            outcome.set_result(asyncio.run(call()))
+            made = asyncio.run(call())
         except SystemExit as error:
             # What ends a process must not end the host.
-            outcome.set_exception(RuntimeError(f"it called exit: {error}"))
+            failure = RuntimeError(f"it called exit: {error}")
         except Exception as error:  # noqa: BLE001 - raised to the waiter, see `transformed`
-            outcome.set_exception(error)
+            failure = error
         finally:
             _PLACES.release()
+        # A value, as some exceptions would cancel the waiter.
+        outcome.set_result((made, failure))
 
     if not _PLACES.acquire(blocking=False):
         raise _Busy(f"{_MOST_THREADS} transformers are still running")
     threading.Thread(target=work, name="output transformer", daemon=True).start()
     async with asyncio.timeout(timeout_s):
-        return await asyncio.wrap_future(outcome)
+        made, failure = await asyncio.wrap_future(outcome)
+    if failure is not None:
+        raise failure
+    return made

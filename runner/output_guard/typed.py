@@ -40,9 +40,9 @@ def extract_blocks(value: Any, template: str, warnings: list[str], where: str = 
 def _block(
     block: dict[str, Any], template: str, warnings: list[str], where: str
 ) -> LayerRun[dict[str, Any] | None]:
-    kind, resource = str(block.get("type")), block.get("resource")
+    kind, resource = block.get("type"), block.get("resource")
     is_media = kind in ("image", "audio")
-    if not is_media and not (kind == "resource" and isinstance(resource, dict)):
+    if not isinstance(kind, str) or not (is_media or (kind == "resource" and isinstance(resource, dict))):
         return None
     holder, key = (block, "data") if is_media else (mapping_of(resource), "blob")
     content, declared = _bytes(holder.get(key)), holder.get("mimeType")

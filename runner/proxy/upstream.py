@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from http import HTTPStatus
 from typing import Any
+from weakref import WeakValueDictionary
 
 import anyio
 import mcp_types
@@ -293,7 +294,7 @@ class Upstream(Peer):
     _refusals: TokenBucket = field(default_factory=_REFUSALS)
     _ending: "asyncio.Task[None] | None" = None
     _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
-    _subscribing: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _subscribing: WeakValueDictionary[str, asyncio.Lock] = field(default_factory=WeakValueDictionary)
     _client: "Client[Any] | None" = None
     _way: ServerTransport | None = None
     _knows_all: bool = False
@@ -370,7 +371,12 @@ class Upstream(Peer):
             self._unreachable = None
             self.backoff.worked()
             self._noted("")
-            await self._resume(self._client)
+            try:
+                await self._resume(self._client)
+            except BaseException:
+                # Whose request was cancelled must not take the subscriptions of others along.
+                await self._close()
+                raise
             return self._client
 
     async def request(
@@ -542,11 +548,16 @@ class Upstream(Peer):
 
     async def subscribe(self, uri: str) -> None:
         """Subscribe to a resource, also after a reconnect."""
-        client = await self.connected()
         # Of several at once only the first opens a stream.
-        async with self._subscribing:
+        lock = self._subscribing.setdefault(uri, asyncio.Lock())
+        async with lock:
+            client = await self.connected()
             if not self.subscribed[uri]:
-                await self._subscribe(client, uri)
+                try:
+                    await self._subscribe(client, uri)
+                except BaseException:
+                    self._stop_listening(uri)
+                    raise
             self.subscribed[uri] += 1
 
     async def unsubscribe(self, uri: str) -> None:
@@ -555,8 +566,7 @@ class Upstream(Peer):
         if self.subscribed[uri] > 0:
             return
         del self.subscribed[uri]
-        if uri in self._listening:
-            self._listening.pop(uri).cancel()
+        self._stop_listening(uri)
         if self._client is not None and not is_modern(self._client):
             await self.request("resources/unsubscribe", {"uri": uri})
 
@@ -694,7 +704,11 @@ class Upstream(Peer):
         elif able.logging is not None:
             await _quietly(self._answer(client, "logging/setLevel", {"level": "debug"}))
         for uri in list(self.subscribed):
-            await _quietly(self._subscribe(client, uri))
+            if is_modern(client):
+                # Not awaited: every request waits for this.
+                self._listen(client, {"resource_subscriptions": [uri]}, uri)
+            elif uri in self.subscribed:
+                await _quietly(self._subscribe(client, uri))
             # It may have changed while there was no connection.
             self.resources.updated(uri)
 
@@ -708,6 +722,7 @@ class Upstream(Peer):
         self, client: "Client[Any]", wanted: Mapping[str, Any], uri: str = ""
     ) -> "asyncio.Future[None]":
         """Begin to receive changes from a stateless server; return when it has confirmed that."""
+        self._stop_listening(uri)
         started: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         # asyncio logs an exception that is never retrieved.
         started.add_done_callback(lambda started: started.cancelled() or started.exception())
@@ -719,6 +734,11 @@ class Upstream(Peer):
 
         task.add_done_callback(ended)
         return started
+
+    def _stop_listening(self, uri: str) -> None:
+        task = self._listening.pop(uri, None)
+        if task is not None:
+            task.cancel()
 
     async def _receive(
         self, client: "Client[Any]", wanted: Mapping[str, Any], uri: str, started: "asyncio.Future[None]"
@@ -745,7 +765,9 @@ class Upstream(Peer):
                 if not started.done():
                     problem = f"it did not confirm a subscription: {str(error) or type(error).__name__}"
                     started.set_exception(error if isinstance(error, MCPError) else ConnectionLost(problem))
-                    return
+                    # Nobody would repeat the stream of lists, and one that a lost connection had.
+                    if isinstance(error, MCPError) or (uri and uri not in self.subscribed):
+                        return
             backoff.failed(time.monotonic())
             await asyncio.sleep(backoff.wait_s(time.monotonic()))
 
