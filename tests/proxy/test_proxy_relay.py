@@ -265,18 +265,18 @@ async def test_change_of_resubscribed_resource_reported_once(
 async def test_cancelled_subscription_ends_its_stream(
     remote_url: str, folder: Path, user: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    has_begun, has_ended = asyncio.Event(), asyncio.Event()
+    requested, ended = asyncio.Event(), asyncio.Event()
 
     @asynccontextmanager
     async def unconfirmed(*_args: Any, **wanted: Any) -> AsyncIterator[None]:
         try:
             if "resource_subscriptions" in wanted:
-                has_begun.set()
+                requested.set()
             await asyncio.Event().wait()
             yield
         finally:
             if "resource_subscriptions" in wanted:
-                has_ended.set()
+                ended.set()
 
     async def subscribe(session: Any) -> None:
         async with listen(session, resource_subscriptions=["live://one"]):
@@ -285,9 +285,9 @@ async def test_cancelled_subscription_ends_its_stream(
     monkeypatch.setattr("runner.proxy.upstream.listen", unconfirmed)
     async with proxied(folder, user, over_http(remote_url)) as behind:
         subscribing = asyncio.create_task(subscribe(behind.session))
-        await has_begun.wait()
+        await requested.wait()
         subscribing.cancel()
-        await asyncio.wait_for(has_ended.wait(), 120)
+        await asyncio.wait_for(ended.wait(), 120)
 
 
 async def test_unconfirmed_subscription_refused_in_time(
