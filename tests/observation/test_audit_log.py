@@ -1,5 +1,6 @@
 """The audit log: consecutive lines from any writer, whatever happens to the disk."""
 
+import errno
 import hashlib
 import json
 import os
@@ -19,6 +20,7 @@ from runner.errors import CallError, Code, UsageError
 from runner.observation.audit_log import MOST_PENDING, AuditLog, AuditVerdict, verify
 from runner.observation.call_record import OTHER, operation
 from runner.observation.observers import Observers
+from runner.system.state_files import open_regular
 
 pytestmark = pytest.mark.needs_root
 
@@ -366,6 +368,25 @@ def test_records_wait_on_full_disk_and_are_written_later(tmp_path: Path) -> None
         assert log.pending < waiting
         log.close()
         assert verify(disk / "audit").is_whole
+
+
+def test_head_kept_where_next_file_cannot_be_made(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = AuditLog(folder, max_bytes=300)
+    log.calls_ended([ended(log, id="fills the first file")])
+    log.close()
+    head = (folder / "head.json").read_bytes()
+
+    def refuse_new(path: Path, flags: int) -> int:
+        if path.name == "audit-000002.jsonl":
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return open_regular(path, flags)
+
+    monkeypatch.setattr("runner.observation.audit_log.open_regular", refuse_new)
+    later = AuditLog(folder, max_bytes=300)
+    later.calls_ended([ended(later, id="waits")])
+
+    assert later.fault == "No space left on device"
+    assert (folder / "head.json").read_bytes() == head
 
 
 def test_file_left_empty_by_a_full_disk_forks_no_chain(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import sys
 import threading
+from concurrent.futures import CancelledError
 from functools import partial
 from typing import Any
 
@@ -44,9 +45,10 @@ def test_transformer_returning_none_leaves_other_layers(shelf: Shelf) -> None:
     assert "artifact" in value[0]
 
 
-def test_failing_transformer_leaves_other_layers_and_warns(shelf: Shelf) -> None:
+@pytest.mark.parametrize("kind", [ValueError, CancelledError])
+def test_failing_transformer_leaves_other_layers_and_warns(kind: type[Exception], shelf: Shelf) -> None:
     def transform(tool: str, result: Any, ctx: TransformContext) -> Any:
-        raise ValueError("no idea")
+        raise kind("no idea")
 
     done = guarded([b64(PDF)], store=shelf, transformer=transform)
 
