@@ -166,7 +166,9 @@ def default_read(
     surveys = [_tool(file, denied, wide, homes, libraries) for file in dict.fromkeys(beside)]
     secrets = tuple(dict.fromkeys(secret for survey in surveys for secret in survey.secrets))
     closed = _Denied((*denied.paths, *secrets), denied.files)
-    parts = [_of_system(carve(top, closed.paths)) for top in _system(denied.paths)]
+    # It belongs to other users.
+    of_others = _both_forms((Path("/var/tmp"),))  # noqa: S108
+    parts = [carve(top, (*closed.paths, *of_others)) for top in _system(denied.paths)]
     parts += [carve(path, denied.paths) for path in libraries]
     # Each once: a checkout that is the working folder, too, stands twice in sys.path.
     folders = dict.fromkeys(_import_folders(wide, denied.paths))
@@ -393,12 +395,6 @@ def _system(denied: Sequence[Path]) -> Iterator[Path]:
         is_elsewhere = len(top.parts) == 1 or top.parts[1] in _NOT_SYSTEM
         if not is_elsewhere and not _beneath(top, denied):
             yield top
-
-
-def _of_system(found: Readable) -> Readable:
-    """Return the readable paths of the system without /var/tmp, which belongs to other users."""
-    others = _both_forms((Path("/var/tmp"),))  # noqa: S108
-    return Readable(*(tuple(path for path in paths if not _beneath(path, others)) for paths in found[:2]))
 
 
 def system_secrets() -> Iterator[Path]:

@@ -423,27 +423,28 @@ def test_module_search_is_thread_safe() -> None:
         assert any("recursion depth mismatch" in fault for fault in unguarded)
 
 
-def test_state_below_var_hides_foreign_files_in_its_temp_folder(
-    tmp_path: Path,
-) -> None:
-    state = Path("/var/lib/toolcell-of-a-test/state")
+@pytest.mark.parametrize("deny", [[], [Path("/var/lib/toolcell-of-a-test")]], ids=["nothing", "state"])
+def test_temporary_folder_of_other_users_unreadable(tmp_path: Path, deny: list[Path]) -> None:
     with tempfile.TemporaryDirectory(dir="/var/tmp") as others:
-        plain = carve(Path("/var"), [state.parents[1]])
-        found = default_read(deny=[state.parents[1]], beside=[tmp_path / "tool.py"])
+        plain = carve(Path("/var"), deny)
+        found = default_read(deny=deny, beside=[tmp_path / "tool.py"])
 
         assert covered(Path(others), plain.read)
         assert not covered(Path(others), found.read)
         assert covered(Path("/var/cache"), found.read)
 
 
-def test_tool_file_in_that_folder_is_still_readable(tmp_path: Path) -> None:
+def test_tool_file_and_packages_in_that_folder_readable() -> None:
     with tempfile.TemporaryDirectory(dir="/var/tmp") as folder:
-        tool = Path(folder) / "tool.py"
+        tool, packages = Path(folder) / "tool.py", Path(folder) / "packages"
         tool.write_text("")
+        packages.mkdir()
 
-        found = default_read(deny=[Path("/var/lib")], beside=[tool])
+        found = default_read(deny=[], beside=[tool], extra=[packages])
 
+        # Each by itself: a view of the file system has an empty folder in place of the one above.
         assert covered(tool, found.read)
+        assert packages in found.read
 
 
 _OF_OTHER_SERVERS = """
