@@ -512,7 +512,7 @@ def test_empty_list_of_users_is_nobody() -> None:
     def has(users: object) -> bool:
         limit = {} if users is None else {"users": users}
         rule = SecretSettings.model_validate({"command": ["echo", "a-long-secret"], "tools": ["t"], **limit})
-        return bool(Secrets.read({"KEY": rule}).of("t", "ann"))
+        return bool(Secrets.read({"KEY": rule}).of("t", "ann").values)
 
     assert [has(users) for users in (None, ["*"], ["ann"], ["bob"], [], "")] == [
         True,
