@@ -44,7 +44,6 @@ from runner.settings.execution import ExecutionSettings, SettingsT
 from runner.settings.isolation import in_force, uids_of, unfit
 from runner.settings.lendable import of_the_system, shared, within
 from runner.settings.live import with_live
-from runner.settings.settings import Settings
 from runner.system.threads import in_thread
 from runner.system.worker_environment import call_environment, framework_environment, planned_environment
 from runner.toolset.grants import opened, readable, refused_word
@@ -101,7 +100,7 @@ def lent_to(target: Target, program: Path, settings: SettingsT) -> SettingsT:
     return lend(named, (program, *scripts, *_packages(program), *sources))
 
 
-def command_server(target: Target, settings: Settings, contract: Wish) -> Server:
+def command_server(target: Target, settings: ExecutionSettings, contract: Wish) -> Server:
     """Return a server that is a command.
 
     Raises:
