@@ -751,12 +751,13 @@ class Upstream(Peer):
                 async with asyncio.timeout(limit_s) as limit, listen(client.session, **wanted) as events:
                     # It is confirmed, and lasts.
                     limit.reschedule(None)
-                    if not started.done():
+                    is_first = not started.done()
+                    if is_first:
                         started.set_result(None)
-                    # It may have changed while there was no connection.
-                    elif uri:
+                    # Of a lost connection: it may have changed until now.
+                    if uri in self.subscribed:
                         self.resources.updated(uri)
-                    else:
+                    elif not (uri or is_first):
                         self._lists_changed(*LIST_CHANGES)
                     backoff.worked()
                     async for _event in events:
@@ -773,8 +774,8 @@ class Upstream(Peer):
 
     async def _close(self) -> None:
         self._client = self._way = None
-        while self._listening:
-            self._listening.popitem()[1].cancel()
+        for uri in [*self._listening]:
+            self._stop_listening(uri)
         stack, self._stack = self._stack, AsyncExitStack()
         try:
             await stack.aclose()
