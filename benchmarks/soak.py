@@ -41,7 +41,6 @@ _TOOLS = Path(__file__).with_name("soak_tools.py")
 _FIRST_UID = 2_000_000_000 + 1000 * (os.getpid() % 200_000)
 _UIDS = range(_FIRST_UID, _FIRST_UID + 1000)
 _SYSV_KEY = 0x50000000 + os.getpid()
-_PARKED = 1
 _SAMPLES = 40
 _MOST_GROWTH = 1.05
 # Memory that was stable in the last half of the calls is not a leak, however much the first half took.
@@ -102,9 +101,9 @@ def main() -> None:
         rest = max(options.calls - warm_up, 0)
         run = _Run(server, count, samples, until=time.monotonic() + 60 * options.minutes)
         asyncio.run(run.make(itertools.islice(drawn, warm_up), first=honest(), every=warm_up))
-        warm = wait_until_quiet(host, parked_each=_PARKED)
+        warm = wait_until_quiet(host)
         asyncio.run(run.make(itertools.islice(drawn, rest), first=(), every=max(rest // _SAMPLES, 1)))
-        end = wait_until_quiet(host, parked_each=_PARKED)
+        end = wait_until_quiet(host)
         traces = Traces(forkserver=forkserver, uids=_UIDS, folder=server.folder, token=token, key=_SYSV_KEY)
         server.process.terminate()
         try:
@@ -322,7 +321,7 @@ def disturbed_or_grown(count: Count, warm: Measured, end: Measured, *, late: flo
 
 
 def _grown(warm: Measured, end: Measured, *, calls_made: int, late: float) -> Iterator[str]:
-    if end.others or end.workers > _PARKED * end.zygotes:
+    if end.others or end.workers > end.zygotes:
         yield f"nobody calls, and {end.zygotes} zygotes have {end.workers} children, and these {end.others}"
     if end.descriptors > warm.descriptors + _MOST_DESCRIPTORS_MORE:
         yield f"descriptors of the host went from {warm.descriptors} to {end.descriptors}"

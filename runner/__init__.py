@@ -1,1 +1,1 @@
-"""Run tool files: serve them over MCP, call them from a shell, one confined process a call."""
+"""Run tool files: serve them over MCP, call them from a shell, one confined process per call."""

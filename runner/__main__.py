@@ -1,7 +1,7 @@
-"""The way in: starts the forkserver before anything large is imported, then runs the command line.
+"""Entry point: starts the forkserver before any large import, then runs the command line.
 
-The forkserver imports the framework, which takes longer than all else that `runner call` does. So it
-begins first, and reads the command line, settings and files beside it.
+The forkserver imports the framework, which takes longer than everything else in `runner call`. So it is
+started first; command line, settings and files are read in parallel.
 """
 
 import os
@@ -9,10 +9,10 @@ import signal
 import sys
 
 # Before anything else is imported: until a command takes over, an interrupt ends this process at once and
-# silently. The forkserver ends with this process, and nothing has begun that would have to be repaired.
+# silently. The forkserver ends with it, and nothing has started that would need cleanup.
 signal.signal(signal.SIGINT, lambda _number, _frame: os._exit(130))
 
-# What lies in the folder that somebody stands in is not ours, and `python -m runner` would look there first.
+# `python -m runner` searches the working directory first, but its files are not ours.
 if (
     not sys.flags.safe_path
     and sys.path[0] in ("", os.getcwd())
@@ -33,14 +33,14 @@ _COMMANDS = ("call", "dev", "serve")
 def main() -> None:
     """Run the command line."""
     if sys.argv[1:2] == ["--in"]:
-        # Before anything that needs Linux, which is in the container.
+        # Before any import that needs Linux, which only the container has.
         sys.exit(import_whole("runner.cli.launcher").run_in(sys.argv[2:]))
     if sys.platform != "linux":
         import_whole("runner.cli.launcher").check_system(sys.argv[1:])
     guard_standard_streams()
     launched = head_start(sys.argv[1:])
     try:
-        # Imported here: that this takes a while is why the forkserver has begun.
+        # Imported here: it is slow, and the forkserver starts meanwhile.
         import_whole("runner.cli.app").main(launched)
     finally:
         if launched is not None:
@@ -48,7 +48,7 @@ def main() -> None:
 
 
 def head_start(words: list[str]) -> Launched | None:
-    """Start a forkserver if the words of the command line ask for tool files to be run."""
+    """Start a forkserver if the command line runs tool files."""
     if not words or words[0] not in _COMMANDS or "--help" in words:
         return None
     return launch(

@@ -1,6 +1,6 @@
-"""Administration of users: list them, show what belongs to each, revoke and delete.
+"""Administration of users: list and show them, revoke their access, delete their data.
 
-Everything is read where it is stored: the store, the homes, the notes in the state folder. No separate
+Everything is read where it is stored: the store, the homes, the records in the state folder. No separate
 counts exist that could be wrong.
 
 Source: `docs/cli.md`, "Users"; `docs/operating.md`.
@@ -24,8 +24,8 @@ from runner.homes.homes import Homes
 from runner.http.logins import Logins
 from runner.observation.audit_log import AuditLog
 from runner.settings.settings import Settings
-from runner.store.local.store import LocalStore
 from runner.store.protocol import Record
+from runner.store.store import BlobStore
 from runner.system.uids import Uids
 from runner.users.capability_tokens import Tokens, named_in
 from runner.users.tokens_file import users_by_token
@@ -37,8 +37,8 @@ _log = logging.getLogger(__name__)
 
 _MOST_ENTRIES = 100_000
 _SHOWN_CHARS = 8
-# Links made in one millisecond differ behind the dot only, in the signature: two are alike in so much of it
-# once in 2**48.
+# Links made in one millisecond differ only after the dot, in the signature. Two share that many characters of
+# it with a probability of 2**-48.
 _SIGNED_CHARS = 8
 _BEARER = "bearer tokens are in auth.tokens_file, or the issuer's: end them there"
 
@@ -52,8 +52,8 @@ class Account:
         calls_running: Whether a call of the user is in flight at any server with this state folder.
         files: Files in My Files, of all sessions.
         bytes: Their total size; equal content counts once.
-        observations: Stored contents that the output guard took out of results; they expire.
-        sessions: Sessions that files belong to, where these do not persist.
+        observations: Stored contents that the output guard removed from results; they expire.
+        sessions: Sessions that own files, if files do not persist.
         browser_sessions: Valid browser logins.
         home: The home folder, if there is one.
         home_entries: Number of entries in it.
@@ -90,9 +90,9 @@ class Revoked:
 
     Attributes:
         user: The user.
-        links: `all` made until now, or the beginning of the revoked token.
+        links: `all` made until now, or the prefix of the revoked token.
         browser_sessions: Number of browser logins that ended.
-        left: Access that this does not revoke.
+        left: Remaining access, which this does not revoke.
     """
 
     user: str
@@ -107,24 +107,24 @@ class Administration:
 
     Attributes:
         settings: The effective settings.
-        clock: Says the present time in seconds since the epoch.
+        clock: Returns the time in seconds since the epoch.
     """
 
     settings: Settings
     clock: Callable[[], float] = time.time
 
     async def accounts(self) -> list[Account]:
-        """Return everybody to whom anything belongs, by name.
+        """Return all users to whom anything belongs, by name.
 
-        Of a store in S3, those are found who have a session, a home or a user id here too.
+        With a store in S3, only users are found who also have a session, a home or a user id here.
 
         Raises:
-            CallError: The store cannot be asked.
+            CallError: The store cannot be read.
         """
         library = open_library(self.settings)
         segments = {home_segment(session.user) for session in library.sessions.known()}
         segments |= set(self._uids.assignments()) | {home.name for home in Homes.of(self.settings).made()}
-        if isinstance(library.store, LocalStore):
+        if isinstance(library.store, BlobStore):
             segments |= set(await library.store.users())
         names = {home_segment(name) for name in self._bearer_names()} | segments
         return [await self.account(user_of(segment)) for segment in sorted(names)]
@@ -133,8 +133,8 @@ class Administration:
         """Return the inventory of one user.
 
         Raises:
-            CallError: The store cannot be asked.
-            ValueError: The name cannot be a user's.
+            CallError: The store cannot be read.
+            ValueError: The name is not a valid username.
         """
         segment = home_segment(user)
         library = open_library(self.settings)
@@ -158,17 +158,17 @@ class Administration:
         )
 
     async def delete(self, user: str, *, now: bool = False) -> Mapping[str, Any]:
-        """Remove what belongs to a user; return what went, and what is left and why.
+        """Remove the user's data; return what was removed, and what is left and why.
 
-        No call of the user begins meanwhile.
+        No call of the user starts meanwhile.
 
         Args:
             user: The name.
-            now: Also while a call of the user is under way.
+            now: Also while a call of the user is in flight.
 
         Raises:
-            UsageError: Nothing belongs to the user, or a call is under way.
-            CallError: The store failed; what had gone by then is gone.
+            UsageError: Nothing belongs to the user, or a call is in flight.
+            CallError: The store failed; data removed by then stays removed.
         """
         account = await self.account(user)
         if not account.is_known:
@@ -216,16 +216,16 @@ class Administration:
         return report
 
     def revoke(self, user: str, *, prefix: str = "") -> Revoked:
-        """End the download links of a user, one or all, with all of them the browser sessions.
+        """Revoke one or all download links of a user; with all of them, also the browser sessions.
 
         Args:
             user: The name.
-            prefix: A token, or how it begins, as far as no other begins so; browser sessions stay then.
+            prefix: A token or a unique prefix of it; browser sessions are then kept.
 
         Raises:
             UsageError: The prefix fits no token, a token of another user or several tokens, or the state
                 folder cannot be written.
-            ValueError: The name cannot be a user's.
+            ValueError: The name is not a valid username.
         """
         home_segment(user)
         holders = [_holder_of(prefix, user)] if prefix else self._holders(user)
@@ -250,7 +250,7 @@ class Administration:
                 log.add({"kind": "administration", "act": act, **facts})
 
     def _holders(self, user: str) -> list[str]:
-        """Return the holders of a user's links: the user and, where files do not persist, each session."""
+        """Return the holders of a user's links: the user and, if files do not persist, each session."""
         sessions = [session.name for session in _sessions(open_library(self.settings), user)]
         return [user, *(json.dumps({"user": user, "session": name}) for name in (*sessions, ""))]
 
@@ -262,7 +262,7 @@ class Administration:
         ]
 
     async def _records(self, library: Library, user: str) -> Sequence[Record]:
-        if isinstance(library.store, LocalStore):
+        if isinstance(library.store, BlobStore):
             return await library.store.all_of(user)
         found: dict[tuple[str, str | None, str | None], Record] = {}
         for name in [None, *(session.name for session in _sessions(library, user))]:
@@ -284,10 +284,10 @@ class Administration:
 
 
 def _holder_of(prefix: str, user: str) -> str:
-    """Return the holder of a user's token, given its beginning.
+    """Return the holder of a user's token, given its prefix.
 
     Raises:
-        UsageError: It is not a token, it belongs to another user, or other tokens begin like it.
+        UsageError: It is not a token, it belongs to another user, or other tokens share the prefix.
     """
     signature = prefix.partition(".")[2]
     if len(signature) < _SIGNED_CHARS:
@@ -307,7 +307,7 @@ def _holder_of(prefix: str, user: str) -> str:
 
 
 def _person(holder: str) -> str:
-    """Return the user of whom `MyFiles.holder` names."""
+    """Return the user of a holder from `MyFiles.holder`."""
     with contextlib.suppress(ValueError, LookupError, TypeError):
         return str(json.loads(holder)["user"]) if holder.startswith("{") else holder
     return holder

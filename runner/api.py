@@ -1,7 +1,7 @@
-"""`Runner`: tool files within a program of somebody else, called from it or served by its web server.
+"""`Runner`: tool files embedded in another program, called from it or served by its web server.
 
-It is what `runner call` and `runner serve --transport http` are made of, so that every call runs as confined
-as theirs do. The program's own store of artifacts may take the place of the one that the settings name.
+`runner call` and `runner serve --transport http` share its code, so every call is confined as theirs are. The
+program's own artifact store may replace the one in the settings.
 
 Source: `docs/serving.md`; requirements S4-64, S4-68 and S4-69.
 """
@@ -41,16 +41,16 @@ class Runner:
     """Tool files that are ready to be called as long as the block lasts.
 
     Args:
-        files: Tool files, each perhaps with `:NAME` of the object in it.
-        store: Where My Files are: a value of the setting `store`, or an object that is or has a store, see
-            `runner.store.discovery`. By default what the settings say.
-        identity: The one user whose calls these are. By default the setting `user`, and for `call` else the
+        files: Tool files, each optionally with `:NAME` of the object in it.
+        store: Store of My Files: a value of the setting `store`, or an object that is or has a store, see
+            `runner.store.discovery`. By default the store of the settings.
+        identity: The one user of all calls. By default the setting `user`; without that, for `call`, the
             user of the operating system.
-        settings: Settings by name, which win over the environment and `runner.toml`.
+        settings: Settings by name, which override the environment and `runner.toml`.
 
     Raises:
-        UsageError: A setting is wrong, a file is not there, or the object has no store.
-        IsolationUnavailable: The isolation that was asked for cannot be had.
+        UsageError: A setting is wrong, a file does not exist, or the object has no store.
+        IsolationUnavailable: The requested isolation is not available.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class Runner:
         settings: Mapping[str, object] | None = None,
     ) -> None:
         named = store if isinstance(store, str) else None
-        # With a store of the program none of ours is opened, and what it says of files stays in its process.
+        # With the program's own store, none of ours is opened, and records of files stay in its process.
         brought = None if store is None or named is not None else "memory:"
         options = {"user": identity, "store": named if brought is None else brought}
         arguments = {name: value for name, value in options.items() if value is not None}
@@ -80,7 +80,7 @@ class Runner:
         """Load the files.
 
         Raises:
-            LoadError: A file is at fault.
+            LoadError: A file is faulty.
             ConfinementError: A layer could not be put in place.
             CallError: Homes or the store cannot be used.
             UsageError: They are loaded already: one block at a time.
@@ -103,7 +103,7 @@ class Runner:
     ) -> dict[str, Any]:
         """Call a tool and return the contract value, as `runner call --json` prints it.
 
-        What a tool or its arguments do wrong is not an exception: then `meta_data.is_error` is true.
+        Faults of a tool or its arguments are not exceptions: `meta_data.is_error` is true then.
 
         Args:
             tool: Its name.
@@ -128,16 +128,16 @@ class Runner:
         return completed.processed.value
 
     def files(self, *, session: str = "api") -> MyFiles:
-        """Return My Files of the user, as the calls of a session find them."""
+        """Return My Files of the user for the calls of a session."""
         return self._open().files(replace(self._user(), session=session))
 
     @property
     def app(self) -> Starlette:
-        """Return the web application of `runner serve`, as an ASGI server runs it: MCP is at `/mcp`.
+        """Return the ASGI application of `runner serve`: MCP is at `/mcp`.
 
         Raises:
-            UsageError: Nobody says who may call. Where the program listens is not known here, so that
-                the user of the operating system does not count, nor does a certificate.
+            UsageError: Callers cannot be identified. The listening address of the program is unknown here, so
+                neither the user of the operating system nor a client certificate is accepted.
         """
         toolset, settings = self._open(), self.settings
         if settings.user is None and settings.auth.kind == "none":
@@ -171,7 +171,7 @@ class Runner:
 
 
 def _place(arguments: Mapping[str, object], name: str) -> str:
-    """Return the place of a setting in the program: an argument of `Runner`, or a key of `settings`."""
+    """Return the source of a setting in the program: an argument of `Runner`, or a key of `settings`."""
     argument = {"user": "identity"}.get(name, name)
     return f"argument {argument} of Runner" if name in arguments else f"settings[{name!r}] of Runner"
 

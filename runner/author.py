@@ -5,15 +5,15 @@
     ref = await artifacts.put_bytes(pdf, mime_type="application/pdf", filename="report.pdf")
     return {"results": {"report": ref.model_dump()}}
 
-What is put is in the user's My Files at once, and the reference is small enough to stand in any result.
+An artifact is in the user's My Files at once, and its reference is small enough for any result.
 The bytes go through a file in the call's home, never through the pipe of the call. In a sync tool, which
 FastMCP runs in a thread: `anyio.from_thread.run(artifacts.put_bytes, pdf)`.
 
-A tool that has a `Context` says `ctx.artifacts.put_bytes(...)` as well; only under the runner, so a file that
-is to run without it imports `artifacts`.
+A tool with a `Context` can also use `ctx.artifacts.put_bytes(...)`, but only under the runner. A file that
+has to run without it imports `artifacts`.
 
-Without the runner, under plain FastMCP for example, nothing is kept: the reference says `truncated` in
-its `source`, and a warning says so once.
+Without the runner, for example under plain FastMCP, nothing is kept: the reference has `truncated` in its
+`source`, and a warning is issued once.
 
 Source: document 004, sections 5.2 to 5.5 and Phase 0; requirements S4-3, S4-4, S4-63, S4-85, S4-107.
 """
@@ -38,10 +38,10 @@ Ask = Callable[[str, Mapping[str, Any]], Awaitable[Mapping[str, Any]]]
 F = TypeVar("F", bound=Callable[[], Any])
 
 WARM_UPS: list[Callable[[], Any]] = []
-"""The functions that the tool file has named with `warm_up`, in their order."""
+"""The functions that the tool file has registered with `warm_up`, in order."""
 
 PUT = "artifacts/put"
-"""The request by which a worker asks its host to keep a file."""
+"""Method of a worker's request to its host to keep a file."""
 
 _FOLDER = ".artifacts"
 _NO_HOME = (
@@ -51,11 +51,11 @@ _NO_HOME = (
 
 
 class ArtifactError(Exception):
-    """An artifact could not be kept; the message says why and what to do."""
+    """An artifact could not be kept; the message has the reason and a remedy."""
 
 
 class Artifacts:
-    """Keeps bytes, text and files of a running tool for its user."""
+    """Access to My Files for a running tool: keeps bytes, text and files for its user."""
 
     def __init__(self) -> None:
         self._ask: Ask | None = None
@@ -73,8 +73,8 @@ class Artifacts:
 
         Args:
             content: The bytes.
-            mime_type: Their MIME type; by default what `filename` suggests.
-            filename: A name for them in My Files; a number is added where the name is taken.
+            mime_type: Their MIME type; by default derived from `filename`.
+            filename: A name for them in My Files; a number is added if the name is taken.
             meta: Small facts for the reference's `source`.
 
         Raises:
@@ -96,7 +96,7 @@ class Artifacts:
         filename: str | None = None,
         meta: Mapping[str, Any] | None = None,
     ) -> ArtifactRef:
-        """Keep text, as UTF-8; all else as `put_bytes`.
+        """Keep text, as UTF-8; otherwise like `put_bytes`.
 
         Raises:
             ArtifactError: It cannot be kept.
@@ -111,7 +111,7 @@ class Artifacts:
         filename: str | None = None,
         meta: Mapping[str, Any] | None = None,
     ) -> ArtifactRef:
-        """Keep a file of the call's home; it stays where it is. All else as `put_bytes`.
+        """Keep a copy of a file in the call's home; otherwise like `put_bytes`.
 
         Raises:
             ArtifactError: It cannot be kept.
@@ -167,10 +167,10 @@ artifacts = Artifacts()
 
 
 def warm_up(act: F) -> F:
-    """Name a function to be called once before the first call, in the process that calls are forked from.
+    """Register a function that runs once before the first call, in the process that calls are forked from.
 
-    What it imports, builds and caches is there in every call. It is tried in a process of its own first, and
-    left out, with a line in the log, where it fails, starts a thread, or takes longer than 20 seconds.
+    Its imports, objects and caches are available in every call. It is first tried in a separate process. If
+    it fails there, starts a thread or takes longer than 20 seconds, it is skipped, with a line in the log.
     """
     WARM_UPS.append(act)
     return act

@@ -1,22 +1,22 @@
 """Tool calls of our own files, and other requests that reach author code. Start reading here.
 
-`execute` is the way in for `runner serve`, `runner call` and the API. It runs a `FileCall`:
+`execute` is the entry point for `runner serve`, `runner call` and the API. It runs a `FileCall`:
 
-    FileCall.run            whatever happens becomes one end, which is recorded and published
-      execute               the tool is found; its user may call it now
-        execute_admitted    the call ends with the server
+    FileCall.run            every result or error becomes the end of the call, recorded and published
+      execute               the tool is found, and the call authorised
+        execute_admitted    the call is drained with the server
           in_user_pool      the user's turn in the queues; again, if the pool ends before the call starts
             _in_pool        inputs are staged; a worker is leased and runs the request (`run_in_lease`); its
-                            end is judged; what it returned becomes a contract value
+                            outcome is judged; the result becomes a contract value
 
 `run`, `staged` and `collected` are in `runner.steps.call`, since calls of other servers' tools share them.
-In a fleet a `FleetCall` takes the place of the steps from `execute_admitted` on: a `RemoteExecutor` sends it
-to a worker node, which enters with `execute_admitted` itself.
+In a fleet, `Toolset.fleet` takes over within `execute_admitted`: it sends the call to a worker node, whose
+entry point is the function of that name.
 
 `ARCHITECTURE.md`, "One call, in order", has the steps with their errors. No middleware in front of it runs a
-tool or reads what one returned. Other requests that reach author code (`resources/read`, `prompts/get`,
-lists, completions) are calls too: `relay` runs each in a worker of its user, which may write nothing unless
-all requests have a home (`homes_for = "all"`).
+tool or reads a result. Other requests that reach author code (`resources/read`, `prompts/get`, lists,
+completions) are calls too: `relay` runs each in a worker of its user, which may write nothing unless all
+requests have a home (`homes_for = "all"`).
 """
 
 import contextlib
@@ -29,18 +29,17 @@ from typing import Any, ClassVar, TypeVar
 
 from runner.artifacts.put_while_running import RunningPuts
 from runner.contract.error_messages import lost, no_process, tool_not_found
+from runner.contract.jsonable import list_of, mapping_of
 from runner.errors import CallError, Code
 from runner.formats.json_walks import least_chars
-from runner.steps.authorization import authorize, authorize_scopes, authorize_widget
+from runner.steps.authorization import authorize, authorize_scopes, authorize_widget, callable_tools
 from runner.steps.call import Call, listener_of, observed
 from runner.steps.inputs import check_json
 from runner.steps.leased_run import run_in_lease
 from runner.steps.listener import CallListener, Nobody
-from runner.steps.remote_executor import RemoteExecutor
-from runner.steps.request import SHORT_BYTES, CallFiles, Completed, Executed, Request, Steps, file_delivery_of
-from runner.steps.told_denials import denial_facts
+from runner.steps.request import SHORT_BYTES, CallFiles, Completed, Executed, Request, Steps
 from runner.steps.unreturned import left_by_others, left_of
-from runner.steps.verdict import judge
+from runner.steps.verdict import denial_facts, judge
 from runner.system.logging_setup import CallScope
 from runner.system.turns import turn
 from runner.toolset.catalog import ToolSpec
@@ -52,14 +51,22 @@ from sandbox.errors import ForkserverDied, LoadError, NoProcess, SandboxError, Z
 from sandbox.host.lease import Lease
 from sandbox.outcome import Outcome
 
-__all__ = ["Completed", "Request", "ask_route", "execute", "execute_admitted", "own_request", "relay"]
+__all__ = [
+    "Completed",
+    "Request",
+    "ask_route",
+    "execute",
+    "execute_admitted",
+    "own_request",
+    "relay",
+]
 
 log = logging.getLogger(__name__)
 
 R = TypeVar("R")
 
-# How often a call that has not started is retried, where the forkserver ends and ends. Where only its zygote
-# ends it is tried once more, and no further.
+# Retries of a call that has not started while the forkserver keeps exiting. If only its zygote exits, the
+# call is retried once.
 _MAX_RESTARTS = 3
 
 
@@ -88,24 +95,23 @@ def own_request(
     )
 
 
-async def execute(toolset: Toolset, request: Request, remote: RemoteExecutor | None = None) -> Completed:
+async def execute(toolset: Toolset, request: Request) -> Completed:
     """Run one `tools/call` from its arguments to its contract value.
 
-    Never raises for what a caller, a tool or we did wrong: that is an error envelope in the result.
+    Faults of the caller, the tool or the runner are not raised: they are error envelopes in the result.
 
     Args:
         toolset: The tools.
         request: The call.
-        remote: Executes it, if not this machine.
 
     Raises:
-        WireError: The tool's server answered with a JSON-RPC error, which goes to the client as it is.
+        WireError: The tool's server answered with a JSON-RPC error, which is sent to the client unchanged.
     """
     with CallScope(request.id):
         request = observed(toolset, request)
         deadlines = toolset.effective(request.tool).deadlines
         listener = listener_of(toolset, request, request.tool, deadlines)
-        return await _call_of(toolset, request, listener, remote).run()
+        return await _call_of(toolset, request, listener).run()
 
 
 async def execute_admitted(toolset: Toolset, request: Request, listener: CallListener) -> Completed:
@@ -114,7 +120,7 @@ async def execute_admitted(toolset: Toolset, request: Request, listener: CallLis
     Args:
         toolset: The tools.
         request: The call.
-        listener: Receives what is sent while it runs.
+        listener: Receives notifications and requests while it runs.
 
     Raises:
         CallError: It ended with an error.
@@ -131,15 +137,13 @@ async def execute_admitted(toolset: Toolset, request: Request, listener: CallLis
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class FileCall(Call):
-    """A call of a tool of our own files, executed by a worker of this machine.
+    """A call of a tool of our own files, executed by a worker of this machine or of a fleet.
 
     Attributes:
         toolset: The tools.
-        remote: Executes it, if not this machine.
     """
 
     toolset: Toolset
-    remote: RemoteExecutor | None = None
     _pool_key: PoolKey | None = None
 
     passed_on: ClassVar[type[Exception]] = WireError
@@ -147,7 +151,7 @@ class FileCall(Call):
     async def execute(self) -> Completed:
         """Authorise, count and execute the call.
 
-        A tool is looked for in the user's worker before it is asked who may call it.
+        The tool is looked up in the user's worker before the call is authorised.
         """
         toolset, facts = self.toolset, self.request.facts
         spec = await self.find_tool()
@@ -162,34 +166,32 @@ class FileCall(Call):
         if toolset.rates.limits:
             self.count(spec)
         await _check(self.request)
-        # The list of a session can differ from that of the file: what either calls destructive is, also for
-        # rules that a reload brings.
-        listed, rules = toolset.catalog.tools.get(spec.name), toolset.settings.approvals
-        may_destroy = spec.widgets.may_destroy or (listed is not None and listed.widgets.may_destroy)
-        if rules or may_destroy:
-            may_destroy = toolset.approvals.is_destructive("", spec.name, now=may_destroy)
-        if not rules:
+        if not toolset.settings.approvals:
             return await self.execute_admitted(spec)
         return await self.when_approved(
             partial(self.execute_admitted, spec),
             places=lambda: toolset.places,
-            may_destroy=may_destroy,
+            may_destroy=toolset.approvals.is_destructive("", spec.name, now=spec.widgets.may_destroy),
         )
 
     def count(self, spec: ToolSpec) -> None:
-        """Count the call for the limits by name that hold here.
+        """Count the call towards the named limits of this server.
 
         Raises:
             CallError: `E_BUSY`: a rate limit is reached.
         """
         self.request = _with_limits(self.toolset, self.request, spec)
-        # The tool may have been looked for in a worker: by now it is later than it was.
+        # Not the time of arrival: looking up the tool in a worker may have taken a while.
         self.toolset.rates.admit(self.request.counted, now=time.monotonic())
 
     async def execute_admitted(self, spec: ToolSpec) -> Completed:
-        """Execute the call in a worker of this machine, unless the server is about to end."""
+        """Execute the call here or, from staging to routing, at a node, unless the server is about to end."""
         toolset, user = self.toolset, self.request.user
         async with toolset.drain.call(self.listener.tell):
+            if toolset.fleet is not None:
+                async with _place_here(toolset, self.request):
+                    completed: Completed = await toolset.fleet.call(self.request, spec, self.listener)
+                    return completed
             return await _in_user_pool(
                 toolset,
                 self.request,
@@ -199,23 +201,26 @@ class FileCall(Call):
             )
 
     async def find_tool(self) -> ToolSpec:
-        """Return the tool as this user is offered it now.
+        """Return the current tool of that name for this user.
 
-        A file may offer a session what it did not offer when it was loaded, and a call may change what the
-        server in its own worker offers; the pool of that worker is set apart (decision 32). Only then is it
-        asked, by a request that takes its turn like any other.
+        The tools of a session may differ from those of the loaded file. A call may change the tools of the
+        server in its own worker; the pool of that worker is set apart (decision 32). Only then is the worker
+        queried, by a request that takes its turn like any other.
 
         Raises:
-            CallError: There is no such tool, or the worker cannot be asked.
+            CallError: There is no such tool, or the worker cannot be queried.
         """
         toolset, request, loaded = self.toolset, self.request, self.spec
         apart = toolset.apart(request.user)
         if loaded is not None and (apart is None or apart == toolset.key(request.user, loaded)):
             return loaded
-        self.spec = await _spec_from_worker(toolset, request, self.remote)
+        self.spec = await _spec_from_worker(toolset, request)
         if self.spec is None:
-            raise tool_not_found(request.tool, list(toolset.catalog.tools))
-        # One that is offered as it was loaded is so in any worker of the user.
+            raise tool_not_found(request.tool, await _listed_names(toolset, request))
+        # The list of a session can differ from that of the file: a tool is destructive if either marks it,
+        # also for rules that a reload adds.
+        toolset.approvals.is_destructive("", self.spec.name, now=self.spec.widgets.may_destroy)
+        # A tool that is unchanged since loading can run in any worker of the user.
         self._pool_key = None if self.spec == loaded else apart
         return self.spec
 
@@ -228,11 +233,11 @@ class FileCall(Call):
         access = HomeAccess.of(spec, homes_for=toolset.settings.homes_for)
         place = CallFiles(
             files=files,
-            # Inputs are staged in a home that a tool may only read, too; outputs need a writable one.
+            # Inputs are staged even if the tool may only read its home; outputs need a writable one.
             inputs=user_pool.home,
             outputs=user_pool.home if access is HomeAccess.WRITE else None,
             link=lambda file: links.to(files.holder, file.id, name=file.shown),
-            file_delivery=file_delivery_of(toolset.settings),
+            file_delivery=toolset.settings.file_delivery,
         )
         home = user_pool.home if place.outputs is not None else None
         puts = RunningPuts(files=files, home=home, max_bytes=toolset.settings.max_artifact_bytes)
@@ -250,7 +255,7 @@ class FileCall(Call):
                 raise
             # The worker is held until its outputs are read.
             try:
-                # Files that nobody named are listed by the call that ends last in the home.
+                # Unreturned files are listed by the call that ends last in the home.
                 is_last = changes is not None and changes.end()
                 unreturned = (
                     left_of(toolset, request, spec, home, changes, puts, lease, is_last=is_last)
@@ -277,7 +282,9 @@ class FileCall(Call):
                     {"isolation": "guard"} if toolset.settings.isolation == "guard" else {}
                 )
                 if outcome.denials:
-                    facts["denials"] = [denial_facts(denial, toolset) for denial in outcome.denials]
+                    facts["denials"] = [
+                        denial_facts(denial, toolset.settings.homes) for denial in outcome.denials
+                    ]
                 executed = Executed(
                     wire=wire,
                     is_long=outcome.answer_bytes > SHORT_BYTES,
@@ -290,56 +297,47 @@ class FileCall(Call):
                 _release(toolset, lease)
 
 
-@dataclass(slots=True, kw_only=True, eq=False)
-class FleetCall(FileCall):
-    """A call of a tool of our own files, executed by a worker node of a fleet.
-
-    Attributes:
-        remote: Sends it to the node.
-    """
-
-    remote: RemoteExecutor
-
-    async def execute_admitted(self, spec: ToolSpec) -> Completed:
-        """Execute the call at a node, from staging to routing, unless the server is about to end."""
-        async with self.toolset.drain.call(self.listener.tell), _place_here(self.toolset, self.request):
-            return await self.remote.call(self.request, spec, self.listener)
-
-
-def _call_of(
-    toolset: Toolset, request: Request, listener: CallListener, remote: RemoteExecutor | None = None
-) -> FileCall:
-    """Return a call of a tool as its file offered it when it was loaded."""
+def _call_of(toolset: Toolset, request: Request, listener: CallListener) -> FileCall:
+    """Return a call of a tool, described as when its file was loaded."""
     spec = toolset.catalog.tools.get(request.tool)
-    if remote is None:
-        return FileCall(service=toolset, toolset=toolset, request=request, listener=listener, spec=spec)
-    return FleetCall(
-        service=toolset, toolset=toolset, request=request, listener=listener, spec=spec, remote=remote
-    )
+    return FileCall(service=toolset, toolset=toolset, request=request, listener=listener, spec=spec)
 
 
-async def _spec_from_worker(
-    toolset: Toolset, request: Request, remote: RemoteExecutor | None
-) -> ToolSpec | None:
-    """Return the tool as the user's worker offers it; None if it offers none of that name.
+async def _spec_from_worker(toolset: Toolset, request: Request) -> ToolSpec | None:
+    """Return the tool from the list of the user's worker; None if there is none of that name.
 
     Raises:
-        CallError: The worker cannot be asked.
+        CallError: The worker cannot be queried.
     """
     params: dict[str, Any] = {"name": request.tool, "arguments": {}}
     if "_meta" in request.params:
         params["_meta"] = request.params["_meta"]
     try:
         found = replace(request, method=FIND_TOOL, params=params, steps=Steps())
-        answer = await relay(toolset, found, remote)
+        answer = await relay(toolset, found)
     except WireError:
         return None
     try:
         (tool,) = answer["tools"]
         return ToolSpec.of(tool, identity=toolset.settings.username_parameter)
     except (AttributeError, KeyError, TypeError, ValueError):
-        # There is none, or the worker's answer is not a tool.
+        # No such tool, or an entry that is not a tool.
         return None
+
+
+async def _listed_names(toolset: Toolset, request: Request) -> list[str] | None:
+    """Return the names of the tools that the caller gets in a list, None if the worker cannot be queried.
+
+    The catalog also has tools that the file's middleware, or a setting, hides from the caller.
+    """
+    params = {key: item for key, item in request.params.items() if key == "_meta"}
+    try:
+        listing = replace(request, method="tools/list", params=params, client=Nobody(), steps=Steps())
+        answer = await relay(toolset, listing)
+    except (CallError, WireError):
+        return None
+    tools = list_of(callable_tools(answer, toolset.settings.scopes, request.facts).get("tools"))
+    return [name for tool in tools if isinstance(name := mapping_of(tool).get("name"), str)]
 
 
 async def _in_user_pool(
@@ -348,7 +346,7 @@ async def _in_user_pool(
     key: Callable[[], PoolKey],
     act: Callable[[UserPool], Awaitable[R]],
 ) -> R:
-    """Do what needs a worker when it is the user's turn; retry if its zygote exits before it starts.
+    """Run `act` with a user pool when it is the user's turn; retry if the zygote exits before it starts.
 
     Raises:
         CallError: There is no worker for it.
@@ -362,45 +360,40 @@ async def _in_user_pool(
             if not (restarts and isinstance(error, ZygoteDied)):
                 log.warning("no worker", extra={"problem": str(error)})
                 raise _unavailable(error) from error
-            # Perhaps because of another call of the user, or with the forkserver. This one has not begun:
-            # of a worker that ends in mid-call `run_in_lease` returns an outcome.
+            # Perhaps because of another call of the user, or of the forkserver. This call has not started:
+            # for a worker that exits during a call, `run_in_lease` returns an outcome.
             log.warning("zygote exited before fork", extra={"user": user.name})
             restarts = restarts - 1 if isinstance(error, ForkserverDied) else 0
 
 
 def _release(toolset: Toolset, lease: Lease) -> None:
-    """Give a worker back; what it may go on with until its user's next call is watched."""
+    """Release a worker; watch any job that it continues until its user's next call."""
     job = lease.release()
     if job is not None:
         toolset.memory_guard.hold(job)
 
 
 async def relay(
-    toolset: Toolset,
-    request: Request,
-    remote: RemoteExecutor | None = None,
-    *,
-    listener: CallListener | None = None,
+    toolset: Toolset, request: Request, *, listener: CallListener | None = None
 ) -> Mapping[str, Any]:
     """Run any other request that reaches author code; return its wire result.
 
     Args:
         toolset: The tools.
         request: The request.
-        remote: Where it is executed, if not on this machine.
-        listener: Who hears of it while it runs, if not its client alone.
+        listener: Receives notifications and requests while it runs; by default, one for its client.
 
     Raises:
         WireError: The server answered with a JSON-RPC error.
-        CallError: The worker did not answer, or could not be asked.
+        CallError: The worker did not answer, or was not available.
     """
     await _check(request)
     listener = listener or listener_of(toolset, request, None, toolset.effective().deadlines)
     request, user = _with_limits(toolset, request, None), request.user
-    if remote is not None:
-        async with toolset.drain.call(listener.tell, of_tool=False), _place_here(toolset, request):
-            return await remote.relay(request, listener)
     async with toolset.drain.call(listener.tell, of_tool=False):
+        if toolset.fleet is not None:
+            async with _place_here(toolset, request):
+                return await toolset.fleet.relay(request, listener)
         outcome = await _in_user_pool(
             toolset,
             request,
@@ -417,20 +410,17 @@ async def relay(
     )
 
 
-async def ask_route(
-    toolset: Toolset, remote: RemoteExecutor | None, user: User, params: Mapping[str, Any]
-) -> Mapping[str, Any]:
+async def ask_route(toolset: Toolset, user: User, params: Mapping[str, Any]) -> Mapping[str, Any]:
     """Answer an HTTP request by a route of the file, in a worker of the user.
 
     Args:
         toolset: The tools.
-        remote: Where it is executed, if not on this machine.
-        user: Who asks.
+        user: The caller.
         params: The request.
 
     Raises:
-        WireError: The server answered with a JSON-RPC error, which it does not.
-        CallError: The worker did not answer, or could not be asked.
+        WireError: The server answered with a JSON-RPC error, which is not expected.
+        CallError: The worker did not answer, or was not available.
     """
     facts = RequestFacts(
         request_id=None, protocol=LATEST_PROTOCOL, session_id=user.session or "", transport="streamable-http"
@@ -438,13 +428,13 @@ async def ask_route(
     request = Request(
         user=user, method=ROUTE, params=params, facts=facts, client=Nobody(), inline_max_bytes=0
     )
-    return await relay(toolset, request, remote)
+    return await relay(toolset, request)
 
 
 async def _relayed(
     toolset: Toolset, request: Request, listener: CallListener, user_pool: UserPool
 ) -> Outcome:
-    """Run the request in a worker of the user pool, and release it: nothing of it is read any more."""
+    """Run the request in a worker of the user pool, and release the worker: its files are not read."""
     request.steps.done("admit")
     lease, outcome = await run_in_lease(toolset, request, request.params, user_pool, listener, spec=None)
     _release(toolset, lease)
@@ -452,10 +442,10 @@ async def _relayed(
 
 
 async def _check(request: Request) -> None:
-    """Check the params of a request. Reading, checking and writing long ones are turns of the event loop.
+    """Check the params of a request; long ones in a turn of the event loop of their own.
 
     Raises:
-        CallError: They hold a value that JSON does not have.
+        CallError: They contain a value that JSON lacks.
     """
     is_long = least_chars(request.params, SHORT_BYTES) > SHORT_BYTES
     if is_long:
@@ -467,7 +457,7 @@ async def _check(request: Request) -> None:
 
 @contextlib.asynccontextmanager
 async def _place_here(toolset: Toolset, request: Request) -> AsyncIterator[None]:
-    """Hold a place of this host for a request that is executed elsewhere, whose user's session goes on."""
+    """Hold a place of this host for a request executed elsewhere, and keep its user's session alive."""
     async with (
         toolset.admission.admit(request.user.segment, request.counted),
         toolset.upkeep.in_use(request.user),
@@ -477,7 +467,7 @@ async def _place_here(toolset: Toolset, request: Request) -> AsyncIterator[None]
 
 
 def _with_limits(toolset: Toolset, request: Request, spec: ToolSpec | None) -> Request:
-    """Return a request with the limits by name that it counts for; without a tool those of all tools."""
+    """Return a request with the named limits that it counts towards; without a tool, those of all tools."""
     if not toolset.rates.limits:
         return request
     tool = None if spec is None else spec.name
@@ -486,7 +476,7 @@ def _with_limits(toolset: Toolset, request: Request, spec: ToolSpec | None) -> R
 
 
 def _unavailable(error: SandboxError) -> CallError:
-    """Return the error of a call that had no worker."""
+    """Return the error of a call that got no worker."""
     if isinstance(error, LoadError):
         return CallError(Code.E_TOOL, f"The tool file cannot be loaded any more: {error}")
     if isinstance(error, NoProcess):

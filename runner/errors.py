@@ -2,8 +2,8 @@
 
     RunnerError
     ├── UsageError        the command line, the configuration or the tool file is wrong (exit 2)
-    ├── StartError        this machine cannot do what was asked (exit 5)
-    └── CallError         one call ended with an error envelope; its `Code` says which
+    ├── StartError        this machine cannot do what was requested (exit 5)
+    └── CallError         one call ended with an error envelope, of the kind in its `Code`
 
 A `CallError` becomes the error envelope of the contract: `runner.contract.error_messages`.
 
@@ -23,11 +23,11 @@ class RunnerError(Exception):
 
 
 class UsageError(RunnerError):
-    """The command line, the configuration or the tool file is wrong; the message says where."""
+    """The command line, the configuration or the tool file is wrong; the message names the place."""
 
 
 class StartError(RunnerError):
-    """This machine cannot enforce what was asked."""
+    """This machine cannot provide what was requested."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ class Code(enum.Enum):
 
     @property
     def retryable(self) -> bool:
-        """Return whether trying again can help."""
+        """Return whether a retry can help."""
         return self.value.retryable
 
     @property
@@ -81,13 +81,13 @@ class CallError(RunnerError):
     """One call ended with an error.
 
     Attributes:
-        code: Which error.
+        code: The error code.
         message: What happened, for people; `results.error` of the envelope.
         details: JSON-serialisable facts for `meta_data.details`.
-        retryable: Whether trying again can help; by default what the code says.
-        answer: What the tool's own server answered, where it answered this itself; as on the wire.
-        withheld: What the client is not told, since the tool's server masks it; for the log.
-        beside: What `meta_data` says beside the error, such as of files that other calls have left.
+        retryable: Whether a retry can help; by default that of the code.
+        answer: Result of the tool's own server, as on the wire, if that is the source of the error.
+        withheld: Facts for the log only, since the tool's server masks them for clients.
+        beside: Further entries of `meta_data`, such as files that other calls have left.
     """
 
     answer: Mapping[str, Any] | None = None

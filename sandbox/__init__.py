@@ -1,1 +1,1 @@
-"""Confine one function in a process of its own and report how it ended."""
+"""Confinement of a function in a process of its own, with a report of how it ended."""

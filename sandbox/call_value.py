@@ -1,7 +1,7 @@
-"""Dataclasses for the values of each call: immutable to the type checker, and not checked again at run time.
+"""Dataclasses for the values of each call: immutable for the type checker, but not at run time.
 
-`dataclass(frozen=True)` assigns each field by `object.__setattr__`: such a value takes three times as long to
-make, and a call makes about twenty.
+`dataclass(frozen=True)` assigns each field by `object.__setattr__`, which takes three times as long, and a
+call creates about twenty such values.
 
 Source: PEP 681.
 """

@@ -1,4 +1,4 @@
-"""The timeout ladder as pure arithmetic: time is an argument, nothing here reads a clock.
+"""The timeout ladder as pure arithmetic: time is an argument, no clock is read.
 
 All rungs are relative to the last progress, or to the start. Progress never moves the total limit.
 
@@ -18,7 +18,7 @@ LAST_NOTICE_BEFORE_END_S = 5.0
 
 
 class Rung(enum.Enum):
-    """Rung of the ladder: the effect of a certain silence."""
+    """Rung of the ladder: the effect of a certain time of silence."""
 
     FIRST_NOTICE = "first notice"
     SECOND_NOTICE = "second notice"
@@ -48,7 +48,7 @@ class Deadlines:
 def _rungs(idle_s: float) -> tuple[tuple[float, Rung], ...]:
     """Return the rungs of silence in order, each with its second.
 
-    A notice that would not come before the end is dropped.
+    A notice due at or after the end is dropped.
     """
     notices = (
         (FIRST_NOTICE_S, Rung.FIRST_NOTICE),
@@ -65,7 +65,7 @@ class Ladder:
 
     Args:
         deadlines: The limits of the call.
-        now: Any monotonic second; all later ones are compared to it.
+        now: The start, in seconds of a monotonic clock.
     """
 
     deadlines: Deadlines
@@ -79,30 +79,30 @@ class Ladder:
         self._since = self.now
 
     def progress(self, now: float) -> None:
-        """Start the silence again."""
+        """Restart the silence."""
         self._since = now
         self._next = 0
         if self._paused_at is not None:
             self._paused_at = now
 
     def pause(self, now: float) -> None:
-        """Stop counting silence: the call waits for its client, not the client for it.
+        """Stop counting silence, since the call waits for its client.
 
-        It may wait for several things at once; each pause has its own `resume`.
+        Pauses may overlap; each has its own `resume`.
         """
         self._pauses += 1
         if self._paused_at is None:
             self._paused_at = now
 
     def resume(self, now: float) -> None:
-        """Count silence again, from where it stood, once nothing is waited for any more."""
+        """End one pause; after the last one, continue counting silence from where it stopped."""
         self._pauses -= 1
         if self._paused_at is not None and self._pauses == 0:
             self._since += now - self._paused_at
             self._paused_at = None
 
     def wakes_at(self) -> float:
-        """Return the second at which the next rung is reached if nothing happens."""
+        """Return the second at which the next rung is reached without progress."""
         total = self.now + self.deadlines.total_s
         if self._paused_at is not None:
             return total
@@ -111,7 +111,7 @@ class Ladder:
     def climb(self, now: float) -> tuple[Rung, ...]:
         """Return the rungs reached since the last call, in order; each is returned once.
 
-        After `IDLE_END` or `TOTAL_END` the call is over and nothing more is asked.
+        After `IDLE_END` or `TOTAL_END` the call is over, and `climb` must not be called again.
         """
         if now >= self.now + self.deadlines.total_s:
             return (Rung.TOTAL_END,)

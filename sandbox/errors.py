@@ -2,13 +2,13 @@
 
 SandboxError
 ├── ConfinementError      a layer could not be put in place; nothing ran
-├── IsolationUnavailable  this machine cannot enforce the isolation asked for
+├── IsolationUnavailable  this machine cannot enforce the requested isolation
 ├── FrameError            the peer broke the frame protocol
-│   └── FrameTooLong      by a frame above its limit
+│   └── FrameTooLong      the peer sent a frame above its limit
 ├── LoadError             the program could not be loaded in the zygote
-├── NoProcess             the kernel lets no further process be started
+├── NoProcess             the kernel refuses to start another process
 └── ZygoteDied            a zygote ended unexpectedly
-    └── ForkserverDied    with the forkserver, and so did every other zygote
+    └── ForkserverDied    the forkserver ended unexpectedly, and every zygote with it
 """
 
 import errno
@@ -39,7 +39,7 @@ class ConfinementError(SandboxError):
 
     Attributes:
         layer: Name of the layer, as `doctor` prints it.
-        reason: What the kernel answered.
+        reason: The kernel's error.
     """
 
     def __init__(self, layer: str, reason: str) -> None:
@@ -49,10 +49,10 @@ class ConfinementError(SandboxError):
 
 
 class IsolationUnavailable(SandboxError):
-    """This machine cannot enforce the isolation asked for.
+    """This machine cannot enforce the requested isolation.
 
     Attributes:
-        missing: One sentence for each thing missing, with its cure.
+        missing: One sentence for each missing feature, with its remedy.
     """
 
     def __init__(self, missing: tuple[str, ...]) -> None:
@@ -61,7 +61,7 @@ class IsolationUnavailable(SandboxError):
 
 
 class FrameError(SandboxError):
-    """The peer sent something that is not a frame, or a frame above its limit."""
+    """The peer sent a malformed frame, or one above its limit."""
 
 
 class FrameTooLong(FrameError):
@@ -82,31 +82,32 @@ class LoadError(SandboxError):
     """The program could not be loaded: the author's file is at fault.
 
     Attributes:
-        line: Line of the author's file, where known.
+        line: Line of the author's file, if known.
+        is_exit: Whether the file ended the interpreter, so that its output may have the reason.
     """
 
-    def __init__(self, message: str, line: int | None = None) -> None:
+    def __init__(self, message: str, line: int | None = None, *, is_exit: bool = False) -> None:
         super().__init__(message)
-        self.line = line
+        self.line, self.is_exit = line, is_exit
 
 
 class NoProcess(SandboxError):
-    """The kernel lets no further process be started, for lack of memory or by a limit; later it may."""
+    """The kernel refuses to start another process, for lack of memory or due to a limit; this may pass."""
 
 
 class ZygoteDied(SandboxError):
-    """A zygote ended although nobody asked it to."""
+    """A zygote ended unexpectedly."""
 
 
 class ForkserverDied(ZygoteDied):
-    """The forkserver ended although nobody asked it to, or had to be ended; its zygotes ended with it."""
+    """The forkserver ended unexpectedly, or had to be killed; its zygotes ended with it."""
 
 
 def in_words(error: BaseException) -> str:
     """Return the kernel's error in words, without its number.
 
     Args:
-        error: What was raised; of an `OSError` its reason, and the file if it names one.
+        error: The error; for an `OSError` its reason is returned, with the file if it names one.
     """
     if not isinstance(error, OSError) or error.strerror is None:
         return str(error)

@@ -1,8 +1,8 @@
 """Frames: length-prefixed JSON messages between host, zygote and worker.
 
-A frame is a four-byte big-endian body length, one byte that says its kind, and the body: one JSON
-value in UTF-8. Whatever a worker sends is hostile until proven otherwise: lengths are capped before
-memory is taken, bodies are JSON and nothing else, and a body that is not is a `FrameError`.
+A frame is a four-byte big-endian body length, one byte for its kind, and the body: one JSON
+value in UTF-8. Input from a worker is untrusted: lengths are checked before memory is allocated, and a
+body that is not strict JSON is a `FrameError`.
 """
 
 import enum
@@ -33,27 +33,27 @@ __all__ = [
 _HEADER = struct.Struct(">Ic")
 
 CONTROL_BYTES = 64 * 1024 * 1024
-"""Largest frame on a control socket; the catalog of a tool file is the largest thing there."""
+"""Largest frame on a control socket; the largest content there is the catalog of a tool file."""
 
 GATE = b"gate"
 """First message of a zygote, sent with the descriptor of its gate."""
 
 NO_PROCESS = b"no process: "
-"""With what the announcement of a worker begins that could not be forked; why follows."""
+"""Prefix of the announcement of a worker that could not be forked; the reason follows."""
 
 _MAX_DESCRIPTORS = 8
 
-# Decoding costs time and memory by the value, and the host has other calls to attend to meanwhile.
+# Decoding costs time and memory for each value, and blocks the host's other calls.
 MOST_VALUES = 2_000_000
 """Most values of a frame; so many small ones take about half a second to decode."""
 
-# JSON can write half of a surrogate pair, which no text that leaves the host may hold.
+# JSON can contain half of a surrogate pair, which no text sent by the host may contain.
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 _HALF = re.compile(
     rb"\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F][0-9a-fA-F]{2})"
     rb"|(?<!\\u[dD][89abAB][0-9a-fA-F]{2})\\u[dD][c-fC-F][0-9a-fA-F]{2}"
 )
-# No JSON holds it: it stands for a backslash that is itself escaped, while escapes are looked for.
+# Stands for an escaped backslash during the search for escapes; it never occurs in JSON.
 _NO_ESCAPE = b"\0\0"
 
 
@@ -73,7 +73,7 @@ class FrameKind(bytes, enum.Enum):
     LIMITS = b"M"
     RENEW = b"W"
     CALL = b"C"
-    # With the connection of one call, of several that a worker serves at once.
+    # Carries the connection of one of several concurrent calls of a worker.
     JOIN = b"J"
     REPLY = b"Y"
     # Worker to host.
@@ -81,17 +81,17 @@ class FrameKind(bytes, enum.Enum):
     REQUEST = b"Q"
     DENIED = b"D"
     ANSWER = b"A"
-    # The same, with the number of the call, from a worker that has put all back and waits for a further one.
+    # An answer with the number of the call, from a worker that has restored its state and waits for another.
     ANSWER_AND_READY = b"R"
-    # On the connection of one call of several: its cancellation has been received.
+    # On the connection of one of several concurrent calls: its cancellation has been received.
     CANCELLING = b"G"
 
 
 ANSWERS = frozenset((FrameKind.ANSWER, FrameKind.ANSWER_AND_READY))
-"""The end of a call. Only a worker in its own loop is ready for another one."""
+"""Frames that end a call. Only a worker in its own loop is ready for another one."""
 
 _KINDS: Mapping[bytes, FrameKind] = {kind.value: kind for kind in FrameKind}
-# Made once: `json` would make one for each frame.
+# Created once: `json` would create one for each frame.
 _ENCODER = json.JSONEncoder(separators=(",", ":"), allow_nan=False)
 
 
@@ -111,18 +111,18 @@ def decode(body: bytes | bytearray | memoryview, *, most_values: int = MOST_VALU
 
     Args:
         body: The body.
-        most_values: Of how many values it may be made.
+        most_values: Most values that it may contain.
 
     Raises:
-        FrameError: The body is not JSON, nested too deeply to be honest, or made of too many values.
+        FrameError: The body is not JSON, nested too deeply, or contains too many values.
     """
     whole = bytes(body)
     values = strict_json.values_above(whole, most_values)
     if values:
         raise FrameError(f"a frame of {values} values is above the limit of {most_values}")
     try:
-        # As text: of bytes, `json` guesses the encoding, and lets pass what is not UTF-8.
-        # A search for either letter at once takes ten times as long.
+        # As text: `json` guesses the encoding of bytes, and accepts invalid UTF-8.
+        # A single search for either case takes ten times as long.
         if rb"\ud" in whole or rb"\uD" in whole:
             whole = _mended(whole)
         value = strict_json.loads(whole.decode())
@@ -140,12 +140,12 @@ def _mended(body: bytes) -> bytes:
 
 @dataclass(slots=True, eq=False)
 class Decoder:
-    """Cut a byte stream into frames.
+    """Splitter of a byte stream into frames.
 
     Attributes:
-        limit_bytes: Largest body accepted.
-        notice_bytes: Largest body accepted of anything but an answer, where it may be less.
-        partial: What has come of a further frame.
+        limit_bytes: Largest accepted body.
+        notice_bytes: Largest accepted body of frames other than answers, if smaller.
+        partial: Received part of the next frame.
     """
 
     limit_bytes: int
@@ -153,7 +153,7 @@ class Decoder:
     partial: bytearray = field(init=False, default_factory=bytearray)
 
     def feed(self, data: bytes) -> Iterator[tuple[FrameKind, bytes]]:
-        """Take in bytes and yield the frames that are complete, bodies not yet decoded.
+        """Add received bytes and yield the complete frames, with undecoded bodies.
 
         Raises:
             FrameError: A frame is above the limit or of an unknown kind.
@@ -172,7 +172,7 @@ class Decoder:
 
 
 def send(channel: socket.socket, kind: FrameKind, value: object, descriptors: Sequence[int] = ()) -> None:
-    """Write one frame to a blocking socket, with open descriptors if any."""
+    """Write one frame to a blocking socket, with the given descriptors."""
     frame = memoryview(encode(kind, value))
     if descriptors:
         sent = socket.send_fds(channel, [frame], descriptors)
@@ -184,10 +184,10 @@ def receive(channel: socket.socket, limit_bytes: int) -> tuple[FrameKind, object
     """Read one frame from a blocking socket; None when the peer has closed it.
 
     Returns:
-        The kind, the value and the descriptors that came along (the caller closes them).
+        The kind, the value and the received descriptors (the caller closes them).
 
     Raises:
-        FrameError: What came is not a frame, or the peer left in the middle of one.
+        FrameError: The frame is malformed, or the peer disconnected in the middle of it.
     """
     head, descriptors, _, _ = socket.recv_fds(channel, _HEADER.size, _MAX_DESCRIPTORS)
     if not head:

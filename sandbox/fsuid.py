@@ -1,9 +1,9 @@
-"""One thread looks at a process as the user who owns it, for a moment.
+"""Temporary change of one thread to the user id of a process, to read files about it.
 
-Root may look at every process only with the capability SYS_PTRACE, which containers do not give by default.
-With the same user and group id a process needs none, and a thread of root can have them for a moment,
-with the capabilities SETUID and SETGID. Not for anything that changes something. The kernel then no longer
-lets others without that capability look at us, root's other processes included.
+Root may inspect every process only with CAP_SYS_PTRACE, which containers do not grant by default. With the
+same user and group id no capability is needed, and a thread of root can take these temporarily with
+CAP_SETUID and CAP_SETGID. Use it only for reading. Afterwards the kernel denies other processes without
+CAP_SYS_PTRACE, even root's, access to this process.
 
 Source: ptrace(2), "Ptrace access mode checking"; setfsuid(2), setfsgid(2); proc_pid_mem(5).
 """
@@ -19,7 +19,7 @@ __all__ = ["as_owner_of"]
 
 @contextmanager
 def as_owner_of(pid: int) -> Iterator[None]:
-    """Be the user whose process it is, for the kernel's question who opens a file; then be oneself again.
+    """Take the user and group id of a process's owner for opening files; restore them afterwards.
 
     Raises:
         OSError: The process has ended.

@@ -23,13 +23,13 @@ class Ending(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Denial:
-    """One thing the worker tried and was not allowed.
+    """One denied operation of a worker.
 
     Attributes:
-        operation: What it tried, for example `open` or `os.mkdir`.
+        operation: The operation, for example `open` or `os.mkdir`.
         path: The path it named.
-        layer: Which layer said no: `guard`, or `kernel` where only the kernel found it.
-        wants: What right to the path would have been needed, `read` or `write`, where that is known.
+        layer: The layer that denied it: `guard`, or `kernel` if the guard did not predict it.
+        wants: The right to the path that was missing, `read` or `write`, if known.
     """
 
     operation: str
@@ -43,9 +43,9 @@ class Reached:
     """A resource limit that a call has reached.
 
     Attributes:
-        limit: Which one, by its name in `sandbox.policy.Limits`.
+        limit: Its name in `sandbox.policy.Limits`.
         value: The limit, in the unit of its name.
-        used: What was used, in the same unit, where it is known.
+        used: The usage, in the same unit, if known.
     """
 
     limit: str
@@ -62,16 +62,16 @@ class Outcome:
         answer: The program's answer frame, for `ANSWERED`.
         answer_bytes: Length of that frame.
         may_have_started: False if the worker ended before its call was sent.
-        status: Wait status text such as `signal SIGKILL` or `exit status 3`, where known.
-        cause: Why the worker ended, for `CRASHED`, where that was not a fault of its own.
-        fault: What was wrong with the last frame, for `BROKE_PROTOCOL`.
+        status: Wait status text such as `signal SIGKILL` or `exit status 3`, if known.
+        cause: Why the worker ended, for `CRASHED`, if it was not at fault.
+        fault: The fault of the last frame, for `BROKE_PROTOCOL`.
         reached: The limit that ended it, for `OVER_LIMIT`; for `BROKE_PROTOCOL` if its answer was too long.
-        memory_peak_bytes: Most memory that its processes were seen to have together, if it was looked at.
-        cpu_s: Processor seconds of the worker, where the caller wanted to know.
-        denials: What the worker tried and was denied.
+        memory_peak_bytes: Peak total memory seen of its processes, if measured.
+        cpu_s: Processor seconds of the worker, if requested by the caller.
+        denials: Denied operations of the worker.
         output: Last bytes of its standard output and error, decoded.
         elapsed_s: Seconds from lease to end.
-        untold: Notifications of the worker that its listener was too slow for.
+        untold: Number of notifications dropped because the listener was too slow.
     """
 
     ending: Ending
@@ -91,7 +91,7 @@ class Outcome:
 
 
 def describe_status(status: int) -> str:
-    """Describe a wait status (as `os.waitpid` gives it) in words."""
+    """Describe a wait status (of `os.waitpid`) in words."""
     exit_code = -(status & 0x7F) if status & 0x7F else (status >> 8) & 0xFF
     if exit_code >= 0:
         return f"exit status {exit_code}"

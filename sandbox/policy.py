@@ -1,7 +1,7 @@
-"""Everything one worker may touch, as a frozen value. What is not named is denied.
+"""Everything one worker may touch, as a frozen value. Anything not named is denied.
 
-A policy is made by the host, sent to the forkserver as JSON, and put in place before any code
-of the tool author runs. Policies only narrow: `Policy.contains` is the test.
+A policy is made by the host, sent to the zygote as JSON, and put in place before any code
+of the tool author runs.
 """
 
 from collections.abc import Mapping
@@ -18,19 +18,19 @@ class Limits:
     """Resource limits of one worker.
 
     Attributes:
-        memory_bytes: Private writable memory of each process, on top of what the zygote gave it.
-        call_memory_bytes: Memory of all processes of one call together, what they share counted once.
+        memory_bytes: Private writable memory of each process, beyond that inherited from the zygote.
+        call_memory_bytes: Memory of all processes of one call together, shared memory counted once.
         cpu_s: Processor seconds of each process.
         file_bytes: Largest file a process may write.
-        home_bytes: What a home holds on disk, files that are open and have no name any more included.
+        home_bytes: Disk usage of a home, including open unlinked files.
         home_entries: Files and folders of a home.
         open_files: File descriptors of each process.
         call_processes: Processes and threads of one call.
         frame_bytes: Largest single frame the host accepts from the worker.
-        output_bytes: Standard output and error the host keeps of one call; the rest is dropped.
-        processes: Processes and threads of a zygote and all its calls together, where they have a user id
+        output_bytes: Standard output and error of one call that the host keeps; the rest is dropped.
+        processes: Processes and threads of a zygote and all its calls together, if they have a user id
             of their own or a cgroup.
-        total_memory_bytes: Memory of a zygote and all its calls together, where they have a cgroup.
+        total_memory_bytes: Memory of a zygote and all its calls together, if they have a cgroup.
     """
 
     memory_bytes: int = 2048 * MIB
@@ -47,7 +47,7 @@ class Limits:
     total_memory_bytes: int = 4096 * MIB
 
     def __post_init__(self) -> None:
-        # Not by `asdict`, which copies: this is done several times in each call.
+        # Not `asdict`, which copies: this runs several times in each call.
         for name in self.__slots__:
             if getattr(self, name) <= 0:
                 raise ValueError(f"limit {name} must be positive, got {getattr(self, name)}")
@@ -59,41 +59,41 @@ class Policy:
 
     Attributes:
         home: The one folder a worker may write, or None for a worker that may write nothing.
-        aliases: Other names of the home, which lead to it where there are namespaces.
-        scratch: Warm-up folder: written while the program loads, read-only for workers.
+        aliases: Other names of the home, linked to it if there are namespaces.
+        scratch: Warm-up folder: writable while the program loads, read-only for workers.
         packages: Folder of fetched packages, written, executed and kept by its creator. Files in it get
-            the modes that programs give them. Only where there are namespaces.
-        read: Hierarchies that may be read, listed and executed; a file counts as its own hierarchy. Nobody
-            may choose by a link where it lies, so no part of these paths is one.
-        homes: Folders under which the homes of users lie; the guard explains denied reads there.
-        list_only: Hierarchies whose folders may be listed, their files not read; no part of a path is a link.
-        lent_read: What an operator lends to read, like `read`.
-        lent_write: What an operator lends to read and write beside the home; nothing there can be executed.
-        names: Links by which what may be read or written is called. They give no right.
+            the modes that programs set. Requires namespaces.
+        read: Hierarchies that may be read, listed and executed; a file counts as its own hierarchy. No
+            component of a path is a link, so that no link can redirect a grant.
+        homes: Folders that contain the homes of users; the guard explains denied reads there.
+        list_only: Hierarchies whose folders may be listed, but files not read; no path component is a link.
+        lent_read: Readable paths lent by an operator, like `read`.
+        lent_write: Paths other than the home that an operator lends to read and write, without execution.
+        names: Links that name readable or writable paths. They grant no right.
         programs: Whether other programs may be run, inside the same confinement.
-        run: The only files that may be executed; empty: whatever may be read.
-        reach: Numeric IP addresses and ports to which the host connects a worker that asks for it.
-            Everything else of the network is closed.
-        net: Destinations that may be reached beside these, as `sandbox.network.destinations` reads them.
-        sockets: Whether the processes of a zygote may have UNIX sockets in the home, to reach each other and
-            nobody else. Only where there are namespaces.
-        shared_memory_bytes: What the processes of a zygote may keep in a /dev/shm that is theirs alone; 0
-            where they have none. Only where there are namespaces: elsewhere it is everybody's.
-        closed_ports: Ports that `net` opens at no address, whatever it says.
+        run: The only files that may be executed; if empty, all readable ones.
+        reach: Numeric IP addresses and ports to which the host connects a worker on request.
+            All other network access is denied.
+        net: Further reachable destinations, as `sandbox.network.destinations` parses them.
+        sockets: Whether the processes of a zygote may have UNIX sockets in the home, to reach only each
+            other. Requires namespaces.
+        shared_memory_bytes: Size of a /dev/shm of the zygote's own; 0 for none. Requires namespaces:
+            elsewhere /dev/shm is shared with the machine.
+        closed_ports: Ports that stay closed even if `net` allows them.
         environment: The whole environment of a worker.
         limits: Resource limits.
         uid: User and group id that the zygote takes before it loads the program, or None for the host's.
-        gid: Group id instead, where the user id is that of somebody else of this machine, whose other
-            processes are not to be counted.
-        umask: What the zygote and its workers leave out of the mode of new files.
-        namespaces: Whether the zygote has its own view of files, processes and the network. What is not
-            named here is then absent below `homes`, `hidden` and the folders that hold no system.
-        hidden: Files and folders that are absent where there are namespaces.
+        gid: Separate group id, if the user id belongs to an account of this machine, whose other processes
+            must not be counted.
+        umask: The file mode creation mask of the zygote and its workers.
+        namespaces: Whether the zygote has its own view of files, processes and the network. Paths not
+            named here are then absent below `homes`, `hidden` and the folders without system files.
+        hidden: Files and folders that are absent if there are namespaces.
         guard: Whether the Python patches explain denials. They never protect.
         renewable: Whether workers serve several calls for a host without CAP_SYS_RESOURCE, which renews their
             soft limits of processor time and memory for each call and could not raise hard ones.
         without: Layers left out, by the names of `sandbox.inside.confine.LAYERS`. Only the tier
-            `guard` leaves any out, and tests that show what each one stops.
+            `guard` leaves any out, and tests that show what each layer stops.
     """
 
     home: Path | None = None
@@ -133,38 +133,38 @@ class Policy:
         if self.uid is not None and self.uid <= 0:
             raise ValueError(f"a user id of a zygote's own is positive, got {self.uid}")
         if self.sockets and not self.namespaces:
-            # A process that can bind a name in the machine's network can pose as one of its services.
+            # A process that can bind a name in the machine's network could impersonate one of its services.
             raise ValueError("sockets need namespaces: names of sockets are everybody's elsewhere")
         if self.shared_memory_bytes and not self.namespaces:
             raise ValueError("shared memory needs namespaces: /dev/shm is everybody's elsewhere")
         if self.packages is not None and not self.namespaces:
-            # A filter cannot see which file a change of mode names.
+            # A filter cannot see the path of a chmod.
             raise ValueError("packages need namespaces: modes could be changed of any file elsewhere")
         if self.shared_memory_bytes < 0:
             raise ValueError(f"shared memory cannot have {self.shared_memory_bytes} bytes")
 
     @property
     def own_folders(self) -> tuple[Path, ...]:
-        """Return the folders that are this zygote's alone, to be written."""
+        """Return the writable folders that only this zygote has."""
         return tuple(path for path in (self.home, self.scratch, self.packages) if path is not None)
 
     @property
     def has_own_id(self) -> bool:
-        """True if no other process and no file of this machine has the zygote's user id, but its user's."""
+        """True if only processes and files of the zygote's user have its user id."""
         return self.uid is not None and self.gid is None
 
     @property
     def is_gated(self) -> bool:
-        """True if anything may be connected, through the gate."""
+        """True if any connection is allowed, through the gate."""
         return self.has_network or self.sockets
 
     @property
     def has_network(self) -> bool:
-        """True if anything of the network may be reached."""
+        """True if any network destination may be reached."""
         return bool(self.reach or self.net)
 
     def to_json(self) -> dict[str, object]:
-        """Return a JSON object from which `from_json` makes an equal policy."""
+        """Return a JSON object from which `from_json` creates an equal policy."""
         return {
             "home": str(self.home) if self.home else None,
             "aliases": [str(path) for path in self.aliases],
@@ -197,7 +197,7 @@ class Policy:
 
     @classmethod
     def from_json(cls, data: Mapping[str, object]) -> "Policy":
-        """Make a policy from what `to_json` returned.
+        """Create a policy from the result of `to_json`.
 
         Raises:
             ValueError: A key is missing or a value has the wrong type.

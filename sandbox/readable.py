@@ -1,16 +1,16 @@
 """Default read rights of a worker: the system, the interpreter, the tool file and its folder.
 
-Landlock grants hierarchies and takes nothing back beneath them. So a folder that holds something
-denied is not granted, but replaced by what it holds, down to the denied name (`carve`).
+Landlock grants hierarchies and cannot exclude anything beneath them. So a folder that contains a denied
+path is not granted, but replaced by its other entries, down to the denied name (`carve`).
 
-Two things follow. What is created later in a folder so replaced stays denied until the next zygote.
-And the right to list is a hierarchy too: a folder above a denied *folder* cannot be listed, or
-the names in there could be; above a denied file it can.
+This has two consequences. An entry created later in a replaced folder stays denied until the next zygote.
+And the right to list is a hierarchy too: a folder above a denied *folder* cannot be listed, since that
+would include the names in the denied one; above a denied file it can.
 
-No grant goes through a link: every path is named without one, and `sandbox.layers.landlock` opens it so. A
-link beside the tool file works where its target is readable, and gives no right.
+No grant follows a link: paths are resolved before, and `sandbox.layers.landlock` opens them without links. A
+link beside the tool file works if its target is readable, and grants no right.
 
-Bytecode beside the tool file is not readable, so Python loads the source that is there, in children too.
+Bytecode beside the tool file is not readable, so Python loads the present source, also in children.
 Bytecode of installed packages is readable.
 
 Source: architecture, decision "Reads"; sandbox notes, "Read list"; requirements on other users' names.
@@ -32,6 +32,7 @@ from sandbox.syscalls import AT_FDCWD, Resolve, openat2
 
 __all__ = [
     "MOST_ENTRIES",
+    "OF_OTHERS",
     "Readable",
     "carve",
     "default_read",
@@ -42,43 +43,46 @@ __all__ = [
 ]
 
 MOST_ENTRIES = 20_000
-"""Entries looked at beneath one folder before it is held to be too large to be judged."""
+"""Entries examined beneath one folder before it is considered too large."""
 
-_NOT_SYSTEM = frozenset(
-    {
-        "boot", "dev", "home", "lost+found", "media", "mnt", "proc", "root", "run", "srv", "sys", "tmp",
-    }
+OF_OTHERS = (
+    "/boot", "/dev/shm", "/home", "/lost+found", "/media", "/mnt", "/root", "/run", "/srv", "/tmp",  # noqa: S108
+    "/var/backups", "/var/crash", "/var/log", "/var/mail", "/var/spool", "/var/tmp",  # noqa: S108
 )  # fmt: skip
+"""Folders of users and services, not of the system: closed to tools, and empty in a view of the files."""
+
+_NOT_SYSTEM = frozenset({"dev", "proc", "sys", *(path[1:] for path in OF_OTHERS if path.count("/") == 1)})
 # Root reads these, and a server may run as root.
 _SYSTEM_SECRETS = (
     "/etc/shadow*",
     "/etc/gshadow*",
     "/etc/sudoers",
     "/etc/sudoers.d",
+    "/etc/security/opasswd",
     "/etc/krb5.keytab",
     "/etc/ssl/private",
     "/etc/ssh/ssh_host_*_key",
     "/etc/wireguard",
     "/etc/letsencrypt",
     "/etc/NetworkManager/system-connections",
-    # What other servers of this machine keep, where they are kept as docs/deploying.md has it.
+    # State and stores of other servers of this machine, at the places of docs/deploying.md.
     "/var/lib/toolcell/*/state",
     "/var/lib/toolcell/*/store",
     "/var/lib/toolcell/up/supervisor",
     "/var/lib/toolcell/up/users",
 )
 _SECRET_NAME = re.compile("|".join(map(fnmatch.translate, (".*", "runner.toml", "*.pem", "*.key"))))
-# Python imports nothing from there, and it is most of what lies in a checkout that has one.
+# Python imports nothing from there, and it is the largest part of a checkout that has one.
 _NOT_IMPORTED = frozenset({"node_modules"})
 # Their bytecode was written by an installer.
 _INSTALLED = frozenset({"site-packages", "dist-packages"})
 _BYTECODE = (".pyc", ".pyo")
 _MOST_MODULES = 1000
 _MOST_NAMED_TWICE = 2000
-# Nobody writes a longer one, and what it imports is only a part of what is granted.
+# No honest source file is longer, and its imports are only a part of the grants.
 _MOST_SOURCE_BYTES = 16 << 20
-# CPython counts, for all threads in one place, how deep it is in a tree that it makes; so two threads at once
-# can make it find itself at fault: SystemError, "AST constructor recursion depth mismatch".
+# CPython keeps the recursion depth of the syntax tree in a counter shared by all threads. So two concurrent
+# threads can cause SystemError, "AST constructor recursion depth mismatch".
 _PARSING = threading.Lock()
 
 
@@ -88,7 +92,7 @@ class Readable(NamedTuple):
     Attributes:
         read: Hierarchies to read; a file is one.
         list_only: Hierarchies whose folders may only be listed.
-        names: Links beside what may be read. They give no right.
+        names: Links beside readable files. They grant no right.
     """
 
     read: tuple[Path, ...]
@@ -97,7 +101,7 @@ class Readable(NamedTuple):
 
 
 class _TooLarge(Exception):
-    """A folder has more entries than anybody wants to look at."""
+    """Error for a folder with more than `MOST_ENTRIES` entries."""
 
 
 class _Survey(NamedTuple):
@@ -108,14 +112,14 @@ class _Survey(NamedTuple):
 
 
 class _Found(NamedTuple):
-    """A `_Survey` while it is being made, as text: of ten thousand names few become paths.
+    """A `_Survey` in progress, as strings: few of ten thousand names become paths.
 
     Attributes:
-        read: What may be read.
+        read: Readable entries.
         listed: Folders that may be listed.
         links: Links, which are not followed.
-        secrets: What was found to be secret.
-        whole: Whether nothing was left out, so that the folder itself may stand for all of it.
+        secrets: Entries found to be secret.
+        whole: Whether nothing was left out, so that the folder itself can be granted as a whole.
     """
 
     read: list[str]
@@ -149,14 +153,14 @@ def default_read(
     """Return everything that the workers of one policy may read.
 
     Args:
-        deny: What is denied, such as the folder of homes. Something that must be readable may lie beneath, as
-            an interpreter does.
-        never: Files and folders of which nothing is granted, for whatever reason: state, store, keys.
-        beside: Files beside which everything may be read: the author's, without links.
-        files: Further files and packages, each granted alone; kept apart from what lies around them, so that
-            each can be mounted in its place.
-        extra: Further folders to read, such as the packages that the program consists of.
-        homes: Homes of users that exist. A tool file in one of them is granted with its modules only.
+        deny: Denied paths, such as the folder of homes. Readable paths may lie beneath them, such as an
+            interpreter.
+        never: Files and folders that are never granted, for any reason: state, store, keys.
+        beside: Tool files, without links, whose whole folders may be read.
+        files: Further files and packages, each granted alone; kept separate from their surroundings, so
+            that each can be mounted in its place.
+        extra: Further readable folders, such as the program's own packages.
+        homes: Existing homes of users. A tool file in one of them is granted only with its modules.
     """
     never = _both_forms((*never, *system_secrets()))
     denied = _Denied((*_both_forms(deny), *never), _named_twice(never))
@@ -167,10 +171,10 @@ def default_read(
     secrets = tuple(dict.fromkeys(secret for survey in surveys for secret in survey.secrets))
     closed = _Denied((*denied.paths, *secrets), denied.files)
     # It belongs to other users.
-    of_others = _both_forms((Path("/var/tmp"),))  # noqa: S108
+    of_others = _both_forms(map(Path, OF_OTHERS))
     parts = [carve(top, (*closed.paths, *of_others)) for top in _system(denied.paths)]
     parts += [carve(path, denied.paths) for path in libraries]
-    # Each once: a checkout that is the working folder, too, stands twice in sys.path.
+    # Each once: a checkout that is also the working folder occurs twice in sys.path.
     folders = dict.fromkeys(_import_folders(wide, denied.paths))
     parts += [_beside(folder, closed, left_out=_NOT_IMPORTED).readable for folder in folders]
     parts += [survey.readable for survey in surveys]
@@ -180,7 +184,7 @@ def default_read(
 
 
 def carve(top: Path, deny: Sequence[Path]) -> Readable:
-    """Return `top`, or in its place those of its parts that hold nothing of `deny`."""
+    """Return `top`, or instead those of its parts that contain no path of `deny`."""
     above = f"{str(top).rstrip('/')}/"
     inside = [path for path in deny if f"{path}/".startswith(above)]
     if not inside:
@@ -193,29 +197,29 @@ def carve(top: Path, deny: Sequence[Path]) -> Readable:
 
 
 def is_hidden_name(name: str) -> bool:
-    """Return whether a file or folder beside a tool file is closed to tools, as keys and settings are."""
+    """Return whether a file or folder beside a tool file is hidden from tools, like keys and settings."""
     lower = name.lower()
     if _SECRET_NAME.match(lower):
         return True
-    # id_rsa and its kind; a module may be called id_card.py.
+    # Matches id_rsa and similar keys, but not a module such as id_card.py.
     return lower.startswith("id_") and not lower.endswith(".py")
 
 
 def parsed_module(file: Path) -> ast.Module | None:
-    """Return the syntax tree of a file that nobody trusts; None where it has none."""
+    """Return the syntax tree of an untrusted file; None if it has none."""
     try:
         text = _source(file)
         with _PARSING:
             return ast.parse(text)
     except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
-        # Python will say so itself when it loads the file.
+        # Python reports the error itself when it loads the file.
         return None
 
 
 def sibling_modules(tool_file: Path) -> tuple[Path, ...]:
-    """Return the modules beside `tool_file`, files and package folders, that it imports, however indirectly.
+    """Return the modules beside `tool_file`, files and package folders, that it imports, even indirectly.
 
-    Found in the text, not by running it: what is imported under a computed name is missed.
+    They are found in the source, without running it: imports of computed names are missed.
     """
     folder = tool_file.parent
     found: dict[Path, None] = {}
@@ -232,7 +236,7 @@ def sibling_modules(tool_file: Path) -> tuple[Path, ...]:
 
 
 def _permitted(found: Readable, never: Sequence[Path], files: frozenset[tuple[int, int]]) -> Readable:
-    """Return the grants without anything of `never`: the one way out, for what is granted for any reason."""
+    """Return the grants without any path of `never`. Every grant must pass through this function."""
     tops = tuple(f"{path}/" for path in never)
     parts: list[Readable] = []
     for path in found.read:
@@ -251,9 +255,9 @@ def _alone(path: Path, denied: _Denied) -> Readable:
 
 
 def _named_twice(never: Sequence[Path]) -> frozenset[tuple[int, int]]:
-    """Return device and inode of files in `never` that have another name, by which they are denied as well.
+    """Return device and inode of files in `never` with hard links, whose other names are denied as well.
 
-    Of a large folder, such as a store, not all are looked at.
+    Only a part of a large folder, such as a store, is examined.
     """
     found: set[tuple[int, int]] = set()
     for top in never:
@@ -291,7 +295,7 @@ def _tool(
         if survey.readable.read:
             return survey
         secrets = (folder,)
-    # Nothing but the program itself: what else lies there belongs to somebody, or is too much.
+    # Only the program itself: other files there belong to users, or are too many.
     modules = [_alone(module, denied) for module in sibling_modules(tool)]
     return _Survey(_joined([Readable((tool,), ()), *modules]), secrets)
 
@@ -299,12 +303,12 @@ def _tool(
 def _beside(
     folder: Path, denied: _Denied, *, left_out: frozenset[str] = frozenset(), own: bool = False
 ) -> _Survey:
-    """Return the entries of a folder but what looks like a secret; nothing if it is too large.
+    """Return the entries of a folder except likely secrets; nothing if it is too large.
 
     Args:
         folder: The folder, as a path without links.
-        denied: What nobody may read.
-        left_out: Names of folders that are neither granted nor looked at.
+        denied: Denied paths.
+        left_out: Names of folders that are neither granted nor examined.
         own: Whether it is the author's own, whose bytecode is not loaded.
     """
     try:
@@ -370,7 +374,7 @@ def _children(folder: Path) -> tuple[Path, ...]:
 
 
 def _entries(folder: str) -> list[os.DirEntry[str]]:
-    """Return the files, folders and links in `folder`. No pipe, socket or device is granted."""
+    """Return the files, folders and links in `folder`; pipes, sockets and devices are not granted."""
     try:
         with os.scandir(folder) as entries:
             return sorted(filter(_is_plain, entries), key=attrgetter("name"))
@@ -383,7 +387,7 @@ def _is_plain(entry: os.DirEntry[str]) -> bool:
 
 
 def _may_be_folder(path: Path) -> bool:
-    # What is not there yet may become one.
+    # A missing path may become a folder.
     return path.is_dir() or not path.exists()
 
 
@@ -398,14 +402,14 @@ def _system(denied: Sequence[Path]) -> Iterator[Path]:
 
 
 def system_secrets() -> Iterator[Path]:
-    """Yield paths of the system that no tool may read, as far as they exist."""
+    """Yield existing paths of the system that no tool may read."""
     root = Path("/")
     for pattern in _SYSTEM_SECRETS:
         yield from root.glob(pattern.lstrip("/"))
 
 
 def _libraries(extra: Sequence[Path]) -> list[Path]:
-    """Return the interpreter's folders, those of installed packages, our own, and what was asked for."""
+    """Return the interpreter's folders, those of installed packages, our own, and `extra`."""
     prefixes = [sys.prefix, sys.base_prefix, sys.exec_prefix, sys.base_exec_prefix]
     packages = [name for name in sys.path if Path(name).name in ("site-packages", "dist-packages")]
     named = [*map(Path, prefixes), *map(Path, packages), Path(__file__).parent, *extra]
@@ -422,7 +426,7 @@ def _import_folders(wide: frozenset[Path], denied: Sequence[Path]) -> Iterator[P
 
 
 def _wide_folders(homes: Sequence[Path]) -> frozenset[Path]:
-    """Return folders too wide to be granted for lying beside a file, or for standing in sys.path."""
+    """Return folders too wide to be granted just for containing a tool file, or for being in sys.path."""
     tops = [Path("/"), *(Path("/", name) for name in _NOT_SYSTEM)]
     return frozenset(_both_forms((*tops, *_children(Path("/home")), Path(os.path.expanduser("~")), *homes)))
 
@@ -441,10 +445,10 @@ def _imported_names(file: Path) -> Iterator[str]:
 
 
 def _source(file: Path) -> bytes:
-    """Return the text of a file, which lies in a folder that nobody trusts.
+    """Return the content of a file in an untrusted folder.
 
     Raises:
-        OSError: It is a link, has one on the way, or is not a regular file.
+        OSError: A component of its path is a link, or it is not a regular file.
     """
     descriptor = openat2(
         str(file), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC, directory=AT_FDCWD, resolve=Resolve.NO_SYMLINKS
@@ -468,12 +472,12 @@ def _beneath(path: Path, tops: Iterable[Path]) -> bool:
 
 
 def _both_forms(paths: Iterable[Path]) -> tuple[Path, ...]:
-    """Return each path as it is written and as it is without links."""
+    """Return each path as written and with links resolved."""
     return tuple(dict.fromkeys(form for path in paths for form in (path.absolute(), path.resolve())))
 
 
 def _joined(parts: Sequence[Readable]) -> Readable:
-    """Join the parts; what lies beneath another granted hierarchy is left out."""
+    """Join the parts; omit paths beneath another granted hierarchy."""
     read = {path for part in parts for path in part.read}
     listed = {path for part in parts for path in part.list_only}
     outer = tuple(sorted(path for path in read if not read.intersection(path.parents)))

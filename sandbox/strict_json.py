@@ -1,12 +1,12 @@
-"""JSON and nothing else: Python's reader without what it reads beyond that.
+"""Strict JSON: Python's parser without its extensions.
 
-`json` takes `NaN` and `Infinity`, and makes an infinity of `1e999`; who is told of one in turn cannot be told
-in JSON. A text that is nested too deeply for the interpreter is refused like one that is wrong.
+`json` accepts `NaN` and `Infinity`, and parses `1e999` as infinity, but no JSON can be written for these.
+A text that is nested too deeply for the interpreter is rejected like a malformed one.
 
-Reading costs time and memory by the value and not by the byte: a megabyte may be one string, or a million
-numbers. So values are counted before a text is read. That looks at each byte a few times, well-formed text or
-not: a nanosecond a byte where there are few strings, and where there is little else about as long as it takes
-to read them.
+Parsing costs time and memory for each value, not for each byte: a megabyte may be one string, or a million
+numbers. So values are counted before a text is parsed. That reads each byte a few times, whether the text is
+well-formed or not. It takes a nanosecond a byte with few strings, and with mostly strings about as long as
+parsing.
 
 Source: RFC 8259, sections 2, 6 and 7.
 """
@@ -24,14 +24,14 @@ _EMPTY = re.compile(rb"\[[ \t\r\n]*+\]|\{[ \t\r\n]*+\}")
 
 
 def loads(text: str, *, line_breaks: bool = False) -> object:
-    """Return the value that a JSON text stands for.
+    """Return the value of a JSON text.
 
     Args:
         text: The text.
-        line_breaks: Take control characters in strings as they are, as models write them.
+        line_breaks: Whether to accept control characters in strings, as models write them.
 
     Raises:
-        ValueError: It is not JSON; the message says what is wrong and where.
+        ValueError: It is not JSON; the message names the fault and its position.
     """
     try:
         return (_LENIENT if line_breaks else _STRICT).decode(text)
@@ -51,35 +51,35 @@ def _finite(number: str) -> float:
 
 
 def values_above(text: bytes, most: int) -> int:
-    """Return of how many values a text is made if they are more than `most`, else 0; never too few.
+    """Return the number of values in a text if it exceeds `most`, else 0; never too low.
 
-    What stands inside strings does not count. A list or object counts for itself and for what it holds.
+    The content of strings does not count. A list or object counts itself and its items.
 
     Args:
-        text: JSON, or what may be none.
-        most: How many are allowed.
+        text: JSON, or invalid text.
+        most: The number allowed.
     """
     # Each value but the first has a comma or a bracket before it.
     if len(text) <= most or (count := _marks(text)) <= most:
         return 0
     if 0 in text:
-        # No UTF-8, in which quotes and escapes are other bytes; `json` reads it nevertheless.
+        # Not UTF-8, so quotes and escapes are other bytes; `json` parses it nevertheless.
         return count
     bare = text.replace(rb"\\", b"").replace(rb"\"", b"")
-    # A value may have a key, and strings are nothing else. Where there are no more, taking them out is quick.
+    # Strings are values or keys, so at most two for each value. Up to that number, removing them is fast.
     strings = bare.count(b'"') // 2
     if strings > 2 * most:
         return (strings + 1) // 2
     outside = b"".join(bare.split(b'"')[::2])
     count = _marks(outside)
     if count > most:
-        # What holds nothing has one mark and is one value; as an item it has the comma before it, too.
+        # An empty list or object has one mark and is one value; as an item it has a comma before it, too.
         count -= sum(1 for _ in _EMPTY.finditer(outside))
     return count if count > most else 0
 
 
 def _marks(text: bytes) -> int:
-    # One look at each byte: to count each mark for itself takes two to three times as long.
+    # One pass over the bytes: counting each mark separately takes two to three times as long.
     return len(text.translate(None, _NO_MARKS))
 
 

@@ -1,6 +1,6 @@
-"""System calls that Python has no name for, typed, through ctypes and the C library only.
+"""System calls that Python does not wrap, typed, through ctypes and the C library only.
 
-Not here: what Python offers itself (`os.pidfd_open`, `signal.pidfd_send_signal`, `resource`).
+Not included: calls that Python offers itself (`os.pidfd_open`, `signal.pidfd_send_signal`, `resource`).
 Every function raises OSError with the kernel's error number and the name of the call.
 
 Source: landlock(7), landlock_create_ruleset(2), landlock_add_rule(2), landlock_restrict_self(2),
@@ -34,6 +34,7 @@ __all__ = [
     "PR_CAPBSET_DROP",
     "PR_CAP_AMBIENT",
     "PR_CAP_AMBIENT_CLEAR_ALL",
+    "PR_FUTEX_HASH",
     "PR_SET_CHILD_SUBREAPER",
     "PR_SET_DUMPABLE",
     "PR_SET_NO_NEW_PRIVS",
@@ -89,16 +90,17 @@ PR_SET_CHILD_SUBREAPER = 36
 PR_SET_NO_NEW_PRIVS = 38
 PR_CAP_AMBIENT = 47
 PR_CAP_AMBIENT_CLEAR_ALL = 4
+PR_FUTEX_HASH = 78
 PR_SET_PTRACER = 0x59616D61
 
 _PR_SET_SECCOMP = 22
 _SECCOMP_MODE_FILTER = 2
 _SECCOMP_SET_MODE_FILTER = 1
-# A signal must not interrupt who waits for an answer: the answer would be given and then asked again.
+# A signal must not interrupt a waiting requester: it would repeat a request that was already answered.
 _SECCOMP_NEW_LISTENER_WAIT_KILLABLE = 0x08 | 0x20
 _CAPABILITY_VERSION_3 = 0x20080522
 
-# The same on every architecture: all are younger than the common numbering that began with 424.
+# Equal on every architecture: all are newer than the common numbering that began with 424.
 _NR_OPEN_TREE = 428
 _NR_MOVE_MOUNT = 429
 _NR_CLOSE_RANGE = 436
@@ -108,7 +110,7 @@ _NR_LANDLOCK_CREATE_RULESET = 444
 _NR_LANDLOCK_ADD_RULE = 445
 _NR_LANDLOCK_RESTRICT_SELF = 446
 
-# Older than that, and so another number on each.
+# Older calls, with a different number on each architecture.
 _NR_RENAMEAT2 = {"x86_64": 316, "aarch64": 276}
 _NR_STATX = {"x86_64": 332, "aarch64": 291}
 
@@ -118,7 +120,7 @@ _STATX_BTIME = 0x800
 _STATX_BYTES, _BTIME_AT = 256, 80
 
 AT_FDCWD = -100
-"""For openat2(2) and its like: a path that does not begin at the root begins at the working folder."""
+"""For openat2(2) and similar calls: relative paths begin at the working folder."""
 _AT_RECURSIVE = 0x8000
 _OPEN_TREE_CLONE = 1
 _MOVE_MOUNT_F_EMPTY_PATH, _MOVE_MOUNT_T_EMPTY_PATH = 0x04, 0x40
@@ -126,8 +128,8 @@ _MOVE_MOUNT_F_EMPTY_PATH, _MOVE_MOUNT_T_EMPTY_PATH = 0x04, 0x40
 _LANDLOCK_CREATE_RULESET_VERSION = 1
 _LANDLOCK_RULE_PATH_BENEATH = 1
 
-# The kernel refuses an attribute larger than it knows, unless the surplus is zero (E2BIG),
-# so each ABI gets the size it was born with.
+# The kernel rejects a structure larger than it knows (E2BIG), unless the surplus is zero,
+# so each ABI gets its original size.
 _RULESET_ATTR_BYTES_NET = 16
 _RULESET_ATTR_BYTES_SCOPED = 24
 _ABI_WITH_NET = 4
@@ -161,7 +163,7 @@ class _SockFprog(ctypes.Structure):
 
 
 class _SigAction(ctypes.Structure):
-    # As the C library has it; the kernel's own order differs.
+    # The layout of the C library; the kernel's own order differs.
     _fields_ = (
         ("handler", ctypes.c_void_p),
         ("mask", ctypes.c_ubyte * 128),
@@ -171,9 +173,9 @@ class _SigAction(ctypes.Structure):
 
 
 def ignore_stops_of_children() -> None:
-    """Receive SIGCHLD for children that end, and not for those that are stopped or continued.
+    """Receive SIGCHLD only for children that end, not for those that are stopped or continued.
 
-    To be called after a handler was set, which stays.
+    Call it after a handler was set, which is kept.
 
     Raises:
         OSError: The kernel refuses.
@@ -185,7 +187,7 @@ def ignore_stops_of_children() -> None:
 
 
 def landlock_abi() -> int:
-    """Return the version of Landlock this kernel speaks; 0 where it has none or it is switched off."""
+    """Return the Landlock ABI version of this kernel; 0 if it has none or it is disabled."""
     answer = _libc.syscall(
         ctypes.c_long(_NR_LANDLOCK_CREATE_RULESET),
         None,
@@ -225,7 +227,7 @@ def landlock_add_path_rule(ruleset: int, *, parent: int, access: int) -> None:
 
 
 def landlock_restrict_self(ruleset: int) -> None:
-    """Put the calling thread, and what it forks, under the ruleset for good."""
+    """Apply the ruleset to the calling thread and its descendants, irrevocably."""
     _syscall(
         "landlock_restrict_self",
         _NR_LANDLOCK_RESTRICT_SELF,
@@ -261,7 +263,7 @@ def seccomp_set_filter(program: bytes) -> None:
 
 
 def seccomp_set_listening_filter(number: int, program: bytes) -> int:
-    """Load a filter like `seccomp_set_filter`; return the descriptor through which the kernel asks.
+    """Load a filter like `seccomp_set_filter`; return its notification descriptor.
 
     Args:
         number: Number of the call `seccomp` on this architecture.
@@ -279,7 +281,7 @@ def seccomp_set_listening_filter(number: int, program: bytes) -> int:
 
 
 def openat2(path: str, flags: int, *, directory: int, resolve: Resolve, mode: int = 0) -> int:
-    """Open `path` below the descriptor `directory`, walking as `resolve` says; return the descriptor."""
+    """Open `path` below the descriptor `directory`, resolved by `resolve`; return the descriptor."""
     return _syscall(
         "openat2",
         _NR_OPENAT2,
@@ -291,7 +293,7 @@ def openat2(path: str, flags: int, *, directory: int, resolve: Resolve, mode: in
 
 
 def rename_noreplace(source: str, target: str, *, directory: int) -> None:
-    """Rename within the folder `directory`, unless the new name is taken, by whatever: `FileExistsError`."""
+    """Rename within the folder `directory`; raise `FileExistsError` if the new name exists."""
     _syscall(
         "renameat2",
         _of_machine(_NR_RENAMEAT2),
@@ -304,9 +306,9 @@ def rename_noreplace(source: str, target: str, *, directory: int) -> None:
 
 
 def birth_ns(fd: int) -> int | None:
-    """Return when the file was made, in nanoseconds since the epoch; None where the file system forgot.
+    """Return the file's birth time, in nanoseconds since the epoch; None if it is not recorded.
 
-    With the inode number it names a file for good: a number alone goes to the next file made.
+    With the inode number it identifies a file permanently: the number alone is reused.
     """
     found = ctypes.create_string_buffer(_STATX_BYTES)
     extra = (ctypes.c_int(_AT_EMPTY_PATH), ctypes.c_uint(_STATX_BTIME))
@@ -320,7 +322,7 @@ def birth_ns(fd: int) -> int | None:
 
 
 def close_range(first: int, last: int) -> None:
-    """Close every descriptor from `first` to `last`, both included."""
+    """Close every descriptor from `first` to `last`, inclusive."""
     _syscall(
         "close_range",
         _NR_CLOSE_RANGE,
@@ -345,7 +347,7 @@ def drop_capability_sets() -> None:
 
 
 def unshare(flags: int) -> None:
-    """Leave the namespaces named by `flags`."""
+    """Move to new namespaces, of the kinds in `flags`."""
     _checked("unshare", int(_libc.unshare(ctypes.c_int(flags))))
 
 
@@ -355,14 +357,14 @@ def setns(namespace: int, kind: int) -> None:
 
 
 def setfsids(uid: int, gid: int) -> None:
-    """Set the user and group id by which this thread, and it alone, opens files. It reports no failure."""
+    """Set the user and group id for file access of this thread alone. Failures are not reported."""
     # The group first: without the user id of root it could not be set.
     _libc.setfsgid(ctypes.c_uint(gid))
     _libc.setfsuid(ctypes.c_uint(uid))
 
 
 def mount(source: str | None, target: str, *, kind: str | None = None, flags: int, data: str = "") -> None:
-    """Put a file system in place, or change how one is there; the manual has which flags go together."""
+    """Mount a file system, or change a mount; its manual page lists valid combinations of flags."""
     answer = _libc.mount(
         None if source is None else ctypes.c_char_p(os.fsencode(source)),
         ctypes.c_char_p(os.fsencode(target)),
@@ -376,7 +378,7 @@ def mount(source: str | None, target: str, *, kind: str | None = None, flags: in
 def mount_setattr(
     at: str | int, *, add: MountAttribute, remove: MountAttribute | None = None, recursive: bool = False
 ) -> None:
-    """Change the attributes of the mount at a path, or of a descriptor; with `recursive` of all below it."""
+    """Change the attributes of a mount, by path or descriptor; with `recursive` also of all below it."""
     directory, path = (at, "") if isinstance(at, int) else (AT_FDCWD, at)
     flags = (_AT_RECURSIVE if recursive else 0) | (0 if path else _AT_EMPTY_PATH)
     _syscall(
@@ -391,9 +393,9 @@ def mount_setattr(
 
 
 def open_tree(source: int) -> int:
-    """Copy the mount that a descriptor is in, from there on, with all below it; return its descriptor.
+    """Copy the mount tree that starts at a descriptor; return its descriptor.
 
-    It is nowhere until it is put in a place with `move_mount`. Source: open_tree(2).
+    The copy is detached until it is attached with `move_mount`. Source: open_tree(2).
     """
     return _syscall(
         "open_tree",
@@ -405,7 +407,7 @@ def open_tree(source: int) -> int:
 
 
 def move_mount(tree: int, target: int) -> None:
-    """Put a copied mount over what a descriptor stands for, whatever has its name by now.
+    """Attach a copied mount at the file of a descriptor, even if its name was replaced by now.
 
     Source: move_mount(2).
     """
@@ -421,7 +423,7 @@ def move_mount(tree: int, target: int) -> None:
 
 
 def clear_environment() -> None:
-    """Empty the environment the C library sees, including what Python never knew of."""
+    """Clear the C library's environment, including variables unknown to Python."""
     _checked("clearenv", -abs(int(_libc.clearenv())))
 
 

@@ -1,4 +1,4 @@
-"""Shared by tests that attack: toolsets for hostile files, and what the kernel says of their processes."""
+"""Helpers for tests that attack: toolsets for hostile files, and inspection of their processes."""
 
 import contextlib
 import dataclasses
@@ -45,7 +45,7 @@ class WithoutGuard(PolicyBuilder):
 
 
 class Unguarded(Toolset):
-    """A toolset whose workers have no guard: what is denied is denied by the kernel."""
+    """A toolset whose workers have no guard, so that only the kernel denies anything."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -53,7 +53,7 @@ class Unguarded(Toolset):
 
 
 def like(bounds: PolicyBuilder, kind: type[PolicyBuilder]) -> PolicyBuilder:
-    """Return bounds of another kind, for the same toolset."""
+    """Return a policy builder of class `kind` with the fields of `bounds`."""
     return kind(**{field.name: getattr(bounds, field.name) for field in dataclasses.fields(bounds)})
 
 
@@ -61,14 +61,14 @@ def like(bounds: PolicyBuilder, kind: type[PolicyBuilder]) -> PolicyBuilder:
 async def attack_toolset(
     folder: Path, *, kind: type[Toolset] = Toolset, file: Path = ATTACK, **more: Any
 ) -> AsyncIterator[Toolset]:
-    """Open a toolset for a hostile file; `ATTACK` in the environment reaches its import."""
+    """Open a toolset for a hostile file, whose import can read `ATTACK` in the environment."""
     settings = settings_in(folder, allow_env=("ATTACK",), **more)
     async with kind.open(settings, [str(file)]) as toolset:
         yield toolset
 
 
 async def act(toolset: Toolset, user: str, name: str, *arguments: Any) -> Any:
-    """Try something in a worker of `user`; return what `acts.perform` says of it."""
+    """Run one act in a worker of `user`; return the result of `acts.perform`."""
     completed = await call(toolset, user, "act", name=name, arguments=list(arguments))
     return completed.processed.value["results"]
 
@@ -90,7 +90,7 @@ def found_in_memory(pid: int, wanted: bytes) -> bool:
 
 
 def snapshot(top: Path) -> dict[str, tuple[int, int, int, bytes]]:
-    """Return what lies in a folder, with mode, links, time and content of each entry."""
+    """Return the entries of a folder by path: mode, link count, modification time and content."""
     found = {}
     for path in (top, *sorted(top.rglob("*"))):
         facts = path.lstat()
@@ -100,7 +100,7 @@ def snapshot(top: Path) -> dict[str, tuple[int, int, int, bytes]]:
 
 
 def interpreter_for_anybody(top: Path) -> Path:
-    """Return an interpreter that anybody can run, with our packages: ours, or a link farm on the system's."""
+    """Return an interpreter that any user can run, in a virtual environment with our packages."""
     names = [sys.executable, f"{sys.base_prefix}/bin/python3", f"/usr/bin/python3.{sys.version_info.minor}"]
     real = next((Path(name).resolve() for name in names if open_to_all(Path(name).resolve())), None)
     assert real is not None, "no interpreter of this Python version can be run by an unprivileged user"
@@ -113,7 +113,7 @@ def interpreter_for_anybody(top: Path) -> Path:
 
 
 def opened(folder: Path, copy: Path) -> Path:
-    """Return `folder`, or a copy of it where a private folder above it keeps others out."""
+    """Return `folder`, or a copy of it if other users cannot reach it."""
     if open_to_all(folder):
         return folder
     shutil.copytree(folder, copy, ignore=shutil.ignore_patterns("__pycache__"), dirs_exist_ok=True)

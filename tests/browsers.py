@@ -1,7 +1,7 @@
-"""A real browser for pages: Chromium of the distribution, with or without what draws on a screen.
+"""A real browser for pages: the distribution's Chromium, as headless shell or as whole program.
 
-The shell is the same engine without windows, and opens a page in a fifth of the time. Where a page tries to
-get something out of the browser, the test takes the whole program, as people run it.
+The shell is the same engine without windows, and opens a page in a fifth of the time. If a page tries to
+exfiltrate something from the browser, the test uses the whole program, as people run it.
 """
 
 import shutil
@@ -24,7 +24,7 @@ expect.set_options(timeout=PATIENCE_MS)
 
 @contextmanager
 def launched(program: str = SHELL, *, flags: Sequence[str] = ()) -> Iterator[Browser]:
-    """Run a browser for as long as the block lasts; Playwright keeps the thread's event loop meanwhile."""
+    """Run a browser until the block ends; Playwright occupies the thread's event loop meanwhile."""
     found = shutil.which(program)
     assert found, f"pages are tested in a real browser: install the package {program}"
     with sync_playwright() as playwright:

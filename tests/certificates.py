@@ -1,4 +1,4 @@
-"""Certificates of authorities that tests make up, as files."""
+"""Certificates of authorities that tests create, as files."""
 
 import ipaddress
 import os
@@ -33,9 +33,9 @@ class Authority:
     """An authority whose files are in a folder.
 
     Attributes:
-        folder: Where they are.
-        name: Its common name, and that of its file.
-        above: The authority that signed it; None for one that signed itself.
+        folder: Folder of the files.
+        name: Its common name, and the stem of its file name.
+        above: The authority that signed it; None if it is self-signed.
     """
 
     folder: Path
@@ -70,7 +70,7 @@ class Authority:
         purposes: Sequence[x509.ObjectIdentifier] = (CLIENT, SERVER),
         common_name: str | None = None,
     ) -> Pair:
-        """Sign a certificate; its files take the place of those of the same name."""
+        """Sign a certificate; its files replace those of the same name."""
         key = ec.generate_private_key(ec.SECP256R1())
         builder = (
             _builder(common_name or name, self.name, key, valid)
@@ -91,7 +91,7 @@ class Authority:
         return pair
 
     def revoked(self, pair: Pair) -> bytes:
-        """Return a list of revoked certificates, with one on it."""
+        """Return a certificate revocation list that contains one certificate, as PEM."""
         now = datetime.now(UTC)
         one = x509.RevokedCertificateBuilder().serial_number(pair.number).revocation_date(now - DAY).build()
         return (
@@ -110,7 +110,7 @@ class Authority:
 
 
 def tls_folder(pair: Pair, authorities: Path) -> Path:
-    """Return a folder with links to these files, as `auth.gateway_tls` names one; the key is there itself."""
+    """Return a folder for `auth.gateway_tls`, with symlinks to these files and a hard link to the key."""
     folder = pair.certificate.with_suffix(".tls")
     folder.mkdir(exist_ok=True)
     files = {"tls.crt": pair.certificate, "ca.crt": authorities}
@@ -125,7 +125,7 @@ def tls_folder(pair: Pair, authorities: Path) -> Path:
 
 
 def here(*names: x509.GeneralName) -> tuple[x509.GeneralName, ...]:
-    """Return names of a server on this machine, and others."""
+    """Return the names of a server on this machine, and `names`."""
     loopback = x509.IPAddress(ipaddress.ip_address("127.0.0.1"))
     return (x509.DNSName("localhost"), loopback, *names)
 
@@ -140,7 +140,7 @@ def pem_of(key: ec.EllipticCurvePrivateKey, passphrase: bytes | None = None) -> 
 
 
 def _put(path: Path, content: bytes) -> None:
-    """Put a file in place of another at once, as who renews certificates does."""
+    """Replace a file atomically, as a renewal of certificates does."""
     beside = path.with_suffix(".new")
     beside.touch(mode=0o600)
     beside.write_bytes(content)

@@ -1,7 +1,7 @@
 """Reference cycles of our objects, which only the garbage collector frees.
 
-On a server such circles are what calls leave until the collector comes, which is late where most of memory is
-frozen for it. Then much is freed at once, in pieces between what stays.
+On a server, calls leave such cycles behind until the collector runs, which is late if most of memory is
+frozen. It then frees much memory at once, fragmented by the objects that survive.
 """
 
 import gc
@@ -15,7 +15,7 @@ _OURS = ("runner.", "sandbox.", "test_")
 
 
 class Circles:
-    """Names of the types of what was found, and how many there were of each."""
+    """Number of objects found in cycles, by the name of their type."""
 
     def __init__(self) -> None:
         self.found: Counter[str] = Counter()
@@ -23,7 +23,7 @@ class Circles:
 
 @contextmanager
 def circles() -> Iterator[Circles]:
-    """Let no collector run in the block; say afterwards what of ours it would have had to end."""
+    """Disable the collector in the block; record afterwards which objects of ours it would have freed."""
     found_circles = Circles()
     was_enabled = gc.isenabled()
     gc.collect()

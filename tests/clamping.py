@@ -1,11 +1,11 @@
-"""The last guardrail of the output guard by itself, as the conformance cases ask for it: `clamp`."""
+"""The last guardrail of the output guard in isolation, as the conformance cases need it: `clamp`."""
 
 from dataclasses import dataclass
 from typing import Any
 
-from runner.output_guard.clamp import clamped_by
 from runner.output_guard.config import MAX_ELEMENTS, GuardConfig
 from runner.output_guard.json_view import view
+from runner.output_guard.oversize import clamped_by
 from runner.output_guard.storing import Keeper, Store
 from runner.store.protocol import Record, Scope
 
@@ -17,8 +17,8 @@ class Clamped:
     """An observation within its limit.
 
     Attributes:
-        value: The observation, or what stands for it.
-        stored: What was stored.
+        value: The observation, or the reference that replaces it.
+        stored: Records that were stored.
         events: At most one, `observation_clamped`, for user interfaces.
         warnings: For the log.
     """
@@ -43,8 +43,8 @@ async def clamp(
     Args:
         observation: Any value.
         config: The guard's settings.
-        store: Where it is kept; None: it is shortened.
-        scope: Whose it is.
+        store: Store that keeps it; None to shorten it.
+        scope: Its owner.
         tool: Name of the tool.
         server: Name of its server.
     """

@@ -23,7 +23,7 @@ STARTS_SERVERS = frozenset(
         *("playground", "proxy", "sandbox", "selftest", "stalls", "worker"),
     )
 )
-"""Folders whose tests start servers, or processes by the hundred."""
+"""Folders whose tests start servers, or hundreds of processes."""
 
 # A test that hangs is ended by pytest-timeout.
 settings.register_profile("busy", deadline=None)
@@ -41,7 +41,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Mark the tests of folders that start servers, before `-m` selects."""
+    """Mark the tests of folders that start servers, before `-m` selects tests."""
     if not STARTS_SERVERS.isdisjoint(item.path.relative_to(TESTS).parts):
         item.add_marker("slow")
 
@@ -61,7 +61,7 @@ def pytest_runtest_call() -> Generator[None]:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Apply `--cases` to the tests that cost more than Python."""
+    """Apply `--cases` to the tests that start servers or use the real kernel."""
     most = config.getoption("--cases")
     if most is None:
         return
@@ -80,7 +80,7 @@ def _is_costly(item: pytest.Item) -> bool:
 
 @pytest.fixture
 def start() -> Iterator[Start]:
-    """Start Python code in a process of its own, with pipes; it is killed when the test ends."""
+    """Start Python code in new processes, with pipes; kill them when the test ends."""
     running: list[subprocess.Popen[str]] = []
 
     def start_one(code: str, *arguments: object) -> "subprocess.Popen[str]":
@@ -102,11 +102,11 @@ def start() -> Iterator[Start]:
 
 @pytest.fixture(scope="session", autouse=True)
 def _templates() -> Iterator[None]:
-    """Fork the forkservers of toolsets from a process that has imported the framework; be patient."""
+    """Fork the forkservers of toolsets from a process that has imported the framework."""
     templates = Templates()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("sandbox.host.forkserver.launch", templates.launch)
-        # A client that has no answer to its first question by then takes the server for an older one.
+        # After this time without a reply to `server/discover`, a client assumes an older server.
         patch.setattr("mcp.client.session.DISCOVER_TIMEOUT_SECONDS", 180.0)
         yield
     templates.close()
@@ -119,7 +119,7 @@ def anyio_backend() -> str:
 
 @pytest.fixture
 def user() -> Iterator[str]:
-    """A user nobody else has; the home is removed afterwards."""
+    """A user of this test only; the home is removed afterwards."""
     with somebody() as name:
         yield name
 

@@ -1,4 +1,4 @@
-"""Processor time of an act: unlike time on the wall it hardly grows on a busy machine."""
+"""Processor time of an act: unlike wall-clock time, it hardly grows on a busy machine."""
 
 import time
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Small disks of a test's own, to be filled, which root mounts."""
+"""Small file systems for a test to fill, mounted by root."""
 
 import contextlib
 import os
@@ -15,7 +15,7 @@ _STEP_BYTES = (1024 * 1024, 4096, 1)
 
 @contextlib.contextmanager
 def small_disk(folder: Path, mib: int = 16, *, kind: str = "tmpfs", options: str = "") -> Iterator[Path]:
-    """A file system of so many MiB, for as long as the block lasts."""
+    """Mount a file system of `mib` MiB until the block ends."""
     assert os.geteuid() == 0, "only root mounts file systems; run these tests as root"
     folder.mkdir(parents=True)
     if kind == "tmpfs":
@@ -40,12 +40,12 @@ def small_disk(folder: Path, mib: int = 16, *, kind: str = "tmpfs", options: str
 
 
 def thin_image(path: Path) -> Path:
-    """An image of a disk of 8 MiB, whose blocks of data take room only once they are written.
+    """Create a sparse image of an 8 MiB disk, whose data blocks take space only once they are written.
 
-    Where its own disk is full by then, what was written to it is lost as the kernel writes it down.
+    If the disk that holds the image is full by then, the kernel loses the data at writeback.
     """
     with path.open("wb") as file:
-        # What a file system knows of itself lies at the beginning, and has its room.
+        # The metadata of the file system is at the beginning, and its space is allocated now.
         file.write(b"\xff" * (1024 * 1024))
         file.truncate(8 * 1024 * 1024)
     options = ["-b", "4096", "-N", "64", "-m", "0", "-E", "nodiscard,lazy_itable_init=0"]
@@ -55,7 +55,7 @@ def thin_image(path: Path) -> Path:
 
 @contextlib.contextmanager
 def mounted(image: Path, folder: Path) -> Iterator[Path]:
-    """An image as a file system, with nothing of it remembered from before."""
+    """Mount an image until the block ends, without cached data from an earlier mount."""
     assert os.geteuid() == 0, "only root mounts file systems; run these tests as root"
     folder.mkdir(exist_ok=True)
     subprocess.run(["mount", "-o", "loop", str(image), str(folder)], check=True)
@@ -66,7 +66,7 @@ def mounted(image: Path, folder: Path) -> Iterator[Path]:
 
 
 def fill(folder: Path) -> Path:
-    """Take all the room there is, to the last byte, with one file; return it."""
+    """Fill all free space, to the last byte, with one file; return its path."""
     path = folder / "everything"
     with path.open("ab", buffering=0) as file:
         for step in _STEP_BYTES:
@@ -82,7 +82,7 @@ def fill(folder: Path) -> Path:
 
 @contextlib.contextmanager
 def read_only(folder: Path) -> Iterator[None]:
-    """A mounted disk that takes nothing, as the kernel makes one that it no longer trusts."""
+    """Remount a disk read-only until the block ends, as the kernel does after file system errors."""
     subprocess.run(["mount", "-o", "remount,ro", str(folder)], check=True)
     try:
         yield

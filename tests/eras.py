@@ -1,4 +1,4 @@
-"""The versions of the protocol that clients of the tests speak, and how they are made to."""
+"""Protocol versions that the tests' clients use, and a way to make clients propose one."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,8 +12,8 @@ SESSION, NEWEST_SESSION, NEWEST = "2025-06-18", "2025-11-25", "2026-07-28"
 
 @contextmanager
 def proposed(version: str) -> Iterator[None]:
-    """Let Python's clients propose a version in the handshake, where there is one."""
-    # The module has it from elsewhere, and clients read it there.
+    """Make the SDK's clients propose a version, if they make a handshake."""
+    # Replaced in the module that imported it, where clients read it.
     names = vars(session)
     newest = names["LATEST_HANDSHAKE_VERSION"]
     names["LATEST_HANDSHAKE_VERSION"] = min(version, NEWEST_SESSION)

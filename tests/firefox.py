@@ -1,7 +1,7 @@
-"""Firefox of the distribution, driven by WebDriver BiDi: the protocol that it speaks by itself.
+"""The distribution's Firefox, driven by WebDriver BiDi, the protocol that it implements natively.
 
-Playwright drives Firefox builds of its own, which no package of the distribution has. What it makes of others
-(`moz-firefox`) begins and then asks for `emulation.setMediaFeaturesOverride`, which they do not know.
+Playwright drives its own builds of Firefox, which the distribution does not package. With other builds
+(`moz-firefox`) it starts, but then calls `emulation.setMediaFeaturesOverride`, which they do not implement.
 
 Source: W3C, WebDriver BiDi, "Session", "Script", "Input" and "Log".
 """
@@ -24,7 +24,7 @@ __all__ = ["Firefox", "firefox"]
 
 PROGRAM = "firefox-esr"
 PATIENCE_S = 180
-# It asks for nothing on its own.
+# So that Firefox sends no requests of its own.
 _PREFERENCES = (
     'user_pref("app.normandy.enabled", false);\n'
     'user_pref("datareporting.policy.dataSubmissionEnabled", false);\n'
@@ -39,8 +39,8 @@ class Firefox:
     """A window of Firefox.
 
     Attributes:
-        context: By which it is known to the browser.
-        troubles: What the page's scripts threw and what was written as an error.
+        context: Its browsing context id.
+        troubles: Uncaught exceptions of the page's scripts, and errors on its console.
     """
 
     socket: ClientConnection
@@ -49,7 +49,7 @@ class Firefox:
     _number: int = 0
 
     def ask(self, method: str, **params: Any) -> Any:
-        """Send a command, and return its result. Raises `AssertionError` where the browser refuses it."""
+        """Send a command and return its result. Raises `AssertionError` if the browser refuses it."""
         self._number += 1
         self.socket.send(json.dumps({"id": self._number, "method": method, "params": params}))
         while True:
@@ -65,7 +65,7 @@ class Firefox:
         self.ask("browsingContext.navigate", context=self.context, url=url, wait="complete")
 
     def value(self, expression: str) -> Any:
-        """Return what an expression gives in the page, once it is there, as JSON has it."""
+        """Return the awaited value of an expression in the page, as JSON."""
         text = f"(async () => JSON.stringify((await ({expression})) ?? null))()"
         target = {"context": self.context}
         reply = self.ask("script.evaluate", expression=text, target=target, awaitPromise=True)
@@ -80,7 +80,7 @@ class Firefox:
             time.sleep(0.05)
 
     def press(self, *chords: str) -> None:
-        """Press keys one after the other; `Control+k` is two at once."""
+        """Press keys one after another; `Control+k` presses two at once."""
         actions: list[dict[str, str]] = []
         for chord in chords:
             keys = [_KEYS.get(key, key) for key in chord.split("+")]
@@ -92,13 +92,13 @@ class Firefox:
 
 @contextmanager
 def firefox() -> Iterator[Firefox]:
-    """Run Firefox for as long as the block lasts, with a profile of its own."""
+    """Run Firefox with a new profile until the block ends."""
     found = shutil.which(PROGRAM)
     assert found, f"the page is tested in Firefox, too: install the package {PROGRAM}"
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "user.js").write_text(_PREFERENCES)
         command = [found, "--headless", "--no-remote", "--remote-debugging-port", "0", "--profile", folder]
-        # A file, which it never waits for.
+        # A file, since Firefox would block on a full pipe.
         log = Path(folder, "said")
         with log.open("w") as into:
             running = subprocess.Popen(command, env=_environment(folder), stdout=into, stderr=into)
@@ -116,7 +116,7 @@ def firefox() -> Iterator[Firefox]:
 
 
 def _address(log: Path, running: "subprocess.Popen[bytes]") -> str:
-    """Return where it listens, once it has said so."""
+    """Wait until Firefox logs the address at which it listens; return it."""
     end = time.monotonic() + PATIENCE_S
     while (found := re.search(r"BiDi listening on (ws://\S+)", log.read_text())) is None:
         assert running.poll() is None, log.read_text()

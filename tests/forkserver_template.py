@@ -1,10 +1,10 @@
 """Forkservers for the toolsets of tests, forked from one that has imported the framework already.
 
-A forkserver imports the framework for some 1.6 s of a processor, and tests open more than a thousand toolsets
-in the processes of pytest. Here each of these processes has a template that has taken all the steps of
-`sandbox.inside.forkserver_main` but the last, and forks the process for that one. It is a child of
-pytest, as the one that `sandbox.host.launch` starts would be, with the same environment, folder and standard
-error. The command `runner` has the real one.
+A forkserver needs some 1.6 s of processor time to import the framework, and tests open more than a thousand
+toolsets in the processes of pytest. So each of these processes has a template that has run all steps of
+`sandbox.inside.forkserver_main` but the last, for which it forks a process. That process is a child of
+pytest, like one that `sandbox.host.launch` starts, with the same environment, folder and standard error.
+The command `runner` uses the real forkserver.
 
 usage: python -P tests/forkserver_template.py SOCKET_FD MODULE
 """
@@ -25,7 +25,7 @@ from typing import Any, cast
 from sandbox.host.launch import Launched, launch
 from sandbox.inside.forkserver_main import imported, serve_orders, settle, watch
 
-# Others import next to nothing.
+# The only program with a template; others import next to nothing.
 PROGRAM = "runner.worker.program"
 _ORDER_BYTES = 1 << 16
 _CLONE_PARENT = 0x8000
@@ -64,18 +64,18 @@ class _Template:
 
 
 class Forked:
-    """A child that `fork_sibling` made, with what the product asks of a `subprocess.Popen`."""
+    """A child created by `fork_sibling`, with the part of `subprocess.Popen` that the product uses."""
 
     def __init__(self, pid: int) -> None:
         self.pid = pid
         self.returncode: int | None = None
 
     def poll(self) -> int | None:
-        """Return how it has ended, if it has."""
+        """Return its exit code, or None if it is still running."""
         return self._reaped(os.WNOHANG)
 
     def wait(self, timeout: float | None = None) -> int | None:
-        """Wait until it has ended."""
+        """Wait until it ends; return its exit code."""
         if timeout is not None and self.returncode is None:
             pidfd = os.pidfd_open(self.pid)
             try:
@@ -104,7 +104,7 @@ class Templates:
         self._started: dict[str, _Template] = {}
 
     def launch(self, program: str, *, environment: Mapping[str, str], lasting: bool) -> Launched:
-        """Do what `sandbox.host.launch.launch` does."""
+        """Launch a forkserver as `sandbox.host.launch.launch` does."""
         if program != PROGRAM or not lasting or (known := self._template(program, environment)) is None:
             return launch(program, environment=environment, lasting=lasting)
         ours, theirs = socket.socketpair()
@@ -119,7 +119,7 @@ class Templates:
         )
 
     def close(self) -> None:
-        """End the templates; forkservers that they forked go on."""
+        """End the templates; the forkservers that they forked keep running."""
         for template in self._started.values():
             template.orders.close()
             template.process.wait()
@@ -147,7 +147,7 @@ def _has_fileno(stream: object) -> bool:
 
 
 def _main() -> None:
-    """Import a program, and fork a forkserver for each order until nobody can send one any more."""
+    """Import a program, and fork a forkserver for each order until the orders' socket is closed."""
     orders = socket.socket(fileno=int(sys.argv[1]))
     orders.set_inheritable(False)
     module = sys.argv[2]
@@ -163,7 +163,7 @@ def _main() -> None:
             orders.close()
             order_fields = json.loads(order)
             os.setsid()
-            # `process_tree` tells it from its template by this.
+            # `process_tree` distinguishes it from its template by this name.
             Path("/proc/self/comm").write_text("forkserver")
             os.chdir(order_fields["folder"])
             os.umask(order_fields["mask"])

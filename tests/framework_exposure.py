@@ -1,17 +1,17 @@
-"""Names that FastMCP, the MCP SDK, Starlette and uvicorn may change at any time, and that we use.
+"""Names that we use although FastMCP, the MCP SDK, Starlette and uvicorn may change them at any time.
 
 `exposure()` counts pairs of a module below `runner/` and a name. A pair counts once:
 
 - an attribute with a leading underscore, unless the module, or one of ours that it imports from, defines it;
 - an imported name, or a part of an imported module's path, with a leading underscore;
-- a method with a leading underscore that overrides one of a class of theirs;
-- a text with a leading underscore that is an argument of `getattr`, `hasattr`, `setattr` or `delattr`, or a
-  key of a mapping that is read or written; `_meta` is the protocol's own word;
-- an assignment to a name of a module or class of theirs, as it is written: a monkeypatch.
+- a method with a leading underscore that overrides one of a framework class;
+- a string with a leading underscore that is an argument of `getattr`, `hasattr`, `setattr` or `delattr`, or a
+  key of a mapping that is read or written; except `_meta`, which is defined by the protocol;
+- a monkeypatch, that is, an assignment to a name of a framework module or class, as it is written.
 
 Not counted are names of Python's own library; public attributes that are set on an object; and modules whose
-path has no leading underscore, since the API references of FastMCP and the SDK list them. The modules that no
-guide describes are imported in folders called `internals` only, which `tests/test_house_rules.py` holds.
+path has no leading underscore, since the API references of FastMCP and the SDK list them. Modules that no
+guide describes are imported in `internals` folders only, which `tests/test_house_rules.py` enforces.
 
 usage: python tests/framework_exposure.py     prints each pair, and their number last
 """
@@ -39,18 +39,18 @@ _OF_PYTHON = frozenset({"_exit_callbacks"})
 
 
 def exposure(modules: list[Path] | None = None) -> list[tuple[str, str]]:
-    """Return each pair of a module of ours and a private name of theirs."""
+    """Return each pair of a module of ours and a private framework name."""
     chosen = MODULES if modules is None else modules
     return sorted({(str(module), name) for module in chosen for name in private_names(module)})
 
 
 def is_private(name: str) -> bool:
-    """Return whether a name has a leading underscore, and is not one of Python's own."""
+    """Return whether a name has a leading underscore and is neither `_` nor a dunder name."""
     return name.startswith("_") and not name.endswith("__") and name != "_"
 
 
 def private_names(module: Path) -> Iterator[str]:
-    """Yield the names of theirs that a module uses, each as often as it stands there."""
+    """Yield the private framework names in a module, once per occurrence."""
     tree = tree_of(module)
     imports = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module]
     beside = [Path(f"{(node.module or '').replace('.', '/')}.py") for node in imports]
@@ -80,7 +80,7 @@ def private_names(module: Path) -> Iterator[str]:
 
 @cache
 def own_names(module: Path) -> frozenset[str]:
-    """Return what a module defines: functions, classes, fields and what it sets on `self`."""
+    """Return the names that a module defines: functions, classes, fields and attributes of `self`."""
     named: set[str] = set()
     for node in ast.walk(tree_of(module)):
         match node:
@@ -98,7 +98,7 @@ def _is_theirs(path: str) -> bool:
 
 
 def _uses_them(tree: ast.Module) -> bool:
-    """Return whether a module can hold an object of theirs: it imports them, or an `internals` module."""
+    """Return whether a module can hold a framework object, as it imports one or an `internals` module."""
     for node in ast.walk(tree):
         names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
         if isinstance(node, ast.ImportFrom):
@@ -109,7 +109,7 @@ def _uses_them(tree: ast.Module) -> bool:
 
 
 def _texts(node: ast.AST) -> Iterator[str]:
-    """Yield what a call or a subscript names by a text."""
+    """Yield the names that a call or subscript gives as a string."""
     match node:
         case ast.Call(func=ast.Name(id=function), args=[_, ast.Constant(value=str(text)), *_]):
             if function in _BY_TEXT:
@@ -122,7 +122,7 @@ def _texts(node: ast.AST) -> Iterator[str]:
 
 
 def _overridden(node: ast.ClassDef, imports: list[ast.ImportFrom]) -> Iterator[str]:
-    """Yield the private methods of a class of ours that its base of theirs has too."""
+    """Yield the private methods of a class that override one of its framework base."""
     sources = {
         alias.asname or alias.name: (item.module or "", alias.name)
         for item in imports
@@ -139,7 +139,7 @@ def _overridden(node: ast.ClassDef, imports: list[ast.ImportFrom]) -> Iterator[s
 
 
 def _patched(tree: ast.Module) -> Iterator[str]:
-    """Yield what is replaced on modules and classes of theirs, also where a loop or a mapping holds these."""
+    """Yield the patched names of framework modules and classes, also those held by a loop or mapping."""
     holders = _holders(tree)
     for node in ast.walk(tree):
         targets = node.targets if isinstance(node, ast.Assign) else []
@@ -159,7 +159,7 @@ def _patched(tree: ast.Module) -> Iterator[str]:
 
 
 def _holders(tree: ast.Module) -> set[str]:
-    """Return the names that stand for modules and classes of theirs."""
+    """Return the names that refer to framework modules and classes."""
     found = set[str]()
     for node in ast.walk(tree):
         match node:

@@ -1,7 +1,7 @@
-"""Changes that a module of ours makes in FastMCP, the SDK and Starlette, as its text shows.
+"""Changes that a module of ours makes to FastMCP, the SDK and Starlette, found in its source text.
 
-A value is taken for theirs if its annotation names a class of theirs, if a call of theirs, or of a function
-of ours that is annotated so, has made it, or if it was read from such a value.
+A value counts as theirs if its annotation names a framework class, if it is the result of a framework call or
+of a function of ours annotated with such a class, or if it was read from such a value.
 """
 
 import ast
@@ -13,12 +13,12 @@ __all__ = ["FRAMEWORK", "patches", "tree_of"]
 
 ROOT = Path(__file__).parents[1]
 FRAMEWORK = {"fastmcp", "mcp", "mcp_types", "starlette"}
-# ASGI's dictionaries, which a standard says how to write in, and functions.
+# Dictionaries and functions of ASGI, which is a standard.
 _NOT_THEIRS = {"starlette.types"}
-# Documented as what headers are set by.
+# The documented way to set headers.
 _TO_BE_WRITTEN = {"MutableHeaders"}
 
-# Generic classes of Python: a dictionary of sessions is not the SDK's, nor is a function that takes one.
+# Python's generic classes: a dictionary of SDK sessions is not theirs, nor a function that takes one.
 _OURS = {"Callable", "Mapping", "dict", "frozenset", "list", "set"}
 
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -31,13 +31,13 @@ def tree_of(module: Path) -> ast.Module:
 
 
 def patches(tree: ast.Module) -> Iterator[str]:
-    """Yield each place that a module writes to on something of theirs, as it is written there."""
+    """Yield each target on a framework object that a module writes to, as source text."""
     names = _Names(tree)
     yield from _Scope(names, names.theirs, tree.body).patches()
 
 
 class _Names:
-    """Imports of a module: names of theirs, and functions of ours that return something of theirs."""
+    """Imports of a module: framework names, and functions of ours that return framework objects."""
 
     def __init__(self, tree: ast.Module) -> None:
         self.theirs = frozenset(_imported_from_them(tree))
@@ -72,14 +72,14 @@ def _makers_of(module: Path) -> frozenset[str]:
 
 
 def _makers(tree: ast.Module, theirs: frozenset[str]) -> Iterator[str]:
-    """Yield the functions and methods that return something of theirs."""
+    """Yield the functions and methods that return a framework object."""
     for node in ast.walk(tree):
         if isinstance(node, _Function) and _names_one(node.returns, theirs):
             yield node.name
 
 
 def _names_one(annotation: ast.expr | None, theirs: frozenset[str]) -> bool:
-    """Return whether an annotation is a class of theirs, or a union or tuple with one."""
+    """Return whether an annotation is a framework class, or a union or tuple with one."""
     match annotation:
         case ast.Name(id=name):
             return name in theirs
@@ -99,7 +99,7 @@ def _names_one(annotation: ast.expr | None, theirs: frozenset[str]) -> bool:
 
 
 class _Scope:
-    """A module, class or function: which of its names are values of theirs."""
+    """A module, class or function, with those of its names that hold framework objects."""
 
     def __init__(self, names: _Names, theirs: frozenset[str], body: list[ast.stmt]) -> None:
         self._names = names
@@ -123,7 +123,7 @@ class _Scope:
         return frozenset(self.theirs)
 
     def _fields(self, node: ast.ClassDef) -> frozenset[str]:
-        """Return `self.x` of all fields of a class that hold something of theirs."""
+        """Return `self.x` for each field `x` of a class that holds a framework object."""
         fields = {
             f"self.{each.target.id}"
             for each in node.body
@@ -140,19 +140,19 @@ class _Scope:
         return frozenset(fields)
 
     def learn(self) -> None:
-        for _ in range(3):  # what was read of what was read
+        for _ in range(3):  # for chains of reads
             for node in self._own:
                 for target, value in _bound(node):
                     if value is not None and self._is_theirs(value):
                         self.theirs |= set(_names_in(target))
                 if isinstance(node, ast.AnnAssign):
-                    # What is said of a value counts, not where it comes from.
+                    # The annotation of a value overrides its origin.
                     names = set(_names_in(node.target))
                     self.theirs -= names
                     self.theirs |= names if _names_one(node.annotation, self._names.theirs) else set()
 
     def _is_theirs(self, node: ast.expr) -> bool:
-        """Return whether an expression is, or is read from, a value of theirs; a mere count is not."""
+        """Return whether an expression is, or is read from, a framework object; `len` of one is not."""
         match node:
             case ast.Name(id=name):
                 return name in self.theirs
@@ -194,14 +194,14 @@ class _Scope:
 
 
 def _parameters(node: _Function, classes: frozenset[str], *, theirs: bool) -> frozenset[str]:
-    """Return the parameters of a function that are of theirs, or those that are not."""
+    """Return the parameters of a function that are framework objects, or those that are not."""
     arguments = node.args
     every = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
     return frozenset(each.arg for each in every if _names_one(each.annotation, classes) is theirs)
 
 
 def _statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:
-    """Yield all statements of a body, but for those within its functions and classes."""
+    """Yield all statements of a body except those within its functions and classes."""
     for node in body:
         yield node
         if not isinstance(node, _Function | ast.ClassDef):
@@ -215,7 +215,7 @@ def _statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:
 
 
 def _calls(node: ast.AST) -> Iterator[ast.Call]:
-    """Yield the calls in a statement itself, and not in those within it."""
+    """Yield the calls in a statement, without those in its nested statements."""
     for child in ast.iter_child_nodes(node):
         if not isinstance(child, ast.stmt | ast.ExceptHandler | ast.match_case):
             if isinstance(child, ast.Call):

@@ -1,4 +1,4 @@
-"""Requests of MCP clients in both eras, as they are sent."""
+"""Requests of MCP clients in both protocol eras, as sent on the wire."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -50,7 +50,7 @@ def plain(tool: str, arguments: Any = None, **more: Any) -> dict[str, Any]:
 
 
 def usual(tool: str, **more: str) -> list[tuple[str, str]]:
-    """Return the headers of a call of the later era over HTTP, with more of them, or others."""
+    """Return the HTTP headers of a call of the later era; `more` adds to or replaces them."""
     named = {
         "content-type": "application/json",
         "accept": "application/json, text/event-stream",

@@ -1,4 +1,4 @@
-"""A real OpenID provider over loopback, its users, and official clients that are sent to it."""
+"""A real OpenID provider on loopback, its users, and official clients that log in through it."""
 
 import fcntl
 import json
@@ -38,12 +38,12 @@ CALLBACK = "http://localhost:3999/callback"
 
 @contextmanager
 def openid_provider(server: str, *, seconds: int = 3600, refreshes: bool = False) -> Iterator[str]:
-    """Run one that knows the runner at `server` as its client; yield its address.
+    """Run a provider with the runner at `server` as registered client; yield its address.
 
     Args:
         server: The address of the runner.
-        seconds: How long its tokens count.
-        refreshes: Whether every login gets a refresh token, also one that asked for none.
+        seconds: Lifetime of its tokens.
+        refreshes: Whether every login gets a refresh token, even if it did not request one.
     """
     assert (MODULES / "oidc-provider").exists(), "oidc-provider is missing: run npm ci in tests/npm"
     port = free_port()
@@ -68,14 +68,14 @@ def openid_provider(server: str, *, seconds: int = 3600, refreshes: bool = False
 
 
 def logged_in(address: str, user: str) -> dict[str, str]:
-    """Follow an address as a browser whose user logs in and consents; return what its client is told."""
+    """Follow an address as a browser whose user logs in and consents; return the callback's parameters."""
     with httpx2.Client(timeout=180, trust_env=False) as browser:
         target = sent_back(browser, address, user, CALLBACK)
     return dict(parse_qsl(urlsplit(target).query))
 
 
 def sent_back(browser: httpx2.Client, address: str, user: str, back: str) -> str:
-    """Follow an address as a browser whose user logs in and consents, until it is sent back."""
+    """Follow an address as a browser whose user logs in and consents; return its redirect to `back`."""
     answer = browser.get(address)
     for _ in range(20):
         if answer.is_redirect:
@@ -125,7 +125,7 @@ class Kept:
 
 
 async def called(url: str, user: str, storage: Kept, tool: str = "whose") -> tuple[list[str], str]:
-    """Log in with the SDK's client as far as it has to; return the tools listed, and what a call says."""
+    """Log in with the SDK's client if necessary; return the tools listed, and the content of a result."""
     fields: dict[str, str] = {}
 
     async def redirect(address: str) -> None:
@@ -159,7 +159,7 @@ async def called(url: str, user: str, storage: Kept, tool: str = "whose") -> tup
 
 
 def called_by_node(url: str, user: str) -> dict[str, Any]:
-    """Do the same with the official TypeScript client; return the tools listed, and what a call says."""
+    """Log in and call with the official TypeScript client; return the tools listed, and a call's result."""
     command: list[str | Path] = [NODE, TESTS / "programs/login_client.mjs", MODULES, url, CALLBACK]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as client:
         assert client.stdin is not None
@@ -174,9 +174,9 @@ def called_by_node(url: str, user: str) -> dict[str, Any]:
 
 
 def called_by_inspector(url: str, user: str, tool: str = "whose") -> dict[str, Any]:
-    """Do the same with the MCP Inspector's command line; return the result of the call.
+    """Log in and call with the MCP Inspector's command line; return the result of the call.
 
-    It logs in only where somebody sits at a terminal: it says the address there, and waits for the browser.
+    It logs in only at a terminal: it prints the address there, and waits for the browser.
     """
     program = MODULES / ".bin" / "mcp-inspector"
     assert program.exists(), "the Inspector is missing: run npm ci in tests/npm"
@@ -185,7 +185,7 @@ def called_by_inspector(url: str, user: str, tool: str = "whose") -> dict[str, A
     command: list[str | Path] = [NODE, program, *arguments, "--method", "tools/call", "--tool-name", tool]
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     terminal, theirs = pty.openpty()
-    # Longer than any address: the terminal would break it.
+    # Wider than any address, so that the terminal does not wrap it.
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 50, 9999, 0, 0))
     with tempfile.TemporaryDirectory() as home, os.fdopen(terminal, "rb", buffering=0) as screen:
         variables = {"HOME": home, "MCP_INSPECTOR_SECRET_STORE": "memory", "MCP_AUTO_OPEN_ENABLED": "false"}
@@ -209,7 +209,7 @@ def called_by_inspector(url: str, user: str, tool: str = "whose") -> dict[str, A
 
 
 def _shown(screen: IO[bytes]) -> str:
-    """Read a terminal until it shows the address at which one logs in; return it."""
+    """Read a terminal until it shows the login address; return the address."""
     shown = b""
     while True:
         try:

@@ -8,7 +8,8 @@ from pathlib import Path
 
 from runner.files.my_files import Library, MyFiles
 from runner.files.sessions import Sessions
-from runner.store.local.store import LocalStore
+from runner.store.local.blobs import LocalBlobs
+from runner.store.store import BlobStore
 
 __all__ = ["Start", "become_nobody", "files_in"]
 
@@ -19,7 +20,7 @@ _PR_SET_DUMPABLE = 4
 
 
 def become_nobody() -> None:
-    """Drop root for good, if we are it, and keep the use of our own /proc, as a started process has it."""
+    """Drop root permanently, if we are root, and keep access to our own /proc, as a new process has."""
     if os.geteuid() == 0:
         os.setgroups([])
         os.setresgid(_NOBODY, _NOBODY, _NOBODY)
@@ -29,4 +30,6 @@ def become_nobody() -> None:
 
 def files_in(place: Path) -> MyFiles:
     """Return the files of alice in a store below a folder."""
-    return Library(store=LocalStore(place / "store"), sessions=Sessions(place / "sessions")).of("alice")
+    return Library(store=BlobStore(LocalBlobs(place / "store")), sessions=Sessions(place / "sessions")).of(
+        "alice"
+    )

@@ -1,8 +1,8 @@
-"""Ports for servers that have to be told one: no process takes it between its choice and its use.
+"""Ports for servers that need an explicit one, without a race between choosing a port and using it.
 
-A port that was bound to 0, read and closed is free for everybody again, and the kernel gives it to the
-next connection. These lie where the kernel gives out none by itself, and a test process that has one keeps it
-from all others until it ends.
+A port obtained by binding to port 0 is free again once the socket is closed, and the kernel may assign it to
+the next connection. These ports are outside the ephemeral range, and a test process reserves each one
+against other test processes until it ends.
 
 Source: ip(7), ip_local_port_range; unix(7), "Abstract sockets".
 """
@@ -18,14 +18,14 @@ __all__ = ["free_port", "holders_of"]
 
 _FIRST, _END = 12_000, 32_000
 _GIVEN_OUT = Path("/proc/sys/net/ipv4/ip_local_port_range")
-# Each keeps a port from other processes, for as long as this one lives.
+# Each reserves a port for the lifetime of this process.
 _claims: list[socket.socket] = []
 
 
 def free_port() -> int:
-    """Return a port on which nobody listens, at no address, and which no other test is given."""
+    """Return a port that is free on all addresses and reserved for this test process."""
     lowest = int(_GIVEN_OUT.read_text().split()[0])
-    # Where the kernel gives out all of them, those are as good as others.
+    # If the ephemeral range includes all of them, use them anyway.
     ports = list(range(_FIRST, min(_END, lowest) if lowest > _FIRST else _END))
     random.shuffle(ports)
     for port in ports:
@@ -37,7 +37,7 @@ def free_port() -> int:
 def _claim(port: int) -> bool:
     claim = socket.socket(socket.AF_UNIX)
     try:
-        # Of this network namespace alone, as ports are, and gone with the process.
+        # Abstract names belong to a network namespace, as ports do, and vanish with the process.
         claim.bind(f"\0toolcell-test-port-{port}")
     except OSError:
         claim.close()
@@ -57,7 +57,7 @@ def _is_free(port: int) -> bool:
 
 
 def holders_of(port: int) -> set[int]:
-    """Return all processes that hold the socket which listens at a port."""
+    """Return the ids of all processes that hold a socket listening on a port."""
     holders = set()
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):

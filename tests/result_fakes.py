@@ -1,4 +1,4 @@
-"""A home, a store and any results for tests, in memory where that changes nothing."""
+"""A home, a store and arbitrary results for tests, in memory where that makes no difference."""
 
 import hashlib
 import os
@@ -20,7 +20,7 @@ class FakeHome:
 
 @dataclass
 class Shelf:
-    """Keeps files in memory as the local store does on disk: one name, one file."""
+    """A store in memory, which like the local store keeps one file per name."""
 
     files: dict[str, bytes] = field(default_factory=dict)
     deferrals: dict[str, Deferral | None] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""Fixtures for results: a home with a descriptor, and a shelf that stands for the store."""
+"""Fixtures for results: a home with a descriptor, and a shelf in place of the store."""
 
 import os
 from collections.abc import Iterator

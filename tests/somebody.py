@@ -1,4 +1,4 @@
-"""A user for one test, whom nobody else has."""
+"""A user for one test only."""
 
 import shutil
 import uuid
@@ -10,7 +10,7 @@ __all__ = ["somebody"]
 
 @contextmanager
 def somebody() -> Iterator[str]:
-    """Yield the name of a user that nobody else has; the home is removed afterwards."""
+    """Yield a unique user name; the home is removed afterwards."""
     name = f"t-{uuid.uuid4().hex[:12]}"
     yield name
     shutil.rmtree(f"/tmp/{name}", ignore_errors=True)

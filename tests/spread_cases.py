@@ -1,8 +1,8 @@
-"""Selection of cases of parametrised tests where not all run: a few of each, spread over its list.
+"""Selection of a few cases of each parametrised test, spread over its list, if not all are to run.
 
-A test that starts servers in every tier, protocol version and way in takes minutes for what a few of its
-cases show as a rule. `scripts/test` runs those, for each change, and one of each in files that take minutes;
-`scripts/test --all` runs every case, as before a release.
+A test that starts servers in every tier, protocol version and transport takes minutes, although a few of its
+cases usually show the same. `scripts/test` runs only those for each change, and one case per test in files
+that take minutes. `scripts/test --all` runs every case, as before a release.
 """
 
 import zlib
@@ -16,20 +16,20 @@ T = TypeVar("T")
 
 
 def spread(count: int, most: int, start: int = 0) -> list[int]:
-    """Return which of `count` cases run where at most `most` do: evenly over all, from `start` on."""
+    """Return the indexes of at most `most` of `count` cases, spread evenly, beginning at `start`."""
     if count <= most:
         return list(range(count))
     return sorted((start + number * count // most) % count for number in range(most))
 
 
 def chosen(cases: Iterable[tuple[str, int, T]]) -> list[T]:
-    """Return what is left of cases, in their order.
+    """Return the selected cases, in their order.
 
-    Each test begins at a place of its own in its list, always the same. So one test runs in the first tier
-    and another in the last, and all of them together run in every one.
+    Each test starts at its own fixed place in its list. So one test runs in the first tier and another in the
+    last, and together they cover every tier.
 
     Args:
-        cases: Each with the test that it is a case of, and how many of that run at most, at least 1.
+        cases: Each as its test, the maximum number of cases of that test (at least 1), and the case.
     """
     of_test: dict[tuple[str, int], list[int]] = defaultdict(list)
     all_of_them: Sequence[tuple[str, int, T]] = list(cases)

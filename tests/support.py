@@ -1,4 +1,4 @@
-"""Shared by tests that run the whole: a toolset in this process, requests to it, what came back."""
+"""Helpers for end-to-end tests: a toolset in this process, requests to it, and their results."""
 
 import asyncio
 import fcntl
@@ -21,6 +21,7 @@ from ports import free_port
 
 from runner.call import Completed, Request, execute, relay
 from runner.files.my_files import open_library
+from runner.files.sessions import KnownSessions, Session
 from runner.settings.isolation import AUTO
 from runner.settings.settings import Settings
 from runner.settings.trust import CONFIG_FILE, read_judged, trust
@@ -41,7 +42,7 @@ _LOOK_EVERY_S = 0.01
 
 
 def settings_in(folder: Path, **more: Any) -> Settings:
-    """Return settings whose state and store are in a folder; what calls leave in homes is not told of."""
+    """Return settings with state and store in a folder; files that calls leave in homes are ignored."""
     store = (folder / "store").as_uri()
     places = {"state_dir": folder / "state", "store": store}
     usual: dict[str, Any] = {**places, "generated": "ignore", "load_timeout_s": _PATIENCE_S}
@@ -104,7 +105,7 @@ async def open_toolset(
 
 
 async def put_file(folder: Path, user: str, name: str, content: bytes) -> str:
-    """Put a file into My Files, as a shell does beside a server whose state is in `folder`; return its id."""
+    """Put a file into My Files from outside the server whose state is in `folder`; return the file's id."""
     files = open_library(settings_in(folder)).of(user)
     return (await files.put(content, name=name, origin=Origin.UPLOADED)).id
 
@@ -114,8 +115,7 @@ async def call(toolset: Toolset, user: str, tool: str, /, **arguments: Any) -> C
 
 
 def error_code(completed: Completed) -> str | None:
-    meta = completed.processed.value.get("meta_data", {})
-    code: str | None = meta.get("error_code")
+    code: str | None = completed.processed.value.get("meta_data", {}).get("error_code")
     return code
 
 
@@ -138,19 +138,55 @@ class Ran:
 
 
 def until(condition: Callable[[], bool]) -> bool:
-    """Return whether something is so, or becomes so while one waits."""
+    """Wait until a condition holds; return False after `_PATIENCE_S`."""
     deadline = time.monotonic() + _PATIENCE_S
-    while not (is_met := condition()) and time.monotonic() < deadline:
+    while not (holds := condition()) and time.monotonic() < deadline:
         time.sleep(_LOOK_EVERY_S)
-    return is_met
+    return holds
 
 
 async def becomes(condition: Callable[[], bool]) -> bool:
-    """Do the same while the other tasks of the loop run."""
+    """Wait like `until`, while the other tasks of the loop run."""
     deadline = time.monotonic() + _PATIENCE_S
-    while not (is_met := condition()) and time.monotonic() < deadline:
+    while not (holds := condition()) and time.monotonic() < deadline:
         await asyncio.sleep(_LOOK_EVERY_S)
-    return is_met
+    return holds
+
+
+def assert_reads_only_prolong(sessions: KnownSessions, session: Session) -> None:
+    """Check that a read begins no session, and keeps a known one from its end."""
+    with sessions.using(session, to_read=True):
+        assert list(sessions.known()) == []
+    assert list(sessions.known()) == []
+    with sessions.using(session):
+        pass
+    with sessions.using(session, to_read=True):
+        assert sessions.claim(session) is None
+    assert list(sessions.known()) == [session]
+
+
+@dataclass
+class Turns:
+    """Turns of the event loop in which another task ran."""
+
+    count: int = 0
+
+
+@asynccontextmanager
+async def counting_turns() -> AsyncIterator[Turns]:
+    """Run a task beside the block that does nothing in each turn of the event loop; yield their number."""
+    turns = Turns()
+
+    async def count() -> None:
+        while True:
+            await asyncio.sleep(0)
+            turns.count += 1
+
+    counter = asyncio.create_task(count())
+    try:
+        yield turns
+    finally:
+        counter.cancel()
 
 
 def stop(process: "subprocess.Popen[str]") -> None:
@@ -162,7 +198,7 @@ def stop(process: "subprocess.Popen[str]") -> None:
 
 
 def alive(pid: int) -> bool:
-    """Return whether a process runs; a zombie does not."""
+    """Return whether a process is running; a zombie is not."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except (FileNotFoundError, ProcessLookupError):
@@ -171,7 +207,7 @@ def alive(pid: int) -> bool:
 
 
 def held(mark: Path) -> bool:
-    """Return whether somebody lives who has made a mark, or a descendant, by whatever number."""
+    """Return whether a process that locked `mark`, or a descendant, is alive, whatever its pid."""
     try:
         with mark.open("rb") as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -183,7 +219,7 @@ def held(mark: Path) -> bool:
 
 
 def server_url(process: "subprocess.Popen[str]") -> str:
-    """Wait until a server says where it listens."""
+    """Wait until a server prints its MCP endpoint; return the URL."""
     assert process.stderr is not None
     lines: list[str] = []
     for line in process.stderr:
@@ -195,7 +231,7 @@ def server_url(process: "subprocess.Popen[str]") -> str:
 
 
 def outer_environment() -> dict[str, str]:
-    """Return our environment without settings of the runner, and without what measures coverage."""
+    """Return our environment without variables of the runner and of coverage measurement."""
     return {key: value for key, value in os.environ.items() if not key.startswith(("RUNNER_", "COV_"))}
 
 
@@ -239,7 +275,7 @@ class _Hello(BaseHTTPRequestHandler):
 
 @contextmanager
 def saying_hello() -> Iterator[int]:
-    """Serve the word `hello` at every path of a loopback address; yield the port."""
+    """Serve `hello` at every path of a loopback address; yield the port."""
     with ThreadingHTTPServer(("127.0.0.1", 0), _Hello) as server:
         thread = Thread(target=server.serve_forever)
         thread.start()
@@ -272,7 +308,7 @@ def _listens(port: int) -> bool:
 
 
 def playground_address(process: "subprocess.Popen[str]") -> tuple[str, str | None, str]:
-    """Wait until a server says where it listens; return its address, its start key and its output."""
+    """Wait until a server prints its address; return address, start key and output."""
     assert process.stderr is not None
     lines, base, has_page = [], "", True
     for line in process.stderr:

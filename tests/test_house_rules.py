@@ -1,4 +1,4 @@
-"""Rules that no linter knows."""
+"""Rules of the project that no linter checks."""
 
 import ast
 import re
@@ -22,8 +22,8 @@ SANDBOX = [path for path in MODULES if path.parts[0] == "sandbox"]
 CONFINED = [path for path in SANDBOX if path.parts[1] in {"inside", "layers", "denials"}]
 INTERNALS = [path for path in MODULES if "internals" in path.parts]
 OUTSIDE = [path for path in MODULES if path.parts[0] == "runner" and path not in INTERNALS]
-# What FastMCP, the SDK and Starlette document, or what holds a type that a documented signature names.
-# Whatever else one of them has may go with a minor version, so it is imported in `internals` folders only.
+# Modules that FastMCP, the SDK and Starlette document, or that define a type of a documented signature.
+# A minor version may remove any other module, so those are imported in `internals` folders only.
 PUBLIC = {
     *("fastmcp", "fastmcp.client.transports", "fastmcp.exceptions"),
     *("fastmcp.resources", "fastmcp.server.auth", "fastmcp.server.auth.providers.jwt", "fastmcp.tools"),
@@ -50,9 +50,9 @@ PUBLIC = {
 DEFINED_TWICE = {
     "ArtifactError": "both are promised: what tool files catch, and what the published schema has",
 }
-"""Public classes of one name, each with its reason."""
+"""Names of more than one public class, each with the reason."""
 
-# In pieces, so that this file keeps its own rules. Tests may name folders of users: they try to get in.
+# Split, so that this file obeys its own rules. Tests may name home folders: they try to enter them.
 PERSONAL_FOLDERS = re.compile("/roo" + r"t/\w|/hom" + r"e/(?!alice\b)\w")
 MACHINE_FOLDERS = re.compile(f"{re.escape(str(ROOT))}/|{'/wo' + 'rk/'}|{'/opt/' + 'pypi'}|{'.py' + 'env/'}")
 REGISTRIES = re.compile("pypi" + r"\.org|pythonhosted" + r"\.org|--(extra-)?index" + "-url")
@@ -74,7 +74,7 @@ def lines_with(pattern: re.Pattern[str], files: list[str]) -> list[str]:
 
 
 def offenders(found: Callable[[Path], Iterable[str]], modules: list[Path]) -> dict[str, list[str]]:
-    """Return what is found in modules that should have none of it."""
+    """Return the findings of `found` by module, for modules that have any."""
     return {str(module): names for module in modules if (names := sorted(set(found(module))))}
 
 
@@ -133,7 +133,7 @@ def test_undocumented_framework_modules_are_detected() -> None:
 
 
 def patches_of_the_framework(module: Path) -> Iterator[str]:
-    """Yield what a module sets on something of FastMCP, the SDK or Starlette."""
+    """Yield each target on an object of FastMCP, the SDK or Starlette that a module writes to."""
     return patches(tree_of(module))
 
 
@@ -152,7 +152,7 @@ def test_framework_patches_are_detected() -> None:
 
 
 def test_patches_of_any_framework_object_are_detected() -> None:
-    """By what an annotation says, by what made a value, and by what it was read from."""
+    """Detection by annotation, by the call that made a value, and by the object it was read from."""
     text = """
         from fastmcp import FastMCP
         from starlette.applications import Starlette
@@ -218,7 +218,7 @@ def test_every_listed_public_module_exists_and_is_used() -> None:
 
 
 def test_private_names_of_the_framework_are_25_at_most() -> None:
-    """Each is a name that a minor version may take away; docs/development.md has what to do then."""
+    """A minor version may remove each of these names; docs/development.md describes what to do then."""
     found = exposure()
 
     assert len(found) <= 25, found
@@ -226,7 +226,7 @@ def test_private_names_of_the_framework_are_25_at_most() -> None:
         *("_mcp_server", "_connection"),  # attributes
         "_FastMCP__state_store",  # a key
         "_inner",  # an argument of getattr
-        "_build_capabilities",  # a method that overrides
+        "_build_capabilities",  # an overriding method
         *("Tool.convert_result", "kind.name"),
     }
 
@@ -245,7 +245,7 @@ def test_every_module_has_one_list_of_public_names() -> None:
 
 
 def public_classes() -> dict[str, list[str]]:
-    """Return where classes are defined that other modules may name, by their names."""
+    """Return the modules that define each public class, by class name."""
     found: dict[str, list[str]] = {}
     for module in MODULES:
         for node in nodes_of(module):
@@ -255,7 +255,7 @@ def public_classes() -> dict[str, list[str]]:
 
 
 def test_a_public_class_name_is_defined_once() -> None:
-    """A reader who knows a name from one room must not mistake another for it."""
+    """A reader who knows a name from one package must not confuse it with another."""
     found = public_classes()
 
     assert len(found) > 400
@@ -277,7 +277,7 @@ def test_confined_half_of_sandbox_imports_stdlib_only() -> None:
 
 
 def test_code_shared_by_test_folders_is_importable_by_both() -> None:
-    """pytest puts a folder on the path when it collects its first file; another folder finds it by luck."""
+    """pytest adds a folder to the path when it first collects there; others import from it only by luck."""
     tests = [ROOT / name for name in tracked_files() if re.fullmatch(r"tests/.+\.py", name)]
     places: dict[str, set[Path]] = {}
     for path in tests:
@@ -312,7 +312,7 @@ def of(node: ast.Attribute, *names: str) -> bool:
 
 
 def writes_past_the_streams(module: Path) -> Iterator[str]:
-    """Yield where a module writes to standard output or error without the escapes of `VisibleText`."""
+    """Yield each use of standard output or error that bypasses the escapes of `VisibleText`."""
     for node in nodes_of(module):
         if isinstance(node, ast.Attribute) and of(node, "sys") and node.attr in {"__stdout__", "__stderr__"}:
             yield f"sys.{node.attr}"

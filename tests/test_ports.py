@@ -1,4 +1,4 @@
-"""Ports that tests give to servers: free, and nobody else's until they are used."""
+"""Ports that tests give to servers: free, and reserved until they are used."""
 
 import random
 import socket

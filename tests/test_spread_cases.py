@@ -1,4 +1,4 @@
-"""Cases that run, where not all do, are spread over the list of a test; no test is left out."""
+"""Selected cases are spread over the list of a test; no test is left out."""
 
 import pytest
 from spread_cases import chosen, spread

@@ -1,4 +1,4 @@
-"""Two servers of the same tools over HTTP and lines: ours, and one in which the SDK answers every request."""
+"""Two servers of the same tools over HTTP and stdio: ours, and one in which the SDK answers every request."""
 
 import asyncio
 import contextlib
@@ -40,7 +40,7 @@ __all__ = [
 ]
 
 TOOLS = Path(__file__).parent / "tools" / "usual.py"
-# Of the user whom all serve.
+# Home of the user of both servers.
 HOME = Path(f"/tmp/t-{uuid.uuid4().hex[:12]}")
 _SESSION = b"mcp-session-id"
 
@@ -64,9 +64,9 @@ class Webs:
 
     Attributes:
         toolset: Their tools.
-        direct: Ours.
-        plain: The other.
-        taken: The tools of the calls that ours answered without the SDK.
+        direct: Our server.
+        plain: The server of the SDK.
+        taken: Tools of the calls that a host answered without the SDK.
     """
 
     toolset: Toolset
@@ -77,9 +77,9 @@ class Webs:
 
 @contextlib.asynccontextmanager
 async def opened_in(folder: Path, **more: Any) -> AsyncIterator[Webs]:
-    """Open both, with more settings."""
+    """Open both servers, with additional settings."""
     folder.chmod(0o700)
-    # The answer names the kind of worker, so each call gets a new one.
+    # The answer contains the kind of worker, so each call gets a new one.
     settings = settings_in(folder, **({"user": HOME.name, "worker_reuse": "call"} | more))
     async with contextlib.AsyncExitStack() as stack:
         toolset = await stack.enter_async_context(Toolset.open(settings, [str(TOOLS)]))
@@ -124,7 +124,7 @@ async def post(
     leaves: asyncio.Event | None = None,
     sent: list[Message] | None = None,
 ) -> list[Message]:
-    """Send a request to `/mcp` and return the response; the client disconnects at `leaves`."""
+    """Send a request to `/mcp` and return the response; the client disconnects when `leaves` is set."""
     scope = scope_of(headers, length=len(body), method=method)
     is_sent, sent = False, [] if sent is None else sent
 
@@ -145,7 +145,7 @@ async def post(
 
 @dataclass
 class Client:
-    """A client over HTTP in a session of its own."""
+    """An HTTP client with its own session."""
 
     web: Starlette
     version: str
@@ -178,26 +178,26 @@ class Client:
 
 
 def whole(sent: list[Message], session: str = "-") -> tuple[int, list[tuple[bytes, bytes]], bytes]:
-    """Return status, headers and body of a response, with equal values for those that differ in each call."""
+    """Return status, headers and body of a response; placeholders replace values that differ in each call."""
     assert not sent[-1].get("more_body"), "the response has no end"
     body = b"".join(entry.get("body", b"") for entry in sent[1:]).replace(session.encode(), b"...")
     headers = [(name, value if name != _SESSION else b"...") for name, value in sent[0]["headers"]]
     body = re.sub(rb'"(requestState|call|call_id)":"[^"]*"', rb'"\1":"..."', body)
     body = re.sub(rb'"(steps_ms|usage)":{[^}]*}', rb'"\1":{}', body)
-    # A sealed state differs in length too.
+    # The length of a sealed state varies too.
     headers = [(name, value if name != b"content-length" else b"...") for name, value in headers]
     return sent[0]["status"], sorted(headers), body
 
 
 def messages(sent: list[Message]) -> list[Any]:
-    """Return the messages in a stream of events."""
+    """Return the messages in a stream of server-sent events."""
     events = b"".join(entry.get("body", b"") for entry in sent).split(b"\r\n\r\n")
     return [json.loads(event.split(b"data: ")[1]) for event in events if event.startswith(b"event")]
 
 
 @dataclass
 class Line:
-    """A client's end of a server on two pipes."""
+    """The client's end of two pipes to a server."""
 
     into: int
     out: int
@@ -213,11 +213,11 @@ class Line:
     def leave(self) -> None:
         if self.into >= 0:
             os.close(self.into)
-        # The number may be another's from now on.
+        # The descriptor number may be reused from now on.
         self.into = -1
 
     def answers(self) -> list[Any]:
-        """Return the messages received so far, in their order."""
+        """Return the messages received so far, in order."""
         with contextlib.suppress(BlockingIOError):
             while data := os.read(self.out, 1 << 16):
                 *lines, self._rest = (self._rest + data).split(b"\n")
@@ -227,10 +227,10 @@ class Line:
 
 @contextlib.asynccontextmanager
 async def served(toolset: Toolset, *, directly: bool) -> AsyncIterator[Line]:
-    """Serve one client over two pipes, by our server or by the other."""
+    """Serve one client over two pipes, with our server or the SDK's."""
     to_server, into = os.pipe()
     out, from_server = os.pipe()
-    # Room for the longest message: the same thread writes and reads it.
+    # Large enough for the longest message: one thread writes and reads it.
     fcntl.fcntl(into, fcntl.F_SETPIPE_SZ, 1 << 20)
     for descriptor in (to_server, out, from_server):
         os.set_blocking(descriptor, False)

@@ -1,4 +1,4 @@
-"""Run the command as who we are, as root for others, and as nobody, wherever the interpreter lies."""
+"""Helpers to run the command as ourselves, root or nobody, even if the interpreter's folder is private."""
 
 import os
 import shlex
@@ -13,18 +13,18 @@ NOBODY = 65534
 
 
 def run_here(arguments: list[str]) -> "subprocess.CompletedProcess[str]":
-    """Run `python -m runner` with these arguments, and return how it ended."""
+    """Run `python -m runner` with these arguments; return the completed process."""
     command = [sys.executable, "-m", "runner", *arguments]
     return subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
 
 
 def run_unprivileged(arguments: list[str], *, seconds: float) -> "subprocess.CompletedProcess[str]":
-    """Do the same as nobody, with no capability and hardly a variable."""
+    """Run `python -m runner` as nobody, without capabilities, in a minimal environment."""
     return run_as_nobody([sys.executable, "-m", "runner", *arguments], seconds=seconds)
 
 
 def run_without(capability: str, command: list[str], *, seconds: float) -> "subprocess.CompletedProcess[str]":
-    """Run a command as root without one capability, where every user id can read the interpreter."""
+    """Run a command as root without one capability, with an interpreter that every user can read."""
     assert os.getuid() == 0, "there is no capability to take away; run these tests as root"
     dropped = f"-{capability}"
     drop = ["setpriv", f"--bounding-set={dropped}", f"--inh-caps={dropped}"]
@@ -32,7 +32,7 @@ def run_without(capability: str, command: list[str], *, seconds: float) -> "subp
 
 
 def run_as_nobody(command: list[str], *, seconds: float) -> "subprocess.CompletedProcess[str]":
-    """Run a command as nobody, with no capability and hardly a variable."""
+    """Run a command as nobody, without capabilities, in a minimal environment."""
     if os.getuid() == 0:
         drop = ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups", "--bounding-set=-all"]
         command = [*drop, "--inh-caps=-all", *command]
@@ -40,7 +40,7 @@ def run_as_nobody(command: list[str], *, seconds: float) -> "subprocess.Complete
 
 
 def run_for_others(arguments: list[str], *, seconds: float) -> "subprocess.CompletedProcess[str]":
-    """Do the same as root, where every user id can read the interpreter."""
+    """Run `python -m runner` as root, with an interpreter that every user can read."""
     assert os.getuid() == 0, "the tier user is for a server that root starts; run these tests as root"
     return _run_readable([sys.executable, "-m", "runner", *arguments], seconds=seconds)
 
@@ -63,13 +63,13 @@ def _run_readable(command: list[str], *, seconds: float) -> "subprocess.Complete
 
 
 def private_folder(path: Path) -> Path | None:
-    """Return the first folder on the way to `path` that others cannot pass, if there is one."""
+    """Return the topmost folder of `path` that other users cannot traverse, if there is one."""
     tops = [*reversed(path.parents), path]
     return next((top for top in tops if not top.stat().st_mode & stat.S_IXOTH), None)
 
 
 def opened(private: Path, wanted: Path, command: list[str]) -> str:
-    """Return a script that runs `command` where of `private` only `wanted` is there, for everybody."""
+    """Return a script that runs `command` where `private` contains only `wanted`, accessible to all users."""
     aside = Path("/mnt")
     steps = [
         ["mount", "--make-rprivate", "/"],

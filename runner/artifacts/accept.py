@@ -1,8 +1,8 @@
-"""Take the files of a result: open each, keep it for the user, decide how it travels.
+"""Acceptance of the files of a result: each is opened and stored, and its form in the message decided.
 
-A file that is refused never takes a good result along. What leaves has no `path`: an artifact
-carries `b64`, or an internal `s3_ref` that `runner.steps.client_message` replaces before a client sees it.
-Deferred files go the same way and are kept until they expire.
+A refused file never invalidates the rest of a result. An accepted artifact has no `path`: it carries `b64`,
+or an internal `s3_ref` that `runner.steps.client_message` replaces before a client sees it. Deferred files
+are handled in the same way and kept until they expire.
 
 Source: document 001, sections 6.2 and 7; rules N8, N10, N12, R1 to R3, DF1 and DF2 of the conformance
 cases; contradiction C14; requirements S0-22, S1-2, S1-15, S1-17, S1-25 to S1-27, S1-63, S1-69 to S1-72,
@@ -33,6 +33,7 @@ from runner.contract.normalise import Normalised, flag_meta_data
 from runner.errors import CallError, Code
 from runner.files.my_files import SCHEME, Deferral
 from runner.formats.base64 import decode, encode_file
+from runner.formats.database_logs import LogBudget
 from runner.formats.magic import mime_types
 from runner.store.noop import does_not_fit, is_lost
 from runner.store.protocol import Record
@@ -57,9 +58,9 @@ _log = logging.getLogger(__name__)
 
 _BUCKET = "user-storage"
 NEVER_INLINE = -1
-"""As `inline_max_bytes`: not even an empty file travels inside the message."""
+"""Value of `inline_max_bytes`: not even an empty file is sent inside the message."""
 
-# What is longer is read and decoded in a thread, so that it holds up no other call.
+# Longer files are read and decoded in a thread, so that they block no other call.
 _SHORT_BYTES = 64 * 1024
 
 REASONS = {
@@ -69,29 +70,29 @@ REASONS = {
     Code.E_STORE: "store_unavailable",
     Code.E_QUOTA: "quota_exceeded",
 }
-"""Why a file was refused, as the contract says it in a word."""
+"""The contract's one-word reasons for a refused file."""
 
 
 def reason_of(error: CallError) -> str:
-    """Return in a word why a file was refused."""
+    """Return the one-word reason for a refused file."""
     known = REASONS.get(error.code, error.code.name.removeprefix("E_").lower())
     return str(error.details.get("refused_for", known))
 
 
 class Keep(Protocol):
-    """Puts a file into the user's My Files."""
+    """Function that puts a file into the user's My Files."""
 
     async def __call__(
         self, fd: int, *, name: str, mime: str, deferral: Deferral | None, temporary: bool
     ) -> Record:
-        """Keep the bytes of `fd`, which is read from its start and stays the caller's.
+        """Store the bytes of `fd`, which is read from its start and stays open.
 
         Args:
             fd: The file.
-            name: The name wanted.
+            name: The requested name.
             mime: Its MIME type.
-            deferral: Until when and why it is deferred, if it is.
-            temporary: Whether it is for this answer only, and not for My Files.
+            deferral: Expiry and reason of a deferred file.
+            temporary: Whether it is only for this answer, and not for My Files.
 
         Raises:
             CallError: `E_STORE`, `E_QUOTA` or `E_FILE_TOO_LARGE`.
@@ -108,10 +109,10 @@ class ArtifactFile:
         mime: Its MIME type.
         size: Measured length in bytes.
         sha256: Hex digest of its bytes.
-        origin: The path or base64 by which the tool gave it, where it did.
+        origin: The path or base64 given by the tool, if any.
         is_content: Whether that is base64.
-        block: Index of the content block that it was, or None.
-        is_stored: Whether the store has it; else it travels inside the message, or not at all.
+        block: Index of its original content block, or None.
+        is_stored: Whether the store has it; else it is sent inside the message, or not at all.
     """
 
     id: str
@@ -126,7 +127,7 @@ class ArtifactFile:
 
     @property
     def uri(self) -> str:
-        """Return the URI under which clients read it."""
+        """Return the URI by which clients read it."""
         return f"{SCHEME}{self.id}"
 
 
@@ -138,16 +139,16 @@ class Processed:
         value: The contract value; its `artifacts` pair with `files` by position. No paths.
         files: The accepted artifacts, in order.
         deferred: The accepted deferred artifacts, in order.
-        errors: What was left out.
-        texts: Texts of the tool beside the payload.
-        failure: The error that the whole result is, if the runner or a file made it one.
-        is_own: Whether the tool returned no contract value, but one of its own that is handed on as it is.
+        errors: Errors of refused files.
+        texts: Texts of the tool in addition to the payload.
+        failure: The error that replaces the whole result, if the runner or a file caused one.
+        is_own: Whether the tool returned a value outside the contract, which is passed on unchanged.
         inodes: Inodes of the files of the home that were read.
-        generated: What was found in the home and is not in the result: see `runner.artifacts.generated`.
-        places: For each path at which a file that was kept lay in the home: what stands for it.
+        generated: Files found in the home but not in the result: see `runner.artifacts.generated`.
+        places: Replacement for each path of a stored file in the home.
     """
 
-    # Not in its repr: `asyncio.run` writes the one of what it returns, and a value may hold 400 MB.
+    # Not in its repr: `asyncio.run` formats its result, and a value may hold 400 MB.
     value: dict[str, Any] = field(repr=False)
     files: tuple[ArtifactFile, ...] = ()
     deferred: tuple[ArtifactFile, ...] = ()
@@ -161,13 +162,13 @@ class Processed:
 
     @property
     def is_error(self) -> bool:
-        """Return whether the result stands for an error."""
+        """Return whether the result is an error."""
         meta_data = self.value.get("meta_data")
         return isinstance(meta_data, dict) and meta_data.get("is_error") is True
 
 
 def without_lost(processed: Processed) -> Processed:
-    """Return a result for a message without bytes: files that no store has kept are told as refused."""
+    """Return a result for a message without bytes: files not in a store are listed as refused."""
     if all(file.is_stored for file in processed.files):
         return processed
     value = {key: item for key, item in processed.value.items() if key != "artifacts"}
@@ -183,9 +184,9 @@ def without_lost(processed: Processed) -> Processed:
 
 
 def failed(error: CallError) -> Processed:
-    """Return the result of a call that ended with `error`, of which only what it says is kept.
+    """Return the result of a call that ended with `error`, without its traceback.
 
-    With its traceback it would hold every frame it came through, and they the result: a circle.
+    The traceback would refer to every frame it passed, and those to the result: a reference cycle.
     """
     return Processed(value=envelope(error), failure=error.with_traceback(None))
 
@@ -199,23 +200,23 @@ async def process_artifacts(
     keep: Keep,
     now: datetime | None = None,
 ) -> Processed:
-    """Take the files of a normalised result.
+    """Accept or refuse the files of a normalised result.
 
     No process of the call may be alive any more.
 
     Args:
         normalised: The result; not changed.
         home: The home of the call, or None if its tool has none.
-        inline_max_bytes: Largest file that travels as base64, and the most that all files of the call
-            together do; `NEVER_INLINE` for none.
+        inline_max_bytes: Largest file sent as base64, and the largest total of these for the call;
+            `NEVER_INLINE` for none.
         max_bytes: Hard cap of one file, and of all files of the call together.
         keep: Puts each accepted file into My Files.
-        now: The present time; by default the clock's.
+        now: The current time; by default the clock's.
     """
     for warning in normalised.warnings:
         _log.warning("tool result repaired", extra={"detail": warning})
     if not normalised.refusals and normalised.value.keys().isdisjoint(FILE_LISTS):
-        # No file, taken or refused: nothing of the value changes.
+        # No file was accepted or refused, so the value is unchanged.
         is_own = not normalised.speaks_contract
         return Processed(value=dict(normalised.value), texts=normalised.texts, is_own=is_own)
     taking = _Taking(
@@ -236,7 +237,7 @@ async def process_artifacts(
 
 @dataclass(slots=True, kw_only=True)
 class _Taking:
-    """Takes the files of one result; what it has taken stands in its lists."""
+    """Acceptance of the files of one result, with lists of the accepted ones."""
 
     home: OpenHome | None
     inline_max_bytes: int
@@ -253,9 +254,10 @@ class _Taking:
     places: dict[str, str] = field(default_factory=dict)
     total_bytes: int = 0
     inline_bytes: int = 0
+    logs: LogBudget = field(default_factory=LogBudget)
 
     async def artifact(self, entry: Mapping[str, Any], origin: str | None, block: int | None) -> None:
-        """Take an item of `artifacts`."""
+        """Accept or refuse an item of `artifacts`."""
         outcome = await self._put_in_store(entry, None)
         if outcome is None:
             return
@@ -268,7 +270,7 @@ class _Taking:
         self.files.append(_file(entry, stored, origin=origin, block=block))
 
     async def deferral(self, entry: Mapping[str, Any], wanted: Deferral) -> None:
-        """Take an item of `deferred_artifacts`."""
+        """Accept or refuse an item of `deferred_artifacts`."""
         outcome = await self._put_in_store(entry, wanted)
         if outcome is None:
             return
@@ -279,7 +281,7 @@ class _Taking:
     async def _put_in_store(
         self, entry: Mapping[str, Any], wanted: Deferral | None
     ) -> tuple[Record, dict[str, Any]] | None:
-        """Keep a file; return it and how it travels, or None where it was refused."""
+        """Store a file; return it and its form in the message, or None if it was refused."""
         name, mime = entry["name"], entry["mime"]
         try:
             async with self._reading(entry) as source:
@@ -288,7 +290,7 @@ class _Taking:
                 is_inline = self._is_inline(source.size)
                 if "path" in entry:
                     self.inodes.add(source.inode)
-                # A deferred file is wanted later, whatever becomes of the others.
+                # A deferred file is needed later, even if other files are temporary.
                 passing = self.temporary and wanted is None
                 stored = await self.keep(source.fd, name=name, mime=mime, deferral=wanted, temporary=passing)
                 if not is_inline and is_lost(stored):
@@ -301,7 +303,7 @@ class _Taking:
             self.refusals.append(_refused(entry, error))
             return None
         except EOFError as error:
-            # Another call of the same user may still write in this home.
+            # A concurrent call of this user may still write in this home.
             folder = None if self.home is None else self.home.path
             changed = outside_home(str(entry.get("path")), folder, problem=str(error))
             self.refusals.append(_refused(entry, changed))
@@ -314,7 +316,7 @@ class _Taking:
         return stored, carried
 
     def _is_inline(self, size: int) -> bool:
-        """Count a file, and return whether it travels inside the message; one of the limit still does."""
+        """Count a file, and return whether it is sent inside the message: up to the limit, inclusive."""
         if size > self.max_bytes:
             raise too_large(size, self.max_bytes)
         if self.total_bytes + size > self.max_bytes:
@@ -332,7 +334,7 @@ class _Taking:
     @asynccontextmanager
     async def _reading(self, entry: Mapping[str, Any]) -> AsyncIterator[Collected]:
         if "b64" in entry and len(entry["b64"]) <= _SHORT_BYTES:
-            # Decoding it takes less than a thread does.
+            # Decoding it is faster than using a thread.
             with self._opened(entry) as source:
                 yield source
         else:
@@ -347,14 +349,14 @@ class _Taking:
         elif self.home is None:
             raise outside_home(str(entry["path"]), None)
         else:
-            with collect(entry["path"], self.home, max_bytes=self.max_bytes) as source:
+            with collect(entry["path"], self.home, max_bytes=self.max_bytes, logs=self.logs) as source:
                 yield source
 
 
 def s3_ref(record: Record) -> dict[str, Any]:
-    """Return the internal reference of a result to a stored file, `s3_ref`. It never leaves over MCP.
+    """Return a result's internal reference to a stored file, `s3_ref`. It is never sent over MCP.
 
-    Its key is the store's own or, where that has none, what it would be in an object store.
+    Its key is the store's own; for a store without keys, the key that an object store would use.
     """
     user = home_segment(record.scope.user_id or "")
     key = record.key or f"{user}/artifacts/{record.created:%Y%m%d}/{record.name}"
@@ -396,7 +398,7 @@ def _in_memory(content: bytes) -> Iterator[Collected]:
 def _processed(entry: Mapping[str, Any], stored: Record, carried: dict[str, Any]) -> dict[str, Any]:
     ours = {"name": stored.name, **carried, "mime": entry["mime"], "size": stored.size}
     if stored.pending:
-        # Kept on this machine and on its way to the store: who reads it elsewhere has to wait.
+        # Still on this machine, waiting for upload to the store: readers elsewhere have to wait.
         ours["pending"] = True
     return ours | {
         key: value for key, value in entry.items() if key not in ours and key not in ("b64", "path")
@@ -431,7 +433,7 @@ def _result(normalised: Normalised, taking: _Taking) -> Processed:
 
 
 def _failed_if_empty(processed: Processed) -> Processed:
-    """Return a result, an error if nothing is left of it but files that were refused."""
+    """Return the result, as an error if it contains only refused files."""
     value, refusals = processed.value, processed.errors
     if not refusals or not _says_nothing(value, processed.texts):
         return replace(processed, value=flag_meta_data(value))

@@ -1,6 +1,6 @@
-"""Deferred artifacts: files that a call keeps for later calls instead of handing them over.
+"""Deferred artifacts: files that a call keeps for later calls instead of returning them.
 
-Pure: what a tool said of one becomes what My Files are told, and what the result says.
+Pure functions: they convert a tool's entry into metadata for My Files and into the item of the result.
 
 Source: document 001, section 7; requirements S1-76 to S1-87; rules DF1 and DF2 of the conformance cases.
 """
@@ -26,7 +26,7 @@ _MAX_ACTIONS = 20
 
 
 def deferral(entry: Mapping[str, Any], *, now: datetime) -> Deferral:
-    """Return a deferred artifact's retention as declared; the default replaces wrong values."""
+    """Return a deferred artifact's declared retention, with defaults for invalid values."""
     reason = entry.get("reason")
     actions = entry.get("next_actions")
     return Deferral(

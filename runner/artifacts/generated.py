@@ -1,8 +1,8 @@
-"""Keep the files that a call wrote into its home and did not return: no output vanishes with the home.
+"""Collection of files that a call wrote into its home but did not return, so that no output is lost.
 
-What is kept lies in My Files as any artifact does. A file that later calls change again replaces what was
-kept of it, so a file of state is there once, not once for each call. Nothing here makes an error of a call:
-what cannot be kept is told, with the reason.
+They are stored in My Files like any artifact. If later calls change a file again, the new version replaces
+the stored one, so a state file is stored once, not once for each call. No failure here turns a call into an
+error: files that cannot be stored are reported with the reason.
 
 Source: requirements S1-24, S1-27; `docs/decisions/0034-collect-generated-files.md`.
 """
@@ -28,6 +28,7 @@ from runner.contract.models import FILE_LISTS
 from runner.contract.normalise import META_DATA_MAX_BYTES, Normalised
 from runner.errors import CallError
 from runner.files.my_files import SCHEME, MyFiles
+from runner.formats.database_logs import LogBudget
 from runner.formats.filenames import safe_name, unique_name
 from runner.formats.json_walks import least_chars
 from runner.formats.mime import guess
@@ -42,15 +43,15 @@ _log = logging.getLogger(__name__)
 
 _MOST_KEPT = 100
 _MOST_S = 5.0
-# What of `meta_data` is for these files: a model reads 4096 bytes of it, and a tool has its own to say.
+# Share of `meta_data` for these files: a model reads 4096 bytes of it, and the tool's own data needs room.
 _MOST_LISTED_BYTES = META_DATA_MAX_BYTES // 2
-# Under this name the source of a kept file says where in the home it lay.
+# Key in the source of a stored file for its path in the home.
 _LAY_AT = "generated"
-# A version is put before the one before it goes, and takes the first number that is free: among the names of
-# one file there is no gap of two but where the user has removed files.
+# A version is stored before the previous one is removed, and takes the first free number. So the names of one
+# file have no gap of two, unless the user has removed files.
 _MOST_MISSED = 2
 _MOST_NAMES = 100
-# Of the paths in one result; each is looked up.
+# Most paths of one result that are looked up.
 _MOST_MENTIONED = 50
 _LONG_CHARS = 64 * 1024
 _WORDS = re.compile(r"(?:file://)?/[^\s\"'`<>()\[\]{}]*[^\s\"'`<>()\[\]{},;:.!?]")
@@ -67,14 +68,15 @@ class Generated:
     """Settings for keeping files that are not returned.
 
     Attributes:
-        mode: Whether they are kept, or only told of.
+        mode: Whether they are stored, or only listed.
         home: The home of the call.
         files: My Files of the user.
         max_bytes: Largest file.
-        why_not: Why none is kept, where that is for another reason than the mode.
-        as_seen: Keep only what has not changed since it was seen.
-        hear: Is told of each file that was kept.
-        clock: Says the time, in seconds that only grow.
+        why_not: Reason why none is stored, if not the mode.
+        as_seen: Whether to store only files that have not changed since they were found.
+        hear: Called with each stored file.
+        logs: The budget for logs beside databases.
+        clock: Monotonic clock, in seconds.
     """
 
     mode: Literal["keep", "report"]
@@ -84,6 +86,7 @@ class Generated:
     why_not: str | None = None
     as_seen: bool = False
     hear: Callable[[Record], None] = _ignore
+    logs: LogBudget = field(default_factory=LogBudget)
     clock: Callable[[], float] = time.monotonic
 
 
@@ -98,7 +101,7 @@ class _Kept:
 def not_returned(
     found: Collection[ChangedFile], normalised: Normalised, home: OpenHome, *, put: Mapping[int, int]
 ) -> list[ChangedFile]:
-    """Return the files that a result does not name, and that the tool has not put into My Files itself.
+    """Return the files that the result does not name and the tool has not put into My Files itself.
 
     Args:
         found: The files that changed.
@@ -120,24 +123,24 @@ def not_returned(
 async def keep_generated(
     processed: Processed, found: Collection[ChangedFile], rules: Generated, *, beyond: int = 0
 ) -> Processed:
-    """Keep files, and list them in `meta_data.generated_files` of the result.
+    """Store files, and list them in `meta_data.generated_files` of the result.
 
     No process of the call may execute an instruction any more, as for artifacts.
 
     Args:
         processed: The result, with the files that it names.
         found: The files that it does not name.
-        rules: How to keep them.
-        beyond: How many more there are, that nobody has looked at.
+        rules: Settings for storing them.
+        beyond: Number of further files, which are not examined.
     """
     try:
         result, ends_at = _Kept(), rules.clock() + _MOST_S
         for change in found:
-            # Those named by way of a link are the result's.
+            # A file that the result names through a link belongs to the result.
             if change.inode not in processed.inodes:
                 await _take(change, rules, result, is_late=rules.clock() > ends_at)
     except Exception:  # noqa: BLE001
-        # Files that nobody asked for never cost the result of the call.
+        # A failure with unrequested files must not lose the result of the call.
         _log.exception("generated files not kept")
         return processed
     places = {
@@ -182,7 +185,7 @@ async def _take(change: ChangedFile, rules: Generated, result: _Kept, *, is_late
 
 
 def _refused(change: ChangedFile, rules: Generated, result: _Kept, *, is_late: bool) -> str | None:
-    """Return why a file is not even opened, if so."""
+    """Return the reason not to open a file, if any."""
     if rules.mode == "report":
         return "reported_only"
     if rules.why_not is not None:
@@ -195,7 +198,7 @@ def _refused(change: ChangedFile, rules: Generated, result: _Kept, *, is_late: b
 async def with_earlier(
     processed: Processed, wire: Mapping[str, Any], home: OpenHome, files: MyFiles
 ) -> Processed:
-    """Return a result that knows where files lie that it mentions and that earlier calls have left.
+    """Return a result with links to files that it mentions and earlier calls have left.
 
     Args:
         processed: The result.
@@ -213,9 +216,9 @@ async def with_earlier(
         paths = paths_in_home(file, home.path)
         if places.keys().isdisjoint(paths):
             try:
-                earlier = await _earlier_records(legible(file), posixpath.basename(file), files)
+                earlier = await _earlier_records(file, files)
             except CallError as error:
-                # The result counts more than links to files that it mentions.
+                # The result is more important than links to mentioned files.
                 _log.warning("earlier files not looked up", extra={"problem": str(error)})
                 break
             newest = max(earlier, key=lambda record: record.created, default=None)
@@ -225,7 +228,7 @@ async def with_earlier(
 
 
 def _is_newer(file: str, home: OpenHome, record: Record) -> bool:
-    """Return whether a file of a home has changed since it was kept; one that is gone has not."""
+    """Return whether a file of a home has changed since it was stored; False if it was removed."""
     try:
         handle = openat2(home.fd, file, os.O_PATH | os.O_NOFOLLOW, resolve=CONFINED)
     except OSError:
@@ -237,7 +240,7 @@ def _is_newer(file: str, home: OpenHome, record: Record) -> bool:
 
 
 def _mentioned(part: Any, home: Path) -> set[str]:
-    """Return the files of a home, relative to it, that strings of a JSON value name, or words of them."""
+    """Return the files of a home, relative to it, that strings of a JSON value, or words in them, name."""
     roots = [form for root in paths_in_home("", home) for form in (root, quote(root))]
     found: set[str | None] = set()
     left = [part]
@@ -254,22 +257,30 @@ def _mentioned(part: Any, home: Path) -> set[str]:
     return {file for file in found if file is not None}
 
 
-async def _earlier_records(file: str, name: str, files: MyFiles) -> list[Record]:
+async def _earlier_records(file: str, files: MyFiles) -> list[Record]:
     """Return the stored files of earlier calls that may have lain at this path.
 
-    Asked for by the names that it may have got, of which a user's other files may have some: never all of
-    the user's files are looked through.
+    They are looked up by the names that they may have got, some of which may belong to other files. A scan of
+    all the user's files is avoided.
     """
     tried: list[str] = []
     found: list[Record] = []
     missed = 0
     while missed < _MOST_MISSED and len(tried) < _MOST_NAMES:
-        tried.append(unique_name(safe_name(name), tried))
+        tried.append(unique_name(safe_name(posixpath.basename(file)), tried))
         record = await files.find(tried[-1])
         missed = missed + 1 if record is None else 0
-        if record is not None and _lay_at(record) == file:
+        if record is not None and _lay_at(record) == _path_text(file):
             found.append(record)
     return found
+
+
+def _path_text(file: str) -> str:
+    """Return a path in UTF-8, or percent-encoded with a prefix that no path of a home has.
+
+    Latin-1 names such as `Müller` and `Möller` must not become one, or one file would replace the other.
+    """
+    return file if legible(file) == file else f"//{quote(os.fsencode(file))}"
 
 
 def _lay_at(record: Record) -> object:
@@ -290,20 +301,21 @@ async def _tried(change: ChangedFile, name: str, rules: Generated) -> tuple[Reco
 
 
 async def _keep(change: ChangedFile, name: str, rules: Generated) -> tuple[Record, bool] | dict[str, str]:
-    """Put a file into My Files in place of what was kept of it; return it, whether it is new, or why not."""
-    async with in_thread(collect(change.file, rules.home, max_bytes=rules.max_bytes)) as source:
+    """Store a file instead of its earlier version; return it and whether it is new, or the reason if not."""
+    opened = collect(change.file, rules.home, max_bytes=rules.max_bytes, logs=rules.logs)
+    async with in_thread(opened) as source:
         before = source.changed_ns
         if rules.as_seen and before != change.changed_ns:
             return {"reason": _CHANGED}
         there = await rules.files.find(safe_name(name))
         if there is not None and await _is_equal(there, source):
             return there, False
-        # Before the earlier version goes, which stays where this one cannot be kept; so it may take a number.
-        about = {_LAY_AT: legible(change.file)}
-        earlier = await _earlier_records(about[_LAY_AT], name, rules.files)
+        # Before the earlier version is removed, which must stay if this fails; so the name may get a number.
+        about = {_LAY_AT: _path_text(change.file)}
+        earlier = await _earlier_records(change.file, rules.files)
         record = await rules.files.put(source.fd, name=name, origin=Origin.GENERATED, about=about)
         if source.changed_ns != before:
-            # Somebody changes it, whose it is then: a call that has begun meanwhile, and looks at its end.
+            # A call that has begun meanwhile is changing it, and will collect it at its own end.
             if all(old.id != record.id for old in earlier):
                 await rules.files.remove_found(record)
             return {"reason": _CHANGED}
@@ -323,10 +335,10 @@ def _digest(fd: int) -> str:
 
 
 def _listed(entries: list[dict[str, Any]], meta: Mapping[str, Any], beyond: int) -> dict[str, Any]:
-    """Return the entries of the files for `meta_data`, as far as there is room."""
+    """Return as many entries of the files as fit into `meta_data`."""
     room = min(_MOST_LISTED_BYTES, META_DATA_MAX_BYTES - 200 - len(_dumped(meta)))
     listed: list[dict[str, Any]] = []
-    # What is not kept is told first: of the rest My Files says the same.
+    # Files that were not stored come first: the others are also listed in My Files.
     for entry in sorted(entries, key=lambda entry: bool(entry["kept"])):
         room -= len(_dumped(entry)) + 2
         if room < 0:

@@ -1,10 +1,10 @@
-"""Open one file of a home that a result names, so that no trick makes the host read another one.
+"""Safe opening of a file of a home that a result names, so that no trick makes the host read another.
 
-The call's processes are dead when this runs, but what they left behind is hostile: links, FIFOs,
-devices, names with `..`. The path is resolved below the home's descriptor, links as far as they stay
-there, and the file is judged before it is opened for reading.
+The call's processes are dead when this runs, but the files they left are hostile: links, FIFOs, devices,
+names with `..`. The path is resolved below the home's descriptor, following links only within the home,
+and the file is checked before it is opened for reading.
 
-A database comes whole: what stands only in a log beside it is applied to a copy, or it is refused.
+A database is returned complete: content of a log beside it is applied to a copy, or the database is refused.
 
 Source: openat2(2), proc_pid_fd(5); rule R2 of the conformance cases; sandbox notes, finding 7; requirements
 S1-61 and S1-68.
@@ -27,6 +27,7 @@ from runner.contract.error_messages import artifact_missing, not_whole, outside_
 from runner.errors import CallError, Code
 from runner.formats.database_logs import (
     MOST_LOG_BYTES,
+    LogBudget,
     committed,
     is_log_of_its_own,
     is_transaction_under_way,
@@ -70,7 +71,7 @@ class Collected:
     Attributes:
         fd: The descriptor; owned by the caller of `collect`.
         size: Its length in bytes.
-        of: The files of the home that it was made of, where it is a copy.
+        of: The files of the home that it was made from, if it is a copy.
     """
 
     fd: int
@@ -84,17 +85,23 @@ class Collected:
 
     @property
     def changed_ns(self) -> int:
-        """Return when the file, or its log, has changed, in ns since 1970."""
+        """Return the change time of the file, or of its log, in ns since 1970."""
         return max(os.fstat(fd).st_ctime_ns for fd in self.of or (self.fd,))
 
 
 @contextmanager
-def collect(path: object, home: OpenHome, *, max_bytes: int) -> Iterator[Collected]:
+def collect(path: object, home: OpenHome, *, max_bytes: int, logs: LogBudget) -> Iterator[Collected]:
     """Open the file that a result names as `path`; close it at the end.
 
+    Args:
+        path: The path as the tool named it.
+        home: The home of the call.
+        max_bytes: Largest file.
+        logs: The budget for logs beside databases; such a log is subtracted before it is read.
+
     Raises:
-        CallError: `E_INVALID_PATH` for anything that is not a plain file of this home,
-            `E_INVALID_RESULT` if there is no such file, or it is a database that is not whole without a log,
+        CallError: `E_INVALID_PATH` for anything but a regular file of this home,
+            `E_INVALID_RESULT` if there is no such file, or it is a database that is incomplete without a log,
             `E_FILE_TOO_LARGE` above `max_bytes`, `E_STORE` if a database cannot be copied.
     """
     shown = path if isinstance(path, str) else repr(path)
@@ -112,15 +119,15 @@ def collect(path: object, home: OpenHome, *, max_bytes: int) -> Iterator[Collect
             now = os.fstat(fd)
             if (now.st_dev, now.st_ino, now.st_size) != (judged.st_dev, judged.st_ino, judged.st_size):
                 raise unusable_file(shown, "it changed while it was read", _ALONE)
-            with _whole(fd, found, shown, home, max_bytes) as collected:
+            with _whole(fd, found, shown, home, max_bytes, logs) as collected:
                 yield collected
 
 
 def relative_to_home(path: object, home: Path) -> str | None:
     """Return the path of a file relative to `home`, by its text alone; None if it is not below it.
 
-    A relative path counts from the home, and a `file:` URI is one. The one place where a tool's path is
-    normalised.
+    A relative path is relative to the home, and `file:` URIs are accepted. Tools' paths are normalised only
+    here.
     """
     if isinstance(path, str) and path.startswith("file://"):
         host, slash, rest = path.removeprefix("file://").partition("/")
@@ -132,10 +139,10 @@ def relative_to_home(path: object, home: Path) -> str | None:
             return None
     except UnicodeEncodeError:
         return None
-    # normpath keeps exactly two leading slashes, which on Linux mean no more than one.
+    # normpath keeps exactly two leading slashes, which are equivalent to one on Linux.
     full = posixpath.normpath(posixpath.join(home, path))
     full = "/" + full.lstrip("/")
-    # Tools may call it as it is called by default; in tier `namespace` the same folder is there.
+    # Tools may use the default name of the home; in tier `namespace` it leads to this folder.
     for prefix in paths_in_home("", home):
         if full.startswith(prefix) and full != prefix:
             return full.removeprefix(prefix)
@@ -143,21 +150,23 @@ def relative_to_home(path: object, home: Path) -> str | None:
 
 
 def paths_in_home(relative: str, home: Path) -> tuple[str, ...]:
-    """Return the absolute paths by which tools may call a file of a home."""
+    """Return the absolute paths by which tools may name a file of a home."""
     return tuple(dict.fromkeys((f"{home}/{relative}", f"/tmp/{home.name}/{relative}")))  # noqa: S108
 
 
 @contextmanager
-def _whole(fd: int, found: int, shown: str, home: OpenHome, max_bytes: int) -> Iterator[Collected]:
-    """Yield an open file or, of a database that has a log beside it, a copy with what the log holds."""
+def _whole(
+    fd: int, found: int, shown: str, home: OpenHome, max_bytes: int, logs: LogBudget
+) -> Iterator[Collected]:
+    """Yield an open file or, for a database with a log beside it, a copy with the log applied."""
     with ExitStack() as stack:
         journal, other, log = (_beside(found, ending, home, stack) for ending in ("-journal", ".wal", "-wal"))
         if journal is not None and is_transaction_under_way(journal):
             raise not_whole(shown, "a transaction is under way in it", "Commit it or roll it back")
         if other is not None and is_log_of_its_own(fd):
             raise not_whole(shown, "its last changes are in a log beside it, .wal", "Run CHECKPOINT")
-        if log is not None and os.fstat(log).st_size > MOST_LOG_BYTES:
-            problem = f"its log beside it, -wal, has more than {MOST_LOG_BYTES} bytes"
+        if log is not None and not logs.takes(os.fstat(log).st_size):
+            problem = f"the logs of a call's databases, -wal, have more than {MOST_LOG_BYTES} bytes"
             raise not_whole(shown, problem, "Run PRAGMA wal_checkpoint(TRUNCATE)")
         before = [os.fstat(each) for each in (fd, *(() if log is None else (log,)))]
         pages = None if log is None else committed(log)
@@ -168,7 +177,8 @@ def _whole(fd: int, found: int, shown: str, home: OpenHome, max_bytes: int) -> I
             raise too_large(pages.size, max_bytes)
         try:
             copy = stack.enter_context(TemporaryFile(dir=f"/proc/self/fd/{home.fd}")).fileno()
-            copy_into(copy, fd, before[0].st_size)
+            # Pages beyond the end of the log's database would be dropped again.
+            copy_into(copy, fd, min(before[0].st_size, pages.size))
             pages.write(log, copy)
         except OSError as error:
             message = (
@@ -184,7 +194,7 @@ def _whole(fd: int, found: int, shown: str, home: OpenHome, max_bytes: int) -> I
 
 def _beside(found: int, ending: str, home: OpenHome, stack: ExitStack) -> int | None:
     """Open a file with content beside another one, by the same rules; None if there is none."""
-    # By the file's own name, where links led to it: so SQLite names its logs.
+    # By the real name of the file, with links resolved: SQLite names its logs that way.
     top, path = (os.readlink(f"/proc/self/fd/{fd}") for fd in (home.fd, found))
     flags = os.O_PATH | os.O_CLOEXEC | os.O_NOFOLLOW
     try:
@@ -221,7 +231,7 @@ def _reopen(found: int, shown: str, home: OpenHome) -> int:
 
 
 def _problem(file: os.stat_result, home: os.stat_result) -> tuple[str, str] | None:
-    """Return why a file is not handed on and what to do instead; None if it is."""
+    """Return why a file is refused and a remedy; None if it is accepted."""
     kind = stat.S_IFMT(file.st_mode)
     if kind != stat.S_IFREG:
         advice = "Return the files in it, or an archive of them" if kind == stat.S_IFDIR else "Return a file"

@@ -1,8 +1,8 @@
-"""Files that a running tool puts into My Files with `runner.author`, kept at once.
+"""Files that a running tool puts into My Files with `runner.author`, stored at once.
 
-The tool is alive while its file is read, and may change it meanwhile. That harms nobody but itself: what is
-kept is what was read, with the digest of it, and the file is opened with the care of any other output.
-A put that was acknowledged is a promise, so it stays although the call is ended later.
+The tool is alive while its file is read, and may change it meanwhile. That harms only the tool itself: the
+bytes read are stored with their digest, and the file is opened as carefully as any other output. An
+acknowledged put is a promise, so the file stays even if the call is killed later.
 
 Source: document 004, Phase 0; requirements S4-3, S4-63, S4-85 and S4-86; architecture, decision "Time".
 """
@@ -17,6 +17,7 @@ from runner.contract.error_messages import too_large
 from runner.contract.jsonable import NotJsonError, jsonable
 from runner.errors import CallError, Code
 from runner.files.my_files import MyFiles
+from runner.formats.database_logs import LogBudget
 from runner.formats.mime import is_mime
 from runner.store.protocol import Origin, Record
 from runner.system.threads import in_thread
@@ -43,12 +44,13 @@ class RunningPuts:
     max_bytes: int
     inodes: dict[int, int] = field(default_factory=dict)
     _stored_bytes: int = 0
+    _logs: LogBudget = field(default_factory=LogBudget)
     _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def put(self, params: Mapping[str, Any]) -> dict[str, Any]:
         """Store a file that the tool names; return its reference, or `{"refused": reason}`."""
         try:
-            # One after the other, so that the sum is known.
+            # One at a time, so that the total is known.
             async with self._lock:
                 record = await self._put(params)
         except CallError as error:
@@ -62,7 +64,7 @@ class RunningPuts:
         if self.home is None:
             raise CallError(Code.E_INVALID_PATH, _NO_HOME)
         left = self.max_bytes - self._stored_bytes
-        opened = collect(params.get("path"), self.home, max_bytes=self.max_bytes)
+        opened = collect(params.get("path"), self.home, max_bytes=self.max_bytes, logs=self._logs)
         async with in_thread(opened) as found:
             if found.size > left:
                 raise too_large(found.size, left)
@@ -80,7 +82,7 @@ class RunningPuts:
 
 
 def _small(source: object) -> Mapping[str, Any]:
-    """Return the tool's description of the file's source, if it is small and JSON."""
+    """Return the tool's description of the file's source, if it is small and valid JSON."""
     if not isinstance(source, Mapping) or len(repr(source)) > _SOURCE_CHARS:
         return {}
     try:

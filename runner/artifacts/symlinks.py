@@ -1,7 +1,7 @@
-"""Follow the links that a tool left in its home, as far as they stay in it.
+"""Following of links in a home, as far as they stay in it.
 
-The kernel resolves nothing but paths without links here, each from the home's descriptor. What a link says is
-read from the link that was opened, and then is a path like any other; so no swap in between leads out.
+The kernel resolves only paths without links here, each from the home's descriptor. The target of a link is
+read from the opened link, and then treated like any other path; so no swap in between leads outside.
 
 Source: openat2(2), symlink(7), path_resolution(7); rule R2 of the conformance cases.
 """
@@ -23,7 +23,7 @@ _STEPS_MAX = 4096
 
 
 def open_within(home_fd: int, home: Path, relative: str) -> int:
-    """Open what `relative` leads to below a home, links followed; return a descriptor that only names it.
+    """Resolve `relative` below a home, following links; return an `O_PATH` descriptor.
 
     Args:
         home_fd: The home's folder.
@@ -31,7 +31,7 @@ def open_within(home_fd: int, home: Path, relative: str) -> int:
         relative: A path below the home.
 
     Raises:
-        OSError: `EXDEV` for what leads out, `ELOOP` for too many links, or as `openat2`.
+        OSError: `EXDEV` for a path that leads outside, `ELOOP` for too many links, or as `openat2`.
     """
     walk = _Walk(home_fd, home, deque(relative.split("/")))
     for _step in range(_STEPS_MAX):
@@ -43,7 +43,7 @@ def open_within(home_fd: int, home: Path, relative: str) -> int:
 
 @dataclass(slots=True)
 class _Walk:
-    """State of a path walk: the resolved names, and those ahead."""
+    """State of a path walk: the resolved and the remaining names."""
 
     home_fd: int
     home: Path
@@ -52,7 +52,7 @@ class _Walk:
     links: int = 0
 
     def open(self, names: list[str]) -> int:
-        # O_PATH opens nothing: a FIFO cannot block us and a device does not notice.
+        # O_PATH does not open the file itself: a FIFO cannot block us and a device is not activated.
         path = "/".join(names) or "."
         return openat2(self.home_fd, path, os.O_PATH | os.O_CLOEXEC | os.O_NOFOLLOW, resolve=CONFINED)
 
@@ -83,12 +83,12 @@ class _Walk:
         if self.links > _LINKS_MAX:
             raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), target)
         if posixpath.isabs(target):
-            # `..` is taken step by step, as the kernel does; so the text decides only where the walk begins.
+            # `..` is resolved step by step, as by the kernel; the text decides only on the start of the walk.
             self.here, target = [], self._below(target)
         self.ahead.extendleft(reversed(target.split("/")))
 
     def _below(self, target: str) -> str:
-        """Return an absolute path relative to the home, named by the home's name or by its real path."""
+        """Return an absolute path relative to the home, which it names by its name or by its real path."""
         whole = f"/{target.lstrip('/')}/"
         for top in (f"{self.home}/", os.readlink(f"/proc/self/fd/{self.home_fd}") + "/"):
             if whole.startswith(top):

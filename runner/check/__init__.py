@@ -1,1 +1,1 @@
-"""Is this file a good tool file? What `runner check` looks at, in the text and in the sandbox."""
+"""Checks of a tool file by `runner check`, in its text and in the sandbox."""

@@ -1,6 +1,6 @@
 """A dry run: each tool is called once in the sandbox with example arguments, and its files are reported.
 
-Nothing leaves the sandbox: a user and a store of its own, no network, no lent folder to write, no secrets.
+Nothing leaves the sandbox: it has its own user and store, no network, no writable lent folder, no secrets.
 
 Source: requirements S1-23, S1-24, S1-27, S1-47, S1-48, S1-108, S1-109 and S1-111.
 """
@@ -24,10 +24,9 @@ from runner.contract.error_messages import legible
 from runner.errors import RunnerError
 from runner.settings.execution import SettingsT, ToolSettings
 from runner.settings.settings import Settings
-from runner.steps.told_denials import plain_denial
+from runner.steps.verdict import plain_denial
 from runner.store.protocol import Origin
-from runner.toolset.background import refused_jobs
-from runner.toolset.catalog import ToolSpec
+from runner.toolset.catalog import ToolSpec, refused_jobs
 from runner.toolset.toolset import Toolset
 from runner.toolset.user_pool import HomeAccess
 from runner.users.identity import User
@@ -43,14 +42,14 @@ __all__ = [
 ]  # fmt: skip
 
 MALFORMED = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
-"""Exceptions of code that reads JSON of an author, which may have any shape."""
+"""Exceptions of code that reads an author's JSON, which may have any shape."""
 
 _FORKED = "every call is forked from a process that has loaded the file"
-_ONE_SHOT = "every call gets an interpreter of its own, because a thread runs after the import"
+_ONE_SHOT = "each call has its own interpreter: a thread or process runs after the import, or by worker_start"
 _LONGEST_S = 5.0
 _MOST_PAGES = 100
 _MOST_TOUCHED = 200
-# Of example arguments: a schema of a few lines can demand more than any machine holds.
+# Bounds of example arguments: a schema of a few lines can demand more than fits into memory.
 _MOST_VALUES = 1_000
 _MOST_CHARS = 10_000
 _FILE = "example.csv"
@@ -61,7 +60,7 @@ _OF_OTHERS = ("/home/", "/root/", "/run/", "/mnt/", "/media/", "/srv/", "/data/"
 _SYSTEM = ("/usr/", "/lib", "/etc/", "/proc/", "/sys/", "/dev/", sys.prefix, sys.base_prefix)
 
 Arguments = Callable[[Toolset, User, ToolSpec], Awaitable[Mapping[str, Any]]]
-"""Returns the arguments of the call of a tool; files that they name are in My Files by then."""
+"""Function that returns the arguments of a tool's call, after putting the named files into My Files."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,9 +69,9 @@ class CallEnd:
 
     Attributes:
         error: Its error; None if it passed.
-        denials: What it was denied.
+        denials: Its denials.
         missing: Path that its tool did not find, if that ended it.
-        unreturned: Names of the files that it wrote and did not return.
+        unreturned: Names of the files that it wrote but did not return.
         answer: The answer of its worker, which has run the author's code and could send anything.
     """
 
@@ -107,27 +106,27 @@ async def in_sandbox(
     Raises:
         SandboxError: It cannot be loaded, or its offers are malformed.
     """
-    # A few names: each keeps a user id of this machine for ever. Two runs at once seldom meet in one home.
+    # Few names: each keeps a user id of this machine for ever. Concurrent runs rarely share a home.
     nobody, user = User("nobody"), User(f"runner-check-{os.getpid() % 16}")
     with tempfile.TemporaryDirectory(prefix="runner-check-") as folder:
         shut, program = closed(settings, Path(folder)), "runner.check.program"
         async with Toolset.open(shut, [target], program=program, secrets=Secrets()) as toolset:
             tools, access = toolset.catalog.tools, toolset.key(nobody, access=HomeAccess.NONE)
             async with toolset.user_pool(nobody, access) as user_pool:
-                loaded = user_pool.pool.loaded
+                loaded, forks = user_pool.pool.loaded, user_pool.pool.forks
             shown = await _pages(toolset)
-            # Without a layer of the kernel a dry run would be none.
+            # Without a kernel layer a call would be real, not a dry run.
             tried = () if toolset.tier is Tier.GUARD else tools.values()
             called = [await _called(toolset, user, spec, source) for spec in tried]
     homes = {name: HomeAccess.of(tool, homes_for=settings.homes_for).value for name, tool in tools.items()}
     arguments = {name: list(map(str, tool.parameters.get("properties", ()))) for name, tool in tools.items()}
-    forks, known = loaded.threads == 1, {offer.name for offer in source.offers}
+    known = {offer.name for offer in source.offers}
     rules = [(name, rule) for name, rule in settings.secrets.items() if set(rule.tools) & set(tools)]
     report |= {
         "loads": True,
         "runs": {"forked": forks, "why": _FORKED if forks else _ONE_SHOT},
         "tools": [{"name": name, "arguments": arguments[name], "home": homes[name]} for name in tools],
-        "background_refused": list(refused_jobs(settings, tools)),
+        "background_refused": refused_jobs(settings, tools),
         "secrets": {name: await asyncio.to_thread(secret_fault, name, rule) for name, rule in rules},
         "dry_run": [run for run, _ in called],
         "not_looked_at": [name for name in tools if name not in known],
@@ -148,7 +147,7 @@ async def in_sandbox(
 async def _called(
     toolset: Toolset, user: User, spec: ToolSpec, source: SourceFile
 ) -> tuple[dict[str, Any], list[Finding]]:
-    """Call a tool; return the report of it, and findings."""
+    """Call a tool; return its report, and findings."""
     report: dict[str, Any] = {"tool": spec.name, "arguments": {}, "wrote": [], "read": [], "denied": []}
     arguments = await prepared(example_arguments, toolset, user, spec)
     if isinstance(arguments, str):
@@ -180,7 +179,7 @@ async def _called(
     has_home = HomeAccess.of(spec, homes_for=toolset.settings.homes_for) is HomeAccess.WRITE
     rules = {"write": outside if has_home else homeless, "read": ("unreadable-path", _BRING_ALONG)}
     findings = []
-    # A library that is denied something and goes on without it is not at fault.
+    # A library that handles a denial is not at fault.
     for denial in tried.denials if tried.error is not None else ():
         if denial.wants in rules:
             rule, cure = rules[denial.wants]
@@ -241,7 +240,7 @@ async def call_once(toolset: Toolset, user: User, tool: str, arguments: Mapping[
 async def prepared(
     arguments: Arguments, toolset: Toolset, user: User, spec: ToolSpec
 ) -> Mapping[str, Any] | str:
-    """Return the arguments of a call, or a sentence that says why there are none."""
+    """Return the arguments of a call, or a sentence with the reason if there are none."""
     try:
         return await arguments(toolset, user, spec)
     except MALFORMED as fault:
@@ -263,7 +262,7 @@ def example(
 
     Raises:
         ValueError: It would be too large.
-        MALFORMED: The schema is not one.
+        MALFORMED: The schema is malformed.
     """
     root = schema if root is None else root
     left = iter(range(_MOST_VALUES)) if left is None else left
@@ -272,7 +271,7 @@ def example(
     # True stands for any value.
     schema = {} if schema is True else schema
     if "$ref" in schema:
-        # Once: a type that holds itself would have no end.
+        # Resolved once: a recursive type would have no end.
         name_of, defs = str(schema["$ref"]).rpartition("/")[2], root.get("$defs", {})
         rest = {key: item for key, item in defs.items() if key != name_of}
         return example(defs.get(name_of, {}), name, {"$defs": rest}, left)
@@ -302,7 +301,7 @@ def example(
 
 
 def _short(value: Any) -> Any:
-    """Return a value that is not too long to be repeated."""
+    """Return a value shortened for messages."""
     if len(json.dumps(value)) > _MOST_CHARS:
         raise ValueError(f"an argument has more than {_MOST_CHARS} characters")
     return value

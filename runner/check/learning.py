@@ -1,9 +1,9 @@
-"""Calls repeated with one narrow grant more each time, and the policy that they turn out to need.
+"""Calls repeated with one more narrow grant each time, and the policy that they need.
 
-A call runs behind the walls with no right at all. Each denial names the next grant: the exact host and port,
-file or folder, program or variable. All reports of a tool may be forged. So a grant has to exist on this
-machine, must pass the checks of a start, and stays only if the call fails without it. A policy that never let
-its call pass is printed as comments.
+A call first runs confined without any right. Each denial names the next grant: the exact host and port,
+file or folder, program or variable. All reports of a tool may be forged. So a grant must exist on this
+machine, must pass the checks of a start, and stays only if the call fails without it. A policy under which
+its call never passed is printed as comments.
 
 Source: `docs/isolation.md`, "Learn a policy".
 """
@@ -33,6 +33,7 @@ from runner.toolset.toolset import Toolset
 from runner.users.identity import User
 from runner.users.tool_secrets import Secrets
 from runner.worker.targets import tool_files
+from sandbox.denials.network import BIND
 from sandbox.errors import LoadError, ZygoteDied
 from sandbox.network.destinations import Destination
 from sandbox.outcome import Denial
@@ -54,7 +55,7 @@ class Grant:
     Attributes:
         setting: Name of the right.
         value: The value.
-        reason: Observation that it answers.
+        reason: Observation that it is based on.
         denial: The denial that named it, if one did.
     """
 
@@ -72,7 +73,7 @@ class Learned:
         tool: Name of the tool.
         grants: The grants, in the order in which they were needed.
         error: Error of the call with all of them; None if it passes.
-        notes: Observations beside the grants.
+        notes: Further observations.
     """
 
     tool: str
@@ -83,12 +84,12 @@ class Learned:
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Learner:
-    """Learns the policies of the tools of one file.
+    """Learner of the policies of the tools of one file.
 
     Attributes:
         settings: The effective settings; their rights are not used.
         target: The tool file.
-        source: The same, parsed: it names the variables that are read.
+        source: The parsed tool file, which names the variables that it reads.
         folder: Folder for the files of calls.
         report: Receives a line before each call.
     """
@@ -108,8 +109,8 @@ class Learner:
             other: Arguments of tools without their own.
 
         Raises:
-            UsageError: There is no such tool, or no wall.
-            LoadError: The file cannot be loaded, whatever is granted.
+            UsageError: There is no such tool, or no isolation.
+            LoadError: The file cannot be loaded with any grants.
         """
         user = User(f"runner-learn-{os.getpid() % 16}")
         ready: dict[str, Mapping[str, Any] | str] = {}
@@ -127,7 +128,7 @@ class Learner:
                     if not ready:
                         raise UsageError("the file has no tool to learn from")
             except (LoadError, ZygoteDied) as error:
-                # Of an import only its variables are learned: whatever else it needs, its error says.
+                # Only variables are learned from an import: its error names its other needs.
                 fresh = next((one for one in self._variables() if one not in self.at_import), None)
                 if fresh is None:
                     raise
@@ -136,7 +137,7 @@ class Learner:
         return [await self._of_tool(user, name, arguments) for name, arguments in ready.items()]
 
     async def _of_tool(self, user: User, tool: str, arguments: Mapping[str, Any] | str) -> Learned:
-        """Return the policy of one tool: add grants until it passes, then remove each that is not needed."""
+        """Return the policy of one tool: add grants until it passes, then remove unnecessary ones."""
         if is_pattern(tool) or _has_surrogate(tool):
             return Learned(tool=tool, error="a configuration cannot name it, or names other tools so")
         if isinstance(arguments, str):
@@ -198,10 +199,10 @@ class Learner:
         """Yield the grants that a failed call may need, and sentences about what cannot be granted."""
         for denial in tried.denials:
             yield self._grant(denial)
-        # Behind the walls of the tier namespace a closed path does not exist.
+        # In the tier `namespace` a denied path does not exist.
         if tried.missing.startswith("/") and os.path.exists(tried.missing):
             found = self._grant(Denial(operation="open", path=tried.missing, wants="read"))
-            # No tool reported that denial.
+            # The denial is inferred, not reported by the tool.
             yield replace(found, denial=None) if isinstance(found, Grant) else found
         yield from self._variables()
 
@@ -209,7 +210,7 @@ class Learner:
         return grant_of(denial, self.settings, self.target)
 
     def _variables(self) -> Iterator[Grant]:
-        """Yield the variables that the text of the file reads, which are set here and closed to tools."""
+        """Yield the variables that the file reads, which are set here but hidden from tools."""
         open_anyway = framework_environment(os.environ, ())
         for need in needs(self.source):
             name = str(need["what"])
@@ -220,19 +221,19 @@ class Learner:
 
 
 def grant_of(denial: Denial, settings: ServiceSettings, target: str) -> Grant | str:
-    """Return the narrowest grant that answers a denial, or a sentence that says why there is none.
+    """Return the narrowest grant for a denial, or a sentence with the reason if there is none.
 
     Args:
         denial: The denial, as a tool reported it.
         settings: The effective settings, with the paths and ports that are closed to tools.
-        target: The tool file, which no grant may open to be written.
+        target: The tool file, which no grant may make writable.
     """
     path, place = denial.path, f"{denial.operation} {denial.path}"
     if "\0" in path:
         return f"{place}: not granted, since no name has a zero byte"
     if denial.operation == "run":
         program = shutil.which(path, path=framework_environment(os.environ, ())["PATH"])
-        # Links and `..` lead elsewhere than a path reads.
+        # Links and `..` may lead elsewhere than the text of a path.
         real = Path(os.path.realpath(program or "/"))
         if program is None or not program.startswith("/") or within(real, os.path.realpath(settings.homes)):
             return f"{place}: not granted, since it is not a program of this machine"
@@ -244,7 +245,7 @@ def grant_of(denial: Denial, settings: ServiceSettings, target: str) -> Grant | 
     real = Path(os.path.realpath(path))
     writes = denial.wants == "write"
     if writes and not (denial.operation == "open" and real.is_file()):
-        # To make, rename or remove a name is to write the folder that has it.
+        # Creating, renaming or removing a name requires writing its folder.
         real = real.parent
     if not real.exists():
         return f"{place}: not granted, since there is no {real}"
@@ -265,6 +266,8 @@ def grant_of(denial: Denial, settings: ServiceSettings, target: str) -> Grant | 
 
 def _network(denial: Denial, settings: ServiceSettings) -> Grant | str:
     text, place = denial.path, f"{denial.operation} {denial.path}"
+    if denial.operation == BIND:
+        return f"{place}: not granted, since no tool may listen"
     try:
         to = Destination.parse(text)
     except ValueError:
@@ -280,7 +283,7 @@ def _network(denial: Denial, settings: ServiceSettings) -> Grant | str:
 
 
 def _other_home(path: Path) -> str:
-    """Return the folder of homes, of root or of other accounts, that holds a path; empty for none."""
+    """Return the home folder of root or of another account that contains a path; empty for none."""
     own = os.path.expanduser("~") if os.geteuid() else ""
     top = next((top for top in _OF_OTHERS if within(path, top)), "")
     return "" if not top or (own.startswith("/home/") and within(path, own)) else top
@@ -295,7 +298,7 @@ def _is_valid(grant: Grant) -> bool:
 
 
 def _has_surrogate(text: str) -> bool:
-    """Return whether a text has half of a surrogate pair, which TOML cannot hold."""
+    """Return whether a text has half of a surrogate pair, which TOML cannot contain."""
     return any("\ud800" <= letter <= "\udfff" for letter in text)
 
 
@@ -323,7 +326,7 @@ def policy_text(learned: Sequence[Learned], settings: ServiceSettings, at_import
         table = [f"[tools.{key}]"]
         for name in RIGHTS:
             values = [grant for grant in one.grants if grant.setting == name]
-            # A value of the tool replaces the general one, so an empty list is written too.
+            # A value for the tool replaces the general one, so an empty list is written too.
             if values or getattr(settings, name):
                 table += _entry(name, values)
                 if one.error is None:

@@ -1,6 +1,6 @@
-"""The program that `runner check` has a zygote load: the usual one, with the author's lines watched.
+"""The program that a zygote loads for `runner check`: the usual one, with the author's lines watched.
 
-It runs beside the author's code, so its reports may be forged.
+It runs in one process with the author's code, so its reports may be forged.
 """
 
 import contextlib
@@ -21,7 +21,7 @@ __all__ = ["PROGRAM", "WatchedProgram"]
 _SAMPLE_S = 0.005
 _MOST = 200
 _WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
-# Audit events by the position of the path that changes.
+# Position of the changed path in each audit event.
 _CHANGES = {
     **dict.fromkeys(("os.mkdir", "os.remove", "os.rmdir", "os.truncate", "sqlite3.connect"), 0),
     **dict.fromkeys(("os.rename", "os.link", "os.symlink"), 1),
@@ -37,7 +37,7 @@ class WatchedProgram(ToolProgram):
         self._touched: dict[tuple[str, str], None] = {}
 
     def load(self, config: Mapping[str, object]) -> object:
-        """Import the file; return the catalog with the lines that took time or started threads."""
+        """Import the file; return the catalog, with the lines that took time or started threads."""
         files = config["files"]
         self._file = os.path.abspath(entry_of(str(files[0])).file) if isinstance(files, list) else ""
         sys.addaudithook(self._audit)
@@ -46,7 +46,7 @@ class WatchedProgram(ToolProgram):
         return {**catalog, "watched": seen()} if isinstance(catalog, dict) else catalog
 
     def warm_up(self) -> None:
-        """Leave the warm-ups of the author out."""
+        """Skip the warm-ups of the author."""
 
     def serve(self, call: object, channel: Channel) -> object:
         """Serve one request; add the paths that the author's lines have opened to the answer."""
@@ -64,12 +64,12 @@ class WatchedProgram(ToolProgram):
             nonlocal spent
             now = time.process_time()
             if line := self._line_of(frame, in_module=True):
-                # Not one interval: a signal that arrives during a call into C waits for its end.
+                # Not a fixed interval: a signal during a call into C is delivered only at its end.
                 seconds[line] = seconds.get(line, 0.0) + now - spent
             spent = now
 
         def start_noted(thread: threading.Thread) -> None:
-            # No audit event for this before Python 3.13.
+            # There is no audit event for this before Python 3.13.
             if line := self._line_of(sys._getframe(), in_module=True):
                 threads.append((line, thread))
             start(thread)
@@ -90,7 +90,7 @@ class WatchedProgram(ToolProgram):
             setattr(threading.Thread, "start", start)  # noqa: B010
 
     def _line_of(self, frame: FrameType | None, *, in_module: bool = False) -> int:
-        """Return the innermost line of the file that a frame runs for, of its top level if wanted; else 0."""
+        """Return the innermost line of the file in a frame's stack, of its top level if wanted; else 0."""
         while frame is not None:
             code = frame.f_code
             if code.co_filename == self._file and (not in_module or code.co_name == "<module>"):

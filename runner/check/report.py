@@ -61,14 +61,14 @@ async def check_from_shell(settings: Settings, target: str, *, as_json: bool) ->
     failure: SandboxError | None = None
     try:
         if sys.platform == "linux":
-            # All that runs tools, which needs calls of Linux.
+            # Imported here: running tools needs Linux system calls.
             from runner.check.dry_run import in_sandbox  # noqa: PLC0415
 
             findings += await in_sandbox(settings, target, source, report)
         else:
             report |= {"loads": None, "error": _NO_LINUX}
     except (ConfinementError, IsolationUnavailable):
-        # Not a fault of the file: nothing is reported about it.
+        # Not a fault of the file, so it is not in the report.
         raise
     except SandboxError as error:
         failure, report["error"] = error, str(error)
@@ -81,12 +81,12 @@ async def check_from_shell(settings: Settings, target: str, *, as_json: bool) ->
 
 
 def parsed(path: Path, identity: str) -> SourceFile:
-    """Return a file, parsed; an empty one where it is not Python, of which loading it gives the reason."""
+    """Return a parsed file; an empty one if it is not Python, whose fault is reported on loading."""
     try:
         with tokenize.open(path) as file:
             return SourceFile(file.read(), name=path.name, identity=identity)
     except (SyntaxError, ValueError, LookupError, RecursionError, MemoryError):
-        # A coding that Python does not read source in, and a text that nests without end.
+        # An unsupported source encoding, or a text nested too deeply.
         return SourceFile("", name=path.name, identity=identity)
 
 

@@ -1,4 +1,4 @@
-"""The text of one tool file, parsed: names, functions, the tools, resources and prompts it defines, findings.
+"""The parsed text of one tool file: names, functions, its tools, resources and prompts, findings.
 
 Names are looked up in the whole file, not scope by scope, and calls are followed by name within the file.
 
@@ -27,7 +27,7 @@ _SHOULD = (
 )  # fmt: skip
 
 RULES = {**dict.fromkeys(_MUST, "must"), **dict.fromkeys(_SHOULD, "should")}
-"""Severity of each rule by its id: the file does not work as written, or less well than it could."""
+"""Severity of each rule by its id: `must` if the file does not work as written, else `should`."""
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -39,7 +39,7 @@ _KINDS = {"tool": "tool", "add_tool": "tool", "resource": "resource", "prompt": 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One rule that one line of the author's file breaks; line and column count from 1."""
+    """One violation of a rule by a line of the author's file; line and column count from 1."""
 
     rule: str
     line: int
@@ -49,7 +49,7 @@ class Finding:
 
     @classmethod
     def at(cls, node: ast.AST, rule: str, message: str, cure: str) -> "Finding":
-        """Make a finding at the place of a node."""
+        """Return a finding at the position of a node."""
         return cls(rule, getattr(node, "lineno", 1), message, cure, getattr(node, "col_offset", 0) + 1)
 
 
@@ -57,7 +57,7 @@ class Offer(NamedTuple):
     """One function that clients can reach."""
 
     kind: str  # `tool`, `resource` or `prompt`.
-    name: str  # On the wire, as far as the text gives it.
+    name: str  # On the wire, as far as the text defines it.
     function: Function
     has_home: bool  # Whether it is a tool with the parameter of the user's name.
 
@@ -68,11 +68,11 @@ class SourceFile:
     Args:
         text: Its text.
         name: Its name.
-        identity: The parameter of tools that is filled in with the user's name.
+        identity: The tools' parameter that receives the user's name.
 
     Raises:
         SyntaxError: The text is not Python.
-        ValueError: The text holds a NUL character.
+        ValueError: The text contains a NUL character.
     """
 
     def __init__(self, text: str, *, name: str = "", identity: str = "username") -> None:
@@ -103,7 +103,7 @@ class SourceFile:
         return found
 
     def without_waived(self, findings: Iterable[Finding]) -> list[Finding]:
-        """Return findings in their order, one for a rule and line, without those that a comment waives."""
+        """Return the findings in order, one for each rule and line, without those waived by a comment."""
         found: dict[tuple[int, str], Finding] = {}
         for finding in findings:
             waived = _IGNORE.search("".join(self.lines[finding.line - 1 : finding.line]))
@@ -112,7 +112,7 @@ class SourceFile:
         return sorted(found.values(), key=lambda finding: (finding.line, finding.column, finding.rule))
 
     def dotted(self, expression: ast.AST | None) -> str:
-        """Return the full name of something imported or built in, as `os.path.join`; else an empty text."""
+        """Return the full name of an imported or built-in object, such as `os.path.join`; else empty."""
         if isinstance(expression, ast.Attribute):
             inner = self.dotted(expression.value)
             return f"{inner}.{expression.attr}" if inner else ""
@@ -130,7 +130,7 @@ class SourceFile:
         return [*self._functions.get(name.id, []), *(item for item in body if isinstance(item, Function))]
 
     def reached(self, *starts: Function) -> list[Function]:
-        """Return every function of the file that may run when some run: called, mentioned or handed on."""
+        """Return every function of the file that `starts` may run: called, mentioned or passed on."""
         found: list[Function] = []
         waiting = list(starts)
         while waiting:
@@ -144,7 +144,7 @@ class SourceFile:
 
     @cached_property
     def at_import(self) -> list[ast.AST]:
-        """Every node that runs when the file is imported, in the functions that are called there, too."""
+        """Every node that runs when the file is imported, including those of functions called there."""
         nodes = list(own_nodes(self.tree))
         calls = [node for node in nodes if isinstance(node, ast.Call)]
         for function in self.reached(*(function for call in calls for function in self.called(call.func))):
@@ -153,7 +153,7 @@ class SourceFile:
 
     @cached_property
     def offers(self) -> list[Offer]:
-        """Return the file's components: decorated functions, and those given to `tool` or `add_tool`."""
+        """Return the file's components: decorated functions, and those passed to `tool` or `add_tool`."""
         offers: dict[tuple[Function, str], Offer] = {}
         for node in self.nodes:
             for registration in node.decorator_list if isinstance(node, Function) else []:
@@ -187,7 +187,7 @@ class SourceFile:
 
 
 def own_nodes(root: ast.AST) -> Iterator[ast.AST]:
-    """Yield the nodes below `root` that run with it: not the bodies of functions it only defines."""
+    """Yield the nodes below `root` that run with it, without the bodies of functions it only defines."""
     waiting = [root]
     while waiting:
         node = waiting.pop()
@@ -195,7 +195,7 @@ def own_nodes(root: ast.AST) -> Iterator[ast.AST]:
         if isinstance(node, Function) and node is not root:
             waiting += [*node.decorator_list, *node.args.defaults, *filter(None, node.args.kw_defaults)]
         elif not isinstance(node, ast.Lambda):
-            # No import runs these blocks.
+            # These blocks do not run on import.
             waiting += [
                 child
                 for child in ast.iter_child_nodes(node)

@@ -1,4 +1,4 @@
-"""Rules on the text of a tool file, before anything of it runs: pure and syntactic; no value is inferred.
+"""Rules on the text of a tool file, before it runs: pure and syntactic, without inference of values.
 
 Source: document 002, "Common mistakes"; requirements S1-57, S1-110, S1-114 to S1-121 and S2-31.
 """
@@ -24,7 +24,7 @@ _NEEDS = {
         "subprocess.", "os.system", "os.popen", "os.spawn", "os.exec", "os.posix_spawn", "asyncio.create_sub",
     ),
 }  # fmt: skip
-# Set by the runner itself: the home, the user, and the search path of programs.
+# Variables set by the runner itself: the home, the user, and the search path of programs.
 _GIVEN = ("HOME", "USER", "LOGNAME", "TMPDIR", "PATH", "LANG", "TZ", "TERM", "SHELL")
 
 _Reached = list[tuple[Offer, list[Function]]]
@@ -33,7 +33,7 @@ _ENVELOPE = (
     "results", "meta_data", "meta-data", "display", "artifacts", "deferred_artifacts", "returned_file_names",
     "returned_file_contents",
 )  # fmt: skip
-# Without case and punctuation, a slip of the keyboard leaves more.
+# Least similarity, ignoring case and punctuation, of a mistyped key.
 _LEAST_LIKE = 0.8
 _STDOUT = ("sys.stdout", "sys.__stdout__")
 _PRINTERS = frozenset({"print", "pprint.pprint", "rich.print", "click.echo", "typer.echo"})
@@ -93,13 +93,13 @@ def needs(source: SourceFile) -> list[dict[str, str | int]]:
 
 
 def _running(source: SourceFile) -> list[ast.AST]:
-    """Return the nodes that run at import or in a call of what the file offers."""
+    """Return the nodes that run at import or in a call of one of the file's components."""
     functions = source.reached(*(offer.function for offer in source.offers))
     return list(dict.fromkeys([*source.at_import, *chain.from_iterable(map(ast.walk, functions))]))
 
 
 def _misspelled_keys(reached: _Reached) -> Iterator[Finding]:
-    """Yield keys of returned dicts that the contract spells otherwise."""
+    """Yield keys of returned dicts that are misspelled keys of the contract."""
     for offer, functions in reached:
         for function in functions if offer.kind == "tool" else ():
             returned = [node.value for node in own_nodes(function) if isinstance(node, ast.Return)]
@@ -107,7 +107,7 @@ def _misspelled_keys(reached: _Reached) -> Iterator[Finding]:
             returned += [key for name, key in _assigned(function) if name in names]
             for found in (value for value in returned if isinstance(value, ast.Dict)):
                 if None in found.keys:
-                    # Some are not in the text.
+                    # Keys unpacked with `**` are not in the text.
                     continue
                 keys = {key.value: key for key in found.keys if isinstance(key, ast.Constant)}
                 if set(keys) == {"result"} and function is offer.function:
@@ -173,7 +173,7 @@ def _shown(call: ast.Call) -> str:
 
 
 def _writes(source: SourceFile, call: ast.Call) -> bool:
-    """Decide if a call surely writes a file, by its name, its mode and a path that is in the text."""
+    """Return whether a call surely writes a file, by its name, its mode and a path in the text."""
     dotted, words = source.dotted(call.func), {word.arg: word.value for word in call.keywords}
     method = call.func.attr if isinstance(call.func, ast.Attribute) else ""
     target = call.args[0] if call.args else next(iter(words.values()), None)
@@ -194,7 +194,7 @@ def _writes(source: SourceFile, call: ast.Call) -> bool:
 
 
 def _is_path(source: SourceFile, target: ast.expr | None) -> bool:
-    """Decide if an expression is a path at first sight: a text with a suffix or folder, or made by `Path`."""
+    """Return whether an expression is evidently a path: a text with a suffix or folder, or a `Path`."""
     if isinstance(target, ast.BinOp):
         return _is_path(source, target.left) or _is_path(source, target.right)
     if isinstance(target, ast.JoinedStr):
@@ -206,7 +206,7 @@ def _is_path(source: SourceFile, target: ast.expr | None) -> bool:
 
 
 def _prints(source: SourceFile) -> Iterator[Finding]:
-    """Yield prints at import or in a call: on stdio standard output carries the protocol."""
+    """Yield prints at import or in a call: with stdio, standard output carries the protocol."""
     for call in (node for node in _running(source) if isinstance(node, ast.Call)):
         dotted = source.dotted(call.func)
         words = {word.arg: source.dotted(word.value) for word in call.keywords}
@@ -223,11 +223,11 @@ def _prints(source: SourceFile) -> Iterator[Finding]:
 
 
 def _silent_loops(source: SourceFile, reached: _Reached) -> Iterator[Finding]:
-    """Yield loops that sleep or wait for something outside, where the offer never reports progress."""
+    """Yield loops that sleep or wait for something outside, in components without progress reports."""
     for offer, functions in reached:
         nodes = [node for function in functions for node in ast.walk(function)]
         uses = [node for node in nodes if isinstance(node, ast.Attribute)]
-        # A context has many names; a logger has few.
+        # A context may have any name, but a logger's name usually contains "log".
         sends = (use.value for use in uses if use.attr in _MESSAGES)
         if {use.attr for use in uses} & _REPORTS or any("log" not in ast.unparse(to).lower() for to in sends):
             continue
@@ -246,7 +246,7 @@ def _silent_loops(source: SourceFile, reached: _Reached) -> Iterator[Finding]:
 
 
 def _stores_in_memory(source: SourceFile, reached: _Reached) -> Iterator[Finding]:
-    """Yield names of the module that one function changes and another one uses, each of another offer."""
+    """Yield module-level names that one function changes and another one, of another component, uses."""
     by_function: dict[Function, list[str]] = {}
     for offer, functions in reached:
         for function in functions:
@@ -276,7 +276,7 @@ def _stores_in_memory(source: SourceFile, reached: _Reached) -> Iterator[Finding
 
 
 def _hides(nodes: list[ast.AST], name: str) -> bool:
-    """Decide if a function has a parameter or variable of its own of that name."""
+    """Return whether a function has a parameter or local variable of that name."""
     if any(isinstance(node, ast.Global) and name in node.names for node in nodes):
         return False
     stored = (node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store))
@@ -284,7 +284,7 @@ def _hides(nodes: list[ast.AST], name: str) -> bool:
 
 
 def _is_change(node: ast.AST, name: str) -> bool:
-    """Decide if a node gives a module-level name a value, an item or an attribute, or changes its content."""
+    """Return whether a node assigns a module-level name, or an item or attribute, or changes its content."""
     match node:
         case ast.Name(ctx=ast.Store() | ast.Del()):
             return node.id == name

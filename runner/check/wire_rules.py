@@ -1,6 +1,6 @@
 """Rules on a loaded tool file: its watched import, its tools as clients list them, and its widget pages.
 
-Each raises LookupError, TypeError or ValueError where a report or an offer is malformed, which only a hostile
+Each raises LookupError, TypeError or ValueError if a report or a component is malformed, which only a hostile
 tool file can cause.
 
 Source: document 003; MCP Apps 2026-01-26; rules W1 and W2 of the conformance cases.
@@ -20,7 +20,7 @@ __all__ = ["page_faults", "seen_at_import", "tool_faults"]
 # Processor time of the file's own top-level code, and of its import statements: pandas takes a third.
 _SLOW_CODE_S, _SLOW_LIBRARIES_S = 1.0, 3.0
 
-# Bounded all, as an author's page may be long and odd.
+# All bounded, since an author's page may be long and malformed.
 _MOST_CHARS = 1 << 18
 _ADDRESS = r"""\s{0,99}["']?\s{0,99}((?:https?:)?//[^"'\s>)]{1,2000})"""
 _REST = r"[^<>]{0,1000}"
@@ -61,7 +61,7 @@ def seen_at_import(hello: Mapping[str, Any], source: SourceFile, *, threads: int
     if threads > 1:
         subject, line = "a thread is started here while the file is imported", min(started, default=0)
         if not line:
-            # Threads that are not Python's leave no trace. Libraries that start some seldom import fast.
+            # Threads not started by Python leave no trace. Libraries that start some rarely import fast.
             subject = "a library that the file imports, most likely this one, starts a thread"
             line = _longest(libraries)
         message = f"{subject}, so every call gets an interpreter of its own"
@@ -73,7 +73,7 @@ def _longest(seconds: Mapping[int, float]) -> int:
 
 
 def tool_faults(tool: Mapping[str, Any], source: SourceFile) -> Iterator[Finding]:
-    """Yield faults of one tool, as `tools/list` has it, on the lines that define it."""
+    """Yield faults of one tool of `tools/list`, on the lines that define it."""
     name, identity = str(tool.get("name")), source.identity
     function = next((o.function for o in source.offers if o.kind == "tool" and o.name == name), None)
     at: ast.AST = source.tree if function is None else function
@@ -116,7 +116,7 @@ def tool_faults(tool: Mapping[str, Any], source: SourceFile) -> Iterator[Finding
 
 
 def _accepts_text(schema: Any, defs: Mapping[str, Any]) -> bool:
-    """Decide if a schema accepts any name: a few texts, or texts of a format, are not enough."""
+    """Return whether a schema accepts any name, not only certain texts, or texts of a format."""
     if isinstance(schema, bool):
         return schema
     if "anyOf" in schema:
@@ -126,7 +126,7 @@ def _accepts_text(schema: Any, defs: Mapping[str, Any]) -> bool:
 
 
 def page_faults(page: Mapping[str, Any], tools: Sequence[Mapping[str, Any]], line: int) -> Iterator[Finding]:
-    """Yield faults, on a line, of one `ui://` item of `resources/read`, which some tools may name."""
+    """Yield faults, on a line, of one `ui://` item of `resources/read`, which tools may name."""
     uri, mime = str(page.get("uri")), page.get("mimeType")
     metas = [tool.get("_meta") or {} for tool in tools]
     uis = [meta["ui"] if isinstance(meta.get("ui"), Mapping) else {} for meta in metas]

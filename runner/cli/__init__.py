@@ -2,5 +2,5 @@
 
 import os
 
-# Set before FastMCP is imported, which would take its settings from `.env` of the current folder.
+# Set before FastMCP is imported, which would read settings from `.env` of the current folder.
 os.environ.setdefault("FASTMCP_ENV_FILE", os.devnull)

@@ -1,7 +1,7 @@
 """The command line, from `runner serve` to `runner schema`. Its names and exit codes are a contract.
 
-A command is a module of `runner.cli.commands` with a function of its name, which returns the exit status
-or a report. Only the one that is run is imported.
+A command is a module of `runner.cli.commands` with a function of that name, which returns the exit status
+or a report. Only the module of the command that runs is imported.
 
 Source: `docs/cli.md`.
 """
@@ -54,18 +54,15 @@ _COMMANDS: Mapping[str, Mapping[str, str]] = {
         "schema": "Print the result contract as JSON Schema.",
     },
 }
-"""The commands by group, each with its line of help."""
+"""The commands by group, each with its help line."""
 
-# Commands with nothing to clean up before their event loop takes the signals over.
+# Commands with nothing to clean up before their event loop handles signals.
 _WITH_LOOP = frozenset({"call", "dev", "proxy", "serve", "worker"})
 
-# Commands and options of earlier releases, each with what replaces it.
-_REMOVED = {
-    "test": "save the requests of the Playground as pytest (Save as pytest), or use `runner call` in a test",
-    "ps": "systemd or Docker keeps the servers; use systemctl list-units 'toolcell@*', or docker compose ps",
-    "--engine": "give --redis-url or RUNNER_REDIS_URL; with it, a fleet executes the calls",
-    "down": "systemd or Docker keeps the servers; use systemctl stop toolcell@NAME, or docker compose down",
-}
+# An option of 0.1.0.
+_ENGINE = UsageError(
+    "runner --engine was removed: give --redis-url or RUNNER_REDIS_URL; with it, a fleet executes the calls"
+)
 
 _PLAIN: dict[str, Any] = {
     "add_completion": False,
@@ -76,14 +73,14 @@ _PLAIN: dict[str, Any] = {
 
 
 class _Commands(TyperGroup):
-    """The commands, each imported as it is asked for."""
+    """The commands, each imported on demand."""
 
     def list_commands(self, ctx: Any) -> list[str]:
         """Return their names, in the order of the help."""
         return [name for group in _COMMANDS.values() for name in group]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """Return a command, or None if there is none of that name."""
+        """Return a command, or None if it does not exist."""
         line = next((group[cmd_name] for group in _COMMANDS.values() if cmd_name in group), None)
         if line is None:
             return None
@@ -119,17 +116,16 @@ def main(launched: Launched | None = None) -> None:
     """Run the command line.
 
     Args:
-        launched: A forkserver's process for `serve` and `call`, which stays the caller's to discard.
+        launched: A forkserver's process for `serve` and `call`; the caller discards it.
     """
     try:
         arguments = spell_out(sys.argv[1:])
     except UsageError as error:
         sys.exit(print_error(error, EXIT_USAGE))
-    # What follows a `--` is the command of another program.
+    # Words after `--` are the command of another program.
     own = arguments[: arguments.index("--")] if "--" in arguments else arguments
-    for word in (*own[:1], *(option.partition("=")[0] for option in own if option.startswith("--"))):
-        if word in _REMOVED:
-            sys.exit(print_error(UsageError(f"runner {word} was removed: {_REMOVED[word]}"), EXIT_USAGE))
+    if any(word.partition("=")[0] == "--engine" for word in own):
+        sys.exit(print_error(_ENGINE, EXIT_USAGE))
     app(arguments, obj=launched)
 
 

@@ -1,4 +1,4 @@
-"""Arguments as a shell gives them: `name=value`, `name:=json`, `name=@path`. Pure.
+"""Parser of arguments from a shell: `name=value`, `name:=json`, `name=@path`. Pure functions.
 
 Source: `docs/cli.md`, `runner call`.
 """
@@ -22,12 +22,12 @@ _WORD = re.compile(r"(?P<name>[^=:@]+)(?P<kind>:=|=@|=)(?P<value>.*)", re.DOTALL
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParsedArguments:
-    """The arguments of one command line, not yet read by a schema.
+    """The arguments of one command line, not yet converted by a schema.
 
     Attributes:
         texts: From `name=value`.
         values: From `--args` and `name:=json`.
-        files: From `name=@path`: local files whose names the tool is given.
+        files: From `name=@path`: local files, whose names are passed to the tool.
     """
 
     texts: Mapping[str, str] = field(default_factory=dict)
@@ -38,8 +38,8 @@ class ParsedArguments:
 def parse_arguments(words: Sequence[str], args: str | None) -> ParsedArguments:
     """Sort the words of a command line.
 
-    A name given twice with `=@` becomes a list of files; given twice otherwise, the last counts. The end
-    of `args` is put back where it was cut off, since it often comes from a model.
+    A name repeated with `=@` becomes a list of files; otherwise the last value counts. A truncated end
+    of `args` is completed, since it often comes from a model.
 
     Raises:
         UsageError: A word is not an argument, or some JSON is malformed.
@@ -70,18 +70,18 @@ def parse_arguments(words: Sequence[str], args: str | None) -> ParsedArguments:
 
 
 def coerce(text: str, schema: Any, root: Mapping[str, Any]) -> Any:
-    """Read a shell word by the JSON Schema of its parameter; a word that does not fit stays text.
+    """Convert a shell word by the JSON Schema of its parameter; a word that does not fit stays text.
 
-    The tool's own validation then says what is wrong with it, naming the parameter; but of what only looks
-    like a number to Python, which JSON has no word for.
+    The tool's own validation then reports the fault and the parameter. The exception are words that Python
+    parses as numbers but JSON cannot express.
 
     Args:
         text: The word.
         schema: The schema.
-        root: The schema of all arguments, which its references point into.
+        root: The schema of all arguments, for resolving references.
 
     Raises:
-        UsageError: It is such a word where a number belongs.
+        UsageError: The word is not JSON but Python would parse it as the expected number.
     """
     types = types_of_schema(schema, root)
     if "string" in types:

@@ -14,14 +14,13 @@ from typing import Any, Never
 
 import typer
 
-from runner.errors import CallError, RunnerError, StartError
+from runner.errors import CallError, Code, RunnerError, StartError
 from runner.formats.terminal_text import json_text
 from sandbox.errors import ConfinementError, IsolationUnavailable, SandboxError
 
 __all__ = [
     "EXIT_FAULT",
     "EXIT_INTERRUPTED",
-    "EXIT_ISOLATION",
     "EXIT_USAGE",
     "Report",
     "end_at_once",
@@ -31,9 +30,11 @@ __all__ = [
 
 log = logging.getLogger(__name__)
 
+# Error of `tempfile` once it has tried all its folders. Source: CPython, Lib/tempfile.py.
+_NO_TEMPORARY = "No usable temporary directory found"
+
 EXIT_FAULT = 1
 EXIT_USAGE = 2
-EXIT_ISOLATION = 5
 EXIT_INTERRUPTED = 130
 
 
@@ -42,8 +43,8 @@ class Report:
     """The outcome of a command, for programs and for people.
 
     Attributes:
-        document: Printed with `--json`.
-        text: Printed without.
+        document: Output with `--json`.
+        text: Output without `--json`.
         status: The exit status.
         indent: Indentation of the document.
     """
@@ -60,38 +61,26 @@ def end_with(
     as_json: bool = False,
     interrupted: Callable[[int, FrameType | None], Any] = signal.default_int_handler,
 ) -> Never:
-    """Run a command and end with its status; our own errors end as one sentence, never a traceback.
+    """Run a command and exit with its status; our own errors print one sentence, never a traceback.
 
     Args:
         command: The command.
         as_json: Whether a report is printed as JSON.
-        interrupted: What Ctrl-C does until an event loop of the command's takes the signals over.
+        interrupted: Handler of Ctrl-C until the command's event loop handles signals.
     """
     try:
-        # While it runs it cleans up behind itself; before and after, there is nothing to clean up.
+        # A running command cleans up itself; before and after it, there is nothing to clean up.
         before = signal.signal(signal.SIGINT, interrupted)
-        outcome = command()
+        outcome = _outcome(command, as_json=as_json)
         if isinstance(outcome, Report):
             _print(json_text(outcome.document, indent=outcome.indent) if as_json else outcome.text)
         status = outcome.status if isinstance(outcome, Report) else outcome
         signal.signal(signal.SIGINT, before)
-    except (StartError, ConfinementError, IsolationUnavailable) as error:
-        status = print_error(error, EXIT_ISOLATION)
-    except CallError as error:
-        hint = error.details.get("suggestion")
-        print(f"runner: {error.message}{f'. {hint}' if hint else ''}", file=sys.stderr)  # noqa: T201
-        if as_json:
-            from runner.contract.error_messages import envelope  # noqa: PLC0415 - not at each start
-
-            _print(json_text(envelope(error)))
-        status = error.code.exit_status
-    except (RunnerError, SandboxError) as error:
-        status = print_error(error, EXIT_USAGE)
     except KeyboardInterrupt:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         status = EXIT_INTERRUPTED
     except BrokenPipeError:
-        # The reader of our output closed the pipe, as `head` does.
+        # The reader of our output closed the pipe, like `head`.
         status = 1
     except Exception as error:
         log.debug("runner fault", exc_info=True)
@@ -99,11 +88,31 @@ def end_with(
     raise typer.Exit(status)
 
 
+def _outcome(command: Callable[[], int | Report], *, as_json: bool) -> int | Report:
+    """Return the outcome of a command; of one that failed, the envelope of its error after its sentence."""
+    try:
+        return command()
+    except (StartError, ConfinementError, IsolationUnavailable) as error:
+        failure = CallError(Code.E_ISOLATION, str(error))
+    except CallError as error:
+        failure = error
+    except (RunnerError, SandboxError) as error:
+        failure = CallError(Code.E_INVALID_ARGUMENT, str(error))
+    hint = failure.details.get("suggestion")
+    print(f"runner: {failure.message}{f'. {hint}' if hint else ''}", file=sys.stderr)  # noqa: T201
+    document = None
+    if as_json:
+        from runner.contract.error_messages import envelope  # noqa: PLC0415 - not at each start
+
+        document = envelope(failure)
+    return Report(document, "", status=failure.code.exit_status)
+
+
 def end_at_once(_number: int, _frame: FrameType | None) -> Never:
     """Exit silently on Ctrl-C, for a command that has nothing to clean up before its loop runs.
 
-    Python drops exceptions in callbacks at the end of an import, a fork or an object; a KeyboardInterrupt
-    raised there would be lost, and the server would run on.
+    Python drops exceptions in callbacks of an import, a fork or a finaliser; a KeyboardInterrupt raised
+    there would be lost, and the server would keep running.
     """
     os._exit(EXIT_INTERRUPTED)
 
@@ -120,6 +129,10 @@ def _print(text: str) -> None:
 
 
 def _ours(error: Exception) -> Exception:
+    if isinstance(error, FileNotFoundError) and _NO_TEMPORARY in str(error):
+        return RunnerError(
+            "no folder for temporary files can be written; mount a writable /tmp, or set TMPDIR"
+        )
     return RunnerError(
         f"this is a fault of the runner itself, not of your file: {type(error).__name__}: {error}; "
         "run it again with --log-level debug and report what it prints"

@@ -1,7 +1,7 @@
-"""`runner --in ENGINE COMMAND...`: a command of the runner in a container, where there is no Linux kernel.
+"""`runner --in ENGINE COMMAND...`: a command of the runner in a container, on systems without a Linux kernel.
 
 For macOS, Windows and WSL2. The image of the project runs with standard input and output passed through, and
-with the folder of the tool file mounted at `/opt/tools`, to be read. Nothing of Linux is imported here.
+with the folder of the tool file mounted read-only at `/opt/tools`. No Linux-only module is imported here.
 
 Source: docker-run(1); `docs/deploying.md`, "Without a Linux kernel" and "Container".
 """
@@ -25,10 +25,10 @@ ENGINES: Mapping[str, tuple[str, ...]] = {
     "docker": ("docker",),
     "podman": ("podman",),
     "nerdctl": ("nerdctl",),
-    # Its mounts are those of the virtual machine: by default somebody's home folder, to be read.
+    # Mounts are those of the virtual machine: by default the user's home folder, read-only.
     "lima": ("limactl", "shell", "--workdir", "/", "default", "nerdctl"),
 }
-"""The engines, each with the words before `run`."""
+"""The engines, each with the command words before `run`."""
 
 _SERVERS = ("dev", "proxy", "serve")
 _NATIVE = ("check", "config", "files", "init", "install", "schema")
@@ -39,7 +39,7 @@ _USAGE = 2
 
 
 def check_system(words: Sequence[str]) -> None:
-    """Exit with a sentence if the command cannot run on this system: on Windows none, on macOS a few can.
+    """Exit with a sentence if the command cannot run on this system: none can on Windows, a few on macOS.
 
     Args:
         words: The words of the command line.
@@ -76,7 +76,7 @@ def run_in(words: Sequence[str]) -> int:
     except ValueError as error:
         return _say(str(error))
     with subprocess.Popen(command) as process:
-        # A terminal interrupts the engine as well, which ends the container; a SIGTERM is for us alone.
+        # Ctrl-C also interrupts the engine, which ends the container; a SIGTERM is sent only to us.
         signal.signal(signal.SIGINT, lambda _number, _frame: None)
         signal.signal(signal.SIGTERM, lambda _number, _frame: process.terminate())
         status = process.wait()
@@ -101,15 +101,15 @@ def container_command(
         engine: One of `ENGINES`.
         words: The command and its arguments.
         image: The image.
-        user: The user whose calls it runs, and whose files are kept from one container to the next.
+        user: The user whose calls it runs, and whose files persist across containers.
         has_terminal: Whether standard input is a terminal: a server then listens on HTTP.
-        environment: The environment; settings in it are passed on, by their names.
+        environment: The environment; its settings are passed on by name.
 
     Raises:
-        ValueError: A file lies outside of the folder that is mounted.
+        ValueError: A file is outside the mounted folder.
     """
     name = re.sub(r"[^a-zA-Z0-9_.-]", "-", user)
-    # The keys of a store in S3 are AWS's own variables; an option wins, as for the command itself.
+    # The keys of a store in S3 are in AWS's variables; an option takes precedence over the variable.
     store = _value(words, "--store") or environment.get("RUNNER_STORE", "")
     passed_on = ("RUNNER_", "AWS_") if store.lower().startswith("s3://") else ("RUNNER_",)
     variables = [key for key in environment if key.startswith(passed_on)]
@@ -120,16 +120,16 @@ def container_command(
     if words[0] == "dev" or (words[0] in _SERVERS and transport == "http"):
         port = _value(words, "--port") or _PORT
         ports = ["--publish", f"127.0.0.1:{port}:{port}"]
-        # In the container only the published port leads here.
+        # Only the published port leads into the container.
         listening = ["--host", "0.0.0.0", *([] if _value(words, "--port") else ["--port", port])]  # noqa: S104
         if words[0] != "dev" and _value(words, "--transport") is None:
             listening += ["--transport", "http"]
         arguments = [arguments[0], *listening, *arguments[1:]]
     return [
         *ENGINES[engine], "run", "--rm", "--interactive",
-        # Never an image that somebody else has published under this name.
+        # Never pull an image that someone else has published under this name.
         "--pull=never",
-        # The image's own asks for HTTP, which a server on stdio has not.
+        # The image's own health check uses HTTP, which a stdio server does not have.
         *(["--no-healthcheck"] if engine in ("docker", "podman") else []),
         "--read-only", "--cap-drop", "ALL", "--security-opt", "no-new-privileges", "--pids-limit", "2048",
         "--volume", f"toolcell-{name}:/tmp", "--env", f"RUNNER_USER={name}",
@@ -145,7 +145,7 @@ def _value(words: Sequence[str], option: str) -> str | None:
     value = None
     for at, word in enumerate(words):
         if word == "--":
-            # What follows is the command of another program.
+            # The rest is the command of another program.
             break
         if word.startswith(f"{option}="):
             value = word.partition("=")[2]
@@ -155,12 +155,12 @@ def _value(words: Sequence[str], option: str) -> str | None:
 
 
 def _mounted(words: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Return the words with paths of the container, and the option that mounts what they name.
+    """Return the words with paths of the container, and the option that mounts their files.
 
-    The first file decides on the folder; of a whole home folder, or of a root, only the file is shown.
+    The first file determines the folder; of a whole home folder, or of a root, only the file is mounted.
 
     Raises:
-        ValueError: Another file lies elsewhere, or a path cannot be written as a mount.
+        ValueError: Another file is elsewhere, or a path cannot be written as a mount.
     """
     top: Path | None = None
     shown: list[str] = []

@@ -1,4 +1,4 @@
-"""Options of commands, made from the declarations of the settings that they set."""
+"""Options of commands, generated from the declarations of their settings."""
 
 import functools
 import inspect
@@ -43,7 +43,7 @@ Files = Annotated[
 Config = Annotated[Path | None, typer.Option("--config", metavar="FILE", help="Instead of ./runner.toml.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print exactly one JSON document.")]
 Flags = Mapping[str, Any]
-"""The settings that were given on the command line; the parameter of this type stands for their options."""
+"""The settings given on the command line; a parameter of this type stands for their options."""
 
 ADDRESS = ("host", "port")
 WHOSE = ("user", "store")
@@ -60,10 +60,10 @@ _SHORTHANDS: Mapping[str, tuple[str, str, str]] = {
 }
 """Options for one value of a setting: the setting, the value, the help."""
 
-# With a dot, a colon or both, or the one name that every machine has.
+# Hosts contain a dot or a colon, except `localhost`.
 _HOSTS = re.compile(r"(?:localhost|[^\s/=,@]*[.:][^\s=,@]*)(?:,[^\s=,@]+)*")
 _LINK = re.compile(r"\[([^\]]+)\]\([^)]*\)")
-_ASIDE = re.compile(r" \((?:see )?\[[^\]]+\]\([^)]*\)\)")
+_ASIDE = re.compile(r" \((?:see )?\[[^\]]+\]\([^)]*\)\)|: \[[^\]]+\]\([^)]*\)")
 
 
 def takes(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -79,7 +79,7 @@ def takes(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
         for part in inspect.signature(command, eval_str=True).parameters.values():
             shown += _options(names) if part.name == "flags" else [part]
         with_options.__signature__ = inspect.Signature(shown)  # type: ignore[attr-defined]
-        # typer looks here, too, for what it does not find in the signature: everything is there.
+        # typer falls back to these annotations; the signature is complete without them.
         with_options.__annotations__ = {}
         return with_options
 
@@ -87,7 +87,7 @@ def takes(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
 
 
 def flags_of(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings of the options on the command line, without those that are None."""
+    """Return the settings of the given options, without those that are None."""
     # An option may be repeated, or have commas in its value.
     values = {name: ",".join(value) if isinstance(value, list) else value for name, value in options.items()}
     if values.get("deny_run") and values.get("allow_run"):
@@ -131,8 +131,8 @@ def _first_sentence(description: str) -> str:
 def spell_out(arguments: Sequence[str]) -> list[str]:
     """Return command line arguments with `--allow-net` and its value as one word, `--allow-net=*` for none.
 
-    Its value is optional. So the next word is taken for it only where that can be nothing else: a host with a
-    dot or a port, and neither a file nor the only word that could name one.
+    Its value is optional. So the next word is used as the value only if it is unambiguous: a host with a dot
+    or a port, and neither a file nor the only word that could name one.
     """
     end = list(arguments).index("--") if "--" in arguments else len(arguments)
     found: list[str] = []

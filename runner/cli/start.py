@@ -1,6 +1,6 @@
 """Start of a command: read the settings, set up the log, refuse an isolation tier that is not available.
 
-Also the start and end of commands that serve: `serve`, `worker`, `dev`, `proxy`.
+It also starts and ends commands that serve: `serve`, `worker`, `dev`, `proxy`.
 """
 
 import asyncio
@@ -45,24 +45,24 @@ log = logging.getLogger(__name__)
 
 
 def start(flags: Mapping[str, Any], config: Path | None, *, whole: bool = False) -> Settings:
-    """Return the settings, once they are checked and the log is set up.
+    """Return the settings, checked, after setting up the log.
 
     Args:
         flags: Settings given on the command line.
         config: The file of settings, instead of the usual one.
-        whole: Refuse a configuration of which something is ignored, as a server does.
+        whole: Whether to refuse a configuration with ignored settings, as a server does.
 
     Raises:
         UsageError: A setting is wrong.
-        IsolationUnavailable: The isolation that was asked for cannot be had.
+        IsolationUnavailable: The requested isolation is not available.
         StartError: This user may not use a file of the state folder or of the store.
     """
     settings = load_and_warn(flags, config, whole=whole)
     set_up(settings.log_level, settings.log_format)
     if os.path.expanduser("~") == "~":
-        # FastMCP wants to know a home when it is imported; this user has none, as usual in a container.
+        # FastMCP requires a home on import; this user has none, as is usual in a container.
         os.environ["HOME"] = str(settings.state_dir)
-    # Elsewhere only the commands run that call no tools.
+    # On other systems only commands run that call no tools.
     if sys.platform == "linux":
         _check_isolation(settings)
     check_access(settings.state_dir, settings.local_store)
@@ -72,17 +72,17 @@ def start(flags: Mapping[str, Any], config: Path | None, *, whole: bool = False)
 def load_and_warn(
     flags: Mapping[str, Any], config: Path | ConfigFile | None, *, whole: bool = False
 ) -> Settings:
-    """Return the settings, and print what of a configuration file is ignored since nobody has trusted it.
+    """Return the settings, and print those ignored because their configuration file is not trusted.
 
     The section for the output guard is checked too, instead of at the first call.
 
     Args:
         flags: Settings given on the command line.
-        config: The file of settings, instead of the usual one; or the one of the start, to be read again.
-        whole: Refuse such a configuration instead.
+        config: The file of settings, instead of the usual one; or the one of the start, to be reread.
+        whole: Whether to refuse such a configuration instead.
 
     Raises:
-        UsageError: A setting is wrong, or something is ignored that must not be.
+        UsageError: A setting is wrong, or one is ignored that must not be.
     """
     settings = load(flags, config=config)
     if settings.ignored and whole:
@@ -96,13 +96,13 @@ def load_and_warn(
 
 
 def warn_ignored(settings: ExecutionSettings) -> None:
-    """Print what of a configuration file is ignored since nobody has trusted it."""
+    """Print the settings ignored because their configuration file is not trusted."""
     for sentence in settings.ignored:
         print(f"runner: {sentence}", file=sys.stderr)  # noqa: T201
 
 
 def start_server(flags: Mapping[str, Any], config: Path | None) -> Settings:
-    """Start a server: raise the limit of descriptors, since each user costs some, and return freed memory."""
+    """Start a server: raise the descriptor limit, since each user needs some, and limit retained memory."""
     settings = start(flags, config, whole=True)
     raise_limit()
     keep_little()
@@ -110,10 +110,10 @@ def start_server(flags: Mapping[str, Any], config: Path | None) -> Settings:
 
 
 def for_one_user(settings: Settings, transport: Literal["stdio", "http"]) -> Settings:
-    """Return settings with the defaults of a server that is bound to one user, if it is.
+    """Return settings with the defaults of a server for a single user, if it is one.
 
-    Calls share a process, and none is refused a place: such a server replaces one that runs all calls in its
-    own process, and there is nobody else to protect.
+    Calls share a process, and the user may have all places: such a server replaces one that runs all calls
+    in its own process, and there are no other users to protect.
     """
     has_auth = settings.auth.kind != "none"
     if settings.is_fleet or (transport == "http" and settings.user is None and has_auth):
@@ -128,10 +128,10 @@ def for_one_user(settings: Settings, transport: Literal["stdio", "http"]) -> Set
 
 
 def of_fleet(settings: Settings, module: str) -> Any:
-    """Return a module of the fleet, once the settings are known to be those of one.
+    """Return a module of the fleet, after checking that the settings are those of a fleet.
 
     Raises:
-        UsageError: They are not, or the packages that it needs are not installed.
+        UsageError: They are not, or packages that it needs are not installed.
     """
     try:
         found = importlib.import_module(f"runner.fleet.{module}")
@@ -144,7 +144,7 @@ def of_fleet(settings: Settings, module: str) -> Any:
 
 
 async def stopped_by_signals(server: Coroutine[Any, Any, int]) -> int:
-    """Run a server; a signal that comes during its start ends it in order, as one that comes later does."""
+    """Run a server; a signal during its start shuts it down gracefully, like a later one."""
     came: list[int] = []
     serving = asyncio.ensure_future(server)
 
@@ -157,17 +157,17 @@ async def stopped_by_signals(server: Coroutine[Any, Any, int]) -> int:
     try:
         return await serving
     except asyncio.CancelledError:
-        # The server has left in order what it had begun. What goes on is a thread that imports, which nobody
-        # can interrupt and which takes many seconds where the machine is busy.
+        # The server has shut down gracefully. A thread may still be importing: it cannot be interrupted,
+        # and takes many seconds on a busy machine.
         logging.shutdown()
         os._exit(EXIT_INTERRUPTED if signal.SIGINT in came else 0)
 
 
 def as_configured(settings: Settings, targets: list[str]) -> Settings:
-    """Return the settings with what a `fastmcp.json` says of serving, where nobody said otherwise.
+    """Return the settings, with defaults for serving from a `fastmcp.json`.
 
     Raises:
-        UsageError: A value is not one of the setting, or widens rights and the file is not trusted.
+        UsageError: A value is not valid for its setting, or widens rights and the file is not trusted.
     """
     deployments = [(target, entry_of(target).deployment) for target in targets]
     if len(deployments) != 1:
@@ -181,7 +181,7 @@ def as_configured(settings: Settings, targets: list[str]) -> Settings:
     if isinstance(wanted.get("log_level"), str):
         level = wanted["log_level"].lower()
         wanted["log_level"] = "error" if level == "critical" else level
-    # Over HTTP on loopback is how a named file is served at a terminal anyway.
+    # A named file is served over HTTP on loopback at a terminal anyway.
     wide = [name for name, value in wanted.items() if name != "transport" and widening((name,), value)]
     if wide == ["host"] and is_loopback(str(wanted["host"])):
         wide = []
@@ -197,7 +197,7 @@ def as_configured(settings: Settings, targets: list[str]) -> Settings:
 
 
 async def explained(command: Awaitable[int], targets: list[str]) -> int:
-    """Name the tool files in front of what is wrong with them."""
+    """Run a command; prefix its errors with the names of the tool files."""
     try:
         return await command
     except (LoadError, ZygoteDied) as error:
@@ -207,8 +207,8 @@ async def explained(command: Awaitable[int], targets: list[str]) -> int:
 
 
 def _check_isolation(settings: Settings) -> None:
-    """Refuse an isolation that was asked for by name and that this machine or version cannot give."""
-    # The probe asks the kernel; `config` does without.
+    """Refuse an explicitly requested isolation that this machine or version does not support."""
+    # Imported here: `config` does not need the probe of the kernel.
     from runner.settings.isolation import has_ids, in_force, lacking, unfit  # noqa: PLC0415
 
     if missing := lacking(settings):
@@ -216,13 +216,13 @@ def _check_isolation(settings: Settings) -> None:
     if closed := unfit(in_force(settings), (), settings):
         raise IsolationUnavailable((closed,))
     if settings.isolation == "guard":
-        # An error, so that no `log_level` leaves it out.
+        # At level ERROR, so that no `log_level` hides it.
         log.error("ISOLATION IS OFF", extra={"advice": "guard stops no attack; never let others call this"})
         return
     has_network = any(settings.rights(tool).network for tool in (None, *settings.tools))
     if not (has_network or settings.has_sockets):
         return
-    # What goes through the gate cannot be given where there can be none.
+    # Network rights cannot be granted on a machine without a gate.
     from sandbox.probe.gate import try_gate  # noqa: PLC0415 - only where it is needed
 
     gate = try_gate(settings.uids.start if has_ids(in_force(settings)) else None)

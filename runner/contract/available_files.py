@@ -1,8 +1,8 @@
-"""The available-files block: what a prompt says of the user's files. Pure.
+"""The available-files block: the part of a prompt that lists the user's files. Pure.
 
-One line stands for one file, whatever its name holds: a name is data of somebody else, and a line it
-could break would be read as the runner's own words. Names of usual files stay as they are, since a
-model writes them back as arguments.
+One line stands for one file, regardless of its name: a name is untrusted, and after a line break in it a
+model would take its text for the runner's. Names of usual files stay unchanged, since a model repeats
+them in arguments.
 
 Source: document 001, section 4; requirements S1-38 to S1-45; rules P1 to P3 of the conformance cases;
 contradiction C22.
@@ -26,7 +26,7 @@ __all__ = [
 ]
 
 MOST_FILES = 500
-"""Files that a block names where its reader has requested it."""
+"""Most files of a block on request."""
 
 _OPENING = "[SYSTEM: Available files in current session:"
 _CLOSING = "End available files]"
@@ -38,15 +38,15 @@ _MAX_NUMBER = 1 << 63
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AvailableFile:
-    """One file as the block names it; what is not known is left out.
+    """One file of the block; unknown facts are left out.
 
     Attributes:
-        name: Its name, as tools take it.
+        name: Its name, as in arguments of tools.
         source: `uploaded`, `generated` or `deferred`.
         day: Day on which it was uploaded or generated, as `YYYY-MM-DD`.
         size: Length in bytes.
         reason: Why it is deferred.
-        facts: What is known of its content; see `runner.files.content_facts`.
+        facts: Facts about its content; see `runner.files.content_facts`.
     """
 
     name: str
@@ -58,11 +58,11 @@ class AvailableFile:
 
 
 def files_block(files: Sequence[AvailableFile], *, most: int = MOST_FILES) -> str:
-    """Return the block that names `files`, in their order; nothing where there are none.
+    """Return the block that lists `files`, in their order; an empty text without files.
 
     Args:
         files: The files.
-        most: How many it names; how many more there are stands in its last line.
+        most: Most files that it lists; its last line has the number of the others.
     """
     if not files:
         return ""
@@ -79,7 +79,7 @@ def available_files(records: Iterable[Record]) -> list[AvailableFile]:
 
 
 def human_facts(facts: Mapping[str, Any]) -> Iterator[str]:
-    """Describe the known facts of a content for people; an invalid number yields nothing."""
+    """Yield the known facts about a content for people; invalid numbers are left out."""
     rows, width, height = (_number(facts, name) for name in ("rows", "width", "height"))
     if rows is not None:
         about = "~" if facts.get("rows_estimated") else ""
@@ -94,7 +94,7 @@ def _available(record: Record) -> AvailableFile:
         name=record.name or "",
         source=record.metadata.origin.value,
         day=record.created.date().isoformat(),
-        # Of a deferred file its state is told, not its size: it is not finished.
+        # A deferred file is not finished: its state is shown, not its size.
         size=None if deferred else record.size,
         reason=record.metadata.reason if deferred else None,
         facts={} if deferred else record.metadata.facts,
@@ -121,6 +121,6 @@ def _number(facts: Mapping[str, Any], name: str) -> int | None:
 
 
 def _one_line(text: str) -> str:
-    """Return a text as part of one line: marks that nobody sees escaped, our own two broken."""
+    """Return a text as part of one line: invisible characters escaped, our own two marks broken up."""
     cut = text if len(text) <= _MAX_TEXT else f"{text[:_MAX_TEXT]}…"
     return _MARKERS.sub(r"\\\g<0>", one_line(cut))

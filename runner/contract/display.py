@@ -1,8 +1,8 @@
-"""Decision on the file of a result that opens, its order and viewer, and the page beside the chat.
+"""Display decision for a result: the file that opens, the order, the viewer, the page beside the chat.
 
-Everything a tool says here is a hint: an unknown word falls back, and nothing ever fails. What opens is
-decided by the first of these that speaks: `open_canvas`, `storage_action: store_and_open`, an
-`auto_open` file, and where there is no `display` at all, that a file can be shown.
+All values of a tool here are hints: an unknown word falls back to the default, and nothing ever fails. The
+canvas opens by the first of these that is present: `open_canvas`, `storage_action: store_and_open`, an
+`auto_open` file; without `display`, if a file can be shown.
 
 Source: documents 000 (2, 3) and 001 (8); contradictions C7 to C10; rules D1 to D5 of the conformance cases;
 requirements S0-13, S0-14, S0-25 to S0-27, S0-71, S0-72, S0-79, S1-67 and S1-88 to S1-92.
@@ -28,7 +28,7 @@ class Panel:
         src: Its address, of an allowed origin.
         title: Title of its tab.
         sandbox: The iframe's sandbox tokens.
-        id: Names the tab, where the tool did.
+        id: Id of the tab, if the tool gave one.
         persistence: How long the tab stays.
         token: Capability for the page; never for a model.
     """
@@ -56,11 +56,11 @@ class Decision:
         order: Names of the files that can be shown, the first one to show first.
         viewer: Viewer of the first one, or None if there is none.
         mode: Layout.
-        storage_action: What becomes of the files.
-        notification: What the user is told, if anything.
-        category: Category of files that name none.
+        storage_action: Whether the files are stored, stored and opened, or temporary.
+        notification: Message to the user, if any.
+        category: Category of files without one.
         panel: The page to open, if any.
-        reason: Why a page that the tool wanted is not opened.
+        reason: Why a page that the tool requested is not opened.
     """
 
     open: bool
@@ -107,7 +107,7 @@ def decide(value: Mapping[str, Any], *, allowed_origins: Collection[str] = ()) -
     """Return the parts of a contract value to show.
 
     Args:
-        value: The value; only `artifacts`, `display` and `canvas` count.
+        value: The value; only `artifacts`, `display` and `canvas` are read.
         allowed_origins: Web origins whose pages may be opened; `*` is all of them.
     """
     artifacts = [item for item in list_of(value.get("artifacts")) if isinstance(item, Mapping)]
@@ -152,13 +152,13 @@ def _first(shown: Sequence[tuple[Mapping[str, Any], Viewer]], display: Mapping[s
 
 
 def _viewer(item: Mapping[str, Any], own: Viewer, display: Mapping[str, Any]) -> Viewer:
-    """Return the viewer of the first file: as it asks, else as the display asks, where that suits it."""
+    """Return the viewer of the first file: its own hint, else that of the display, if that suits it."""
     wishes = (_word(item.get("viewer"), Viewer), _word(display.get("viewer_hint"), Viewer))
     return next((wish for wish in wishes if wish is not None and suits(wish, own)), own)
 
 
 def _page(value: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """Return the page that a tool wants opened, by either spelling."""
+    """Return the page that a tool requests, under either key."""
     canvas, display = value.get("canvas"), mapping_of(value.get("display"))
     if isinstance(canvas, Mapping) and canvas:
         return canvas if canvas.get("open") is not False else None
@@ -186,7 +186,7 @@ def _panel(page: Mapping[str, Any], allowed_origins: Collection[str]) -> tuple[P
 
 
 def _word(value: object, words: Any) -> Any:
-    """Return a word if it is one of those a type knows."""
+    """Return a value if it is among the words of a type, else None."""
     return value if isinstance(value, str) and value in get_args(words) else None
 
 

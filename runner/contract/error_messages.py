@@ -1,7 +1,7 @@
 """Error envelopes and notices: the exact words of the contract, one constructor for each way to fail.
 
-Every constructor returns a `CallError`; `envelope` turns one into the JSON that callers get. What is said
-where a call has reached a limit of its resources stands in `runner.contract.limit_errors`.
+Every constructor returns a `CallError`; `envelope` turns one into the JSON that callers get. Messages for
+exceeded resource limits are in `runner.contract.limit_errors`.
 
 Source: document 001, sections 11.3 and 12; the table of error codes in `docs/cli.md`; requirements S1-122,
 S1-125 to S1-137 and S2-25.
@@ -39,6 +39,7 @@ __all__ = [
     "invalid_argument",
     "invalid_result",
     "legible",
+    "listening_denied",
     "lost",
     "network_denied",
     "no_process",
@@ -81,7 +82,7 @@ class RefusedFile:
     Attributes:
         name: The name the tool gave it, or None.
         reason: One word of the contract, for example `invalid_path`.
-        error: The error the file alone would have been.
+        error: The error that a call with only this file would have.
     """
 
     name: str | None
@@ -104,6 +105,16 @@ def envelope(error: CallError) -> dict[str, Any]:
         meta_data["details"] = dict(error.details)
     meta_data["retryable"] = error.retryable
     return {"results": {"error": error.message}, "retryable": error.retryable, "meta_data": meta_data}
+
+
+def _error(code: Code, message: str, suggestion: str, **details: object) -> CallError:
+    return CallError(code, message, details={**details, "suggestion": suggestion})
+
+
+def _invalid_path(message: str, attempted: str, suggestion: str, **details: object) -> CallError:
+    """Return the error of a path, with the same keys for every reason."""
+    named = {"attempted_path": attempted, "allowed_prefix": None, **details}
+    return _error(Code.E_INVALID_PATH, message, suggestion, **named)
 
 
 def notice(rung: Rung, deadlines: Deadlines) -> str:
@@ -130,14 +141,14 @@ def timed_out(
 ) -> CallError:
     """Return the error of a call that reached one of its two time limits."""
     seconds = _whole(deadlines.idle_s if limit == "idle" else deadlines.total_s)
-    details: dict[str, Any] = {
-        "timeout_seconds": seconds,
-        "last_progress": None if last_progress is None else legible(last_progress),
-        "suggestion": ("Consider breaking large operations into smaller chunks or using progress reporting"),
-    }
-    if limit == "total":
-        details["limit"] = "total"
-    return CallError(Code.E_TIMEOUT, f"Tool execution timed out after {seconds} seconds", details=details)
+    return _error(
+        Code.E_TIMEOUT,
+        f"Tool execution timed out after {seconds} seconds",
+        "Consider breaking large operations into smaller chunks or using progress reporting",
+        timeout_seconds=seconds,
+        last_progress=None if last_progress is None else legible(last_progress),
+        **({"limit": "total"} if limit == "total" else {}),
+    )
 
 
 def outside_home(
@@ -145,12 +156,12 @@ def outside_home(
 ) -> CallError:
     """Return the error of a path that the call may not use.
 
-    What the tool itself meets at that place is raised, in words that begin alike, by `sandbox.denials.judge`.
+    The tool's own access to that path raises an error of `sandbox.denials.judge`, with a similar message.
 
     Args:
         attempted: The path as the tool named it.
         home: The home of the call, or None if the tool has none.
-        problem: Why the path was refused, where "outside" does not say it.
+        problem: Why the path was refused, if not because it is outside.
         flag: The option that would allow it, if one would.
     """
     suggestion = "Use /tmp/{username}/ prefix for file operations"
@@ -161,30 +172,27 @@ def outside_home(
         )
     elif home.parent != _USUAL_HOMES:
         suggestion = f"Use {home}/ prefix for file operations: homes are in {home.parent} here"
-    details: dict[str, Any] = {
-        "attempted_path": _short_path(attempted),
-        "allowed_prefix": None if home is None else f"{home}/",
-        "suggestion": suggestion,
-    }
+    details: dict[str, Any] = {"allowed_prefix": None if home is None else f"{home}/"}
     if problem is not None:
         details["problem"] = problem
     if flag is not None:
         details["flag"] = legible(flag, PATH_MAX_CHARS)
-        details["suggestion"] += f". For the operator: {details['flag']} would lend that folder"
-    return CallError(Code.E_INVALID_PATH, "File operation outside allowed directory", details=details)
+        suggestion += f". For the operator: {details['flag']} would lend that folder"
+    message = "File operation outside allowed directory"
+    return _invalid_path(message, _short_path(attempted), suggestion, **details)
 
 
 def unusable_file(named: str, problem: str, advice: str) -> CallError:
-    """Return the error of what lies in the folder of a call and is not a file to hand on.
+    """Return the error of a path in the folder of a call that is not a regular file.
 
     Args:
         named: The path as the tool named it.
-        problem: What it is instead.
-        advice: What the tool can do.
+        problem: Its actual type.
+        advice: Remedy for the tool.
     """
     path = _short_path(named)
-    details = {"attempted_path": path, "problem": problem, "suggestion": advice}
-    return CallError(Code.E_INVALID_PATH, f"{path} cannot be handed on: {problem}", details=details)
+    message = f"{path} cannot be handed on: {problem}"
+    return _error(Code.E_INVALID_PATH, message, advice, attempted_path=path, problem=problem)
 
 
 def empty_file(named: str, mime: str) -> CallError:
@@ -192,46 +200,33 @@ def empty_file(named: str, mime: str) -> CallError:
     problem = f"it has 0 bytes, and no file of type {legible(mime)} is empty"
     advice = "Save or close the file before its path is returned: a writer may still hold its content"
     path = _short_path(named)
-    details = {
-        "attempted_path": path,
-        "size": 0,
-        "problem": problem,
-        "suggestion": advice,
-        "refused_for": "missing_content",
-    }
-    return CallError(Code.E_INVALID_RESULT, f"{path} is not finished: {problem}", details=details)
+    message = f"{path} is not finished: {problem}"
+    details = {"attempted_path": path, "size": 0, "problem": problem, "refused_for": "missing_content"}
+    return _error(Code.E_INVALID_RESULT, message, advice, **details)
 
 
 def no_temporary_folder() -> CallError:
     """Return the error of a tool without a home that asked for a temporary file or folder."""
-    return CallError(
-        Code.E_INVALID_PATH,
+    return _invalid_path(
         "This tool has no folder for temporary files",
-        details={
-            "attempted_path": str(_USUAL_HOMES),
-            "allowed_prefix": None,
-            "suggestion": "It has one once it declares a parameter `username: str`. For the operator: with "
-            'the setting homes_for = "all" (RUNNER_HOMES_FOR=all) every tool has one',
-        },
+        str(_USUAL_HOMES),
+        "It has one once it declares a parameter `username: str`. For the operator: with "
+        'the setting homes_for = "all" (RUNNER_HOMES_FOR=all) every tool has one',
     )
 
 
 def own_files_denied(attempted: str) -> CallError:
-    """Return the error of a process that may not read what `/proc` has of it, or of another one.
+    """Return the error of a process that may not read its own entries in `/proc`, or those of another.
 
     Args:
         attempted: The path as the tool named it.
     """
-    return CallError(
-        Code.E_INVALID_PATH,
+    return _invalid_path(
         "A tool cannot read entries of processes in /proc",
-        details={
-            "attempted_path": _short_path(attempted),
-            "allowed_prefix": None,
-            "suggestion": "Do without it: resource.getrusage and os.sched_getaffinity answer the usual "
-            'questions. For the operator: with worker_start = "load", or in tier namespace, a worker may '
-            "read its own files there; those of other processes are closed to every tool",
-        },
+        _short_path(attempted),
+        "Do without it: resource.getrusage and os.sched_getaffinity answer the usual questions. For the "
+        'operator: with worker_start = "load", or in tier namespace, a worker may read its own files there; '
+        "those of other processes are closed to every tool",
     )
 
 
@@ -239,46 +234,41 @@ def too_large(size: int | None, limit: int) -> CallError:
     """Return the error of a file above the hard cap.
 
     Args:
-        size: Its length in bytes; None where the limit itself ended the writing.
+        size: Its length in bytes; None if the limit stopped the writing.
         limit: The cap in bytes.
     """
-    return CallError(
+    return _error(
         Code.E_FILE_TOO_LARGE,
         "Generated file exceeds processing limits",
-        details={
-            "file_size_bytes": size,
-            "current_limit_bytes": limit,
-            "suggestion": "Consider generating summary or using chunked processing",
-        },
+        "Consider generating summary or using chunked processing",
+        file_size_bytes=size,
+        current_limit_bytes=limit,
     )
 
 
 def artifact_missing(path: str) -> CallError:
     """Return the error of an artifact whose file does not exist."""
     shown = _short_path(path)
-    return CallError(
+    return _error(
         Code.E_INVALID_RESULT,
         f"The tool named the file {shown!r} in its result, but there is no such file",
-        details={
-            "where": "artifacts",
-            "attempted_path": shown,
-            "suggestion": "Write and close the file before returning its path",
-        },
+        "Write and close the file before returning its path"
+        + (": `~` in it is not expanded, use Path.expanduser" if path.startswith("~") else ""),
+        where="artifacts",
+        attempted_path=shown,
     )
 
 
 def not_whole(path: str, problem: str, cure: str) -> CallError:
-    """Return the error of a database that is not whole without a log that lies beside it."""
+    """Return the error of a database that is incomplete without the log beside it."""
     shown = _short_path(path)
-    return CallError(
+    return _error(
         Code.E_INVALID_RESULT,
         f"The database {shown!r} is not whole: {problem}",
-        details={
-            "where": "artifacts",
-            "attempted_path": shown,
-            "suggestion": f"{cure}, or close the connection, before the tool returns",
-            "refused_for": "not_whole",
-        },
+        f"{cure}, or close the connection, before the tool returns",
+        where="artifacts",
+        attempted_path=shown,
+        refused_for="not_whole",
     )
 
 
@@ -301,12 +291,12 @@ def tool_raised(
         message: Its text; may be empty.
         frames: The author's own frames, outermost first, already as text.
         notes: Its notes, a line each.
-        chain: The exceptions behind it: causes, contexts, members of a group. Each has its relation, type,
-            message, notes and frames.
-        retryable: What the tool says about trying again.
-        flag: The option that would show it a file that it did not find, where it sees nothing of the folder;
-            or that would let it have the socket, the network or the variable that it lacked.
-        relative: The relative path of a file that it did not find, if it was one.
+        chain: Its causes, contexts and members of a group. Each has its relation, type, message, notes and
+            frames.
+        retryable: Whether the tool considers a retry useful.
+        flag: The option that would reveal a missing file in a hidden folder, or would allow the socket, the
+            network or the variable that it lacked.
+        relative: The relative path of a file that it did not find, if it was relative.
         is_program: Whether that is the name of a program.
     """
     kind, text = legible(exception_type), legible(message)
@@ -338,7 +328,7 @@ def tool_raised(
 
 
 def _beside(notes: str, frames: Sequence[str]) -> dict[str, Any]:
-    """Return the details of an exception beside its type and message, if any."""
+    """Return the details of an exception besides its type and message, if any."""
     extra = {"notes": [*map(legible, notes.splitlines())], "frames": [*map(legible, frames)]}
     return {name: value for name, value in extra.items() if value}
 
@@ -366,10 +356,10 @@ def crashed(
     """Return the error of a worker that died.
 
     Args:
-        status: The wait status in words, where known.
-        cause: Why it ended, where that was not a fault of the tool.
-        memory_peak_bytes: Its memory peak, where known.
-        output: Last lines it wrote to standard output and error.
+        status: The wait status in words, if known.
+        cause: Why it ended, if not by a fault of the tool.
+        memory_peak_bytes: Its memory peak, if known.
+        output: Tail of its standard output and error.
     """
     details: dict[str, Any] = {"status": status or "unknown"}
     if memory_peak_bytes is not None:
@@ -388,22 +378,19 @@ def crashed(
 
 
 def lost(problem: str) -> CallError:
-    """Return the error of a call whose workers ended, each time that it was tried, before it had begun."""
-    return CallError(
-        Code.E_CRASHED,
-        f"The call could not begin: {problem}",
-        details={"problem": problem, "suggestion": "Call again in a moment; nothing of it has been done"},
-    )
+    """Return the error of a call whose workers exited before it started, at each attempt."""
+    suggestion = "Call again in a moment; nothing of it has been done"
+    return _error(Code.E_CRASHED, f"The call could not begin: {problem}", suggestion, problem=problem)
 
 
 def _busy(sentence: str, retry_after_s: float, suggestion: str, **facts: object) -> CallError:
     seconds = _whole(retry_after_s)
-    details = {"retry_after_seconds": seconds, **facts, "suggestion": suggestion}
-    return CallError(Code.E_BUSY, f"{sentence}; try again in {seconds} seconds", details=details)
+    message = f"{sentence}; try again in {seconds} seconds"
+    return _error(Code.E_BUSY, message, suggestion, retry_after_seconds=seconds, **facts)
 
 
 def stopping(retry_after_s: int) -> CallError:
-    """Return the error of a call that came as the server was being stopped."""
+    """Return the error of a call that arrived while the server was being stopped."""
     return _busy(
         "The server is being stopped and takes no new calls",
         retry_after_s,
@@ -413,13 +400,11 @@ def stopping(retry_after_s: int) -> CallError:
 
 def stopped() -> CallError:
     """Return the error of a call that was ended with its server."""
-    return CallError(
+    return _error(
         Code.E_CANCELLED,
         "The server was stopped before the tool had answered",
-        details={
-            "suggestion": "Call again once the server is back. For the operator: drain_s says how long calls "
-            "may go on when the server is stopped"
-        },
+        "Call again once the server is back. For the operator: drain_s says how long calls may go on when "
+        "the server is stopped",
     )
 
 
@@ -434,15 +419,17 @@ def no_process(problem: str) -> CallError:
     )
 
 
-def tool_not_found(name: str, names: Sequence[str]) -> CallError:
-    """Return the error of a call to a tool that does not exist. `names` are those that do."""
-    alike = nearest(name, names, least=0.5)
-    hint = f"Did you mean {_listed(alike)}?" if alike else f"The tools are {_listed(names) or 'none'}"
-    return CallError(
-        Code.E_TOOL_NOT_FOUND,
-        f"There is no tool named {legible(name)!r}",
-        details={"name": legible(name), "nearest": alike, "suggestion": hint},
-    )
+def tool_not_found(name: str, names: Sequence[str] | None) -> CallError:
+    """Return the error of a call to a tool that does not exist. `names` are those that do, if known."""
+    alike = nearest(name, names or (), least=0.5)
+    if names is None:
+        hint = "Request the list of tools again; it may have changed"
+    elif alike:
+        hint = f"Did you mean {_listed(alike)}?"
+    else:
+        hint = f"The tools are {_listed(names)}" if names else "The server has no tools"
+    message = f"There is no tool named {legible(name)!r}"
+    return _error(Code.E_TOOL_NOT_FOUND, message, hint, name=legible(name), nearest=alike)
 
 
 def invalid_argument(message: str, *, argument: str | None = None) -> CallError:
@@ -454,56 +441,47 @@ def invalid_argument(message: str, *, argument: str | None = None) -> CallError:
 def file_not_found(name: str, alike: Sequence[str]) -> CallError:
     """Return the error of a call that failed for lack of a file the user does not have."""
     hint = f"Did you mean {_listed(alike)}?" if alike else "Put the file into My Files first"
-    return CallError(
-        Code.E_FILE_NOT_FOUND,
-        f"There is no file named {legible(name)!r} among the user's files",
-        details={"name": legible(name), "nearest": list(alike), "suggestion": hint},
-    )
+    message = f"There is no file named {legible(name)!r} among the user's files"
+    return _error(Code.E_FILE_NOT_FOUND, message, hint, name=legible(name), nearest=list(alike))
 
 
-def invalid_result(where: str, problem: str) -> CallError:
+def invalid_result(
+    where: str, problem: str, suggestion: str = "Return one JSON object with `results`, see the contract"
+) -> CallError:
     """Return the error of a result, or a part of one, that breaks the contract."""
-    return CallError(
-        Code.E_INVALID_RESULT,
-        f"The tool's result breaks the contract: {problem}",
-        details={"where": where, "suggestion": "Return one JSON object with `results`, see the contract"},
-    )
+    message = f"The tool's result breaks the contract: {problem}"
+    return _error(Code.E_INVALID_RESULT, message, suggestion, where=where)
 
 
 def internal_error(call: str) -> CallError:
     """Return the error of a call that failed for a fault of the runner. `call` is its id in the log."""
-    return CallError(
+    return _error(
         Code.E_INTERNAL,
         f"The server failed while it handled the call {call}; neither the tool nor the call is to blame",
-        details={
-            "call": call,
-            "suggestion": "Try again. If it fails again, tell the operator this id: the log has the cause",
-        },
+        "Try again. If it fails again, tell the operator this id: the log has the cause",
+        call=call,
     )
 
 
 def network_denied(host: str | None, port: int | None) -> CallError:
-    """Return the error of a tool that tried to reach what it may not. Host and port where they are known."""
+    """Return the error of a tool that tried a forbidden connection. Host and port may be unknown."""
     where = None if host is None else legible(written(host, port), PATH_MAX_CHARS)
     flag = "--allow-net" if where is None else f"--allow-net={where}"
-    return CallError(
-        Code.E_NETWORK_DENIED,
+    return _network_error(
         f"The tool tried to reach {where or 'the network'}, which is not allowed",
-        details={
-            "host": None if host is None else legible(host),
-            "port": port,
-            "flag": flag,
-            "suggestion": f"Start the runner with {flag}, or give the tool its data as a file",
-        },
+        f"Start the runner with {flag}, or give the tool its data as a file",
+        host=host,
+        port=port,
+        flag=flag,
     )
 
 
 def socket_denied(kind: str, *, flag: str | None = None) -> CallError:
-    """Return the error of a tool that tried to make a socket of a kind that it may not have.
+    """Return the error of a tool that tried to create a forbidden kind of socket.
 
     Args:
         kind: Family, type and protocol, as the kernel names them.
-        flag: The option that would have allowed it; None for what nothing allows.
+        flag: The option that would have allowed it; None if no option does.
     """
     may = "which is never allowed" if flag is None else "which is not allowed"
     suggestion = "Use TCP connections; names are looked up by the host, without UDP"
@@ -512,27 +490,40 @@ def socket_denied(kind: str, *, flag: str | None = None) -> CallError:
             f"Start the runner with {flag}: processes of the tool then reach each other by sockets in its "
             "home, and nobody else (tier `namespace`)"
         )
-    return CallError(
-        Code.E_NETWORK_DENIED,
-        f"The tool tried to make a socket of another kind than TCP ({legible(kind)}), {may}",
-        details={"host": None, "port": None, "flag": flag, "suggestion": suggestion},
+    message = f"The tool tried to make a socket of another kind than TCP ({legible(kind)}), {may}"
+    return _network_error(message, suggestion, flag=flag)
+
+
+def listening_denied(host: str | None, port: int | None) -> CallError:
+    """Return the error of a tool that tried to listen on a TCP port. Host and port may be unknown."""
+    where = "a port" if host is None else legible(written(host, port), PATH_MAX_CHARS)
+    return _network_error(
+        f"The tool tried to listen on {where}, which is never allowed",
+        "Do without a server: tools can only connect. For a login, use one without a redirect, such as a "
+        "device code; between the tool's own processes, use a pipe",
+        host=host,
+        port=port,
     )
+
+
+def _network_error(
+    message: str,
+    suggestion: str,
+    *,
+    host: str | None = None,
+    port: int | None = None,
+    flag: str | None = None,
+) -> CallError:
+    shown = None if host is None else legible(host)
+    return _error(Code.E_NETWORK_DENIED, message, suggestion, host=shown, port=port, flag=flag)
 
 
 def program_denied(program: str) -> CallError:
     """Return the error of a tool that tried to run a program that it may not run."""
     shown = _short_path(program)
-    return CallError(
-        Code.E_INVALID_PATH,
-        f"The tool tried to run {shown}, which is not allowed",
-        details={
-            "attempted_path": shown,
-            "allowed_prefix": None,
-            "problem": "program",
-            "flag": f"--allow-run={shown}",
-            "suggestion": f"Start the runner with --allow-run={shown} and without --deny-run",
-        },
-    )
+    message, flag = f"The tool tried to run {shown}, which is not allowed", f"--allow-run={shown}"
+    suggestion = f"Start the runner with {flag} and without --deny-run"
+    return _invalid_path(message, shown, suggestion, problem="program", flag=flag)
 
 
 def cancelled() -> CallError:
@@ -544,7 +535,7 @@ def busy(retry_after_s: float, *, value: int) -> CallError:
     """Return the error of a call that was not admitted.
 
     Args:
-        retry_after_s: When to come back, in seconds.
+        retry_after_s: When to retry, in seconds.
         value: Number of calls that may wait.
     """
     return _busy(
@@ -559,7 +550,7 @@ def out_of_descriptors(retry_after_s: float, *, limit: int) -> CallError:
     """Return the error of a call for whose workers the host has no file descriptors left.
 
     Args:
-        retry_after_s: When to come back, in seconds.
+        retry_after_s: When to retry, in seconds.
         limit: How many the host may have open.
     """
     return _busy(
@@ -572,13 +563,13 @@ def out_of_descriptors(retry_after_s: float, *, limit: int) -> CallError:
 
 
 def over_rate(setting: str, most: int, retry_after_s: float, *, of_user: bool) -> CallError:
-    """Return the error of a call above a limit of the operator's.
+    """Return the error of a call above a rate limit of the operator.
 
     Args:
         setting: The limit, by its name in the settings.
-        most: What it allows.
-        retry_after_s: When to come back, in seconds.
-        of_user: Whether it is of this user alone.
+        most: Number of calls that it allows.
+        retry_after_s: When to retry, in seconds.
+        of_user: Whether it counts only calls of this user.
     """
     whose = "this user" if of_user else "all users together"
     return _busy(
@@ -603,11 +594,9 @@ def unauthorized(tool: str, *, scopes: Sequence[str], has_token: bool) -> CallEr
     """
     needed = f" with the scopes {', '.join(scopes)}" if scopes else ""
     problem = "insufficient_scope" if has_token else "invalid_token"
-    return CallError(
-        Code.E_UNAUTHORIZED,
-        f"{legible(tool)} needs a user who has logged in{needed}",
-        details={"problem": problem, "scopes": [*scopes], "suggestion": "Log in, and call it again"},
-    )
+    message = f"{legible(tool)} needs a user who has logged in{needed}"
+    suggestion = "Log in, and call it again"
+    return _error(Code.E_UNAUTHORIZED, message, suggestion, problem=problem, scopes=[*scopes])
 
 
 def approval_needed(tool: str, *, rule: str, name: str, expires_s: float) -> CallError:
@@ -617,19 +606,18 @@ def approval_needed(tool: str, *, rule: str, name: str, expires_s: float) -> Cal
         tool: Name of the tool.
         rule: Name of the rule that holds it.
         name: Id of the request.
-        expires_s: Life of the request, in seconds.
+        expires_s: Lifetime of the request, in seconds.
     """
-    return CallError(
+    command = f"runner approve {name}"
+    return _error(
         Code.E_APPROVAL,
         f"{legible(tool)} was not run: the rule approvals.{rule} holds this call until a person approves it",
-        details={
-            "rule": rule,
-            "approval": name,
-            "command": f"runner approve {name}",
-            "expires_in_seconds": _whole(expires_s),
-            "suggestion": f"Ask the operator to run `runner approve {name}`, then make the identical call "
-            "again; other arguments need another approval",
-        },
+        f"Ask the operator to run `{command}`, then make the identical call again; other arguments need "
+        "another approval",
+        rule=rule,
+        approval=name,
+        command=command,
+        expires_in_seconds=_whole(expires_s),
     )
 
 
@@ -641,11 +629,9 @@ def approval_refused(tool: str, *, rule: str, why: str) -> CallError:
         rule: Name of the rule that held it.
         why: The answer, as a clause.
     """
-    return CallError(
-        Code.E_APPROVAL,
-        f"{legible(tool)} was not run: {why} (rule approvals.{rule})",
-        details={"rule": rule, "suggestion": "Do not repeat the call; ask the person what to do instead"},
-    )
+    message = f"{legible(tool)} was not run: {why} (rule approvals.{rule})"
+    suggestion = "Do not repeat the call; ask the person what to do instead"
+    return _error(Code.E_APPROVAL, message, suggestion, rule=rule)
 
 
 def approval_busy(most: int) -> CallError:
@@ -654,14 +640,12 @@ def approval_busy(most: int) -> CallError:
     Args:
         most: Number of calls of one user that may wait.
     """
-    return CallError(
+    return _error(
         Code.E_BUSY,
         f"The call was not run: too many calls already wait for an approval, at most {most} of one user",
-        details={
-            "limit": "waiting approvals",
-            "value": most,
-            "suggestion": "Wait until they are answered; `runner approve` lists those of the operator",
-        },
+        "Wait until they are answered; `runner approve` lists those of the operator",
+        limit="waiting approvals",
+        value=most,
     )
 
 
@@ -672,54 +656,46 @@ def approval_store_failed(state: Path, problem: str) -> CallError:
         state: The state folder.
         problem: Why, as a clause.
     """
-    return CallError(
+    return _error(
         Code.E_STORE,
         f"The call was not run: it needs an approval, and {state / 'approvals'} cannot be used: {problem}",
-        details={
-            "suggestion": "For the operator: make room or restore the folder, owned by the server, mode 0700"
-        },
+        "For the operator: make room or restore the folder, owned by the server, mode 0700",
     )
 
 
 def not_for_code(tool: str) -> CallError:
     """Return the error of a call by code of a tool that is not for models, or that no server lists."""
-    return CallError(
+    return _error(
         Code.E_INVALID_ARGUMENT,
         f"{legible(tool)} may not be called by code: its _meta.ui.visibility does not name `model`, or its "
         "server does not list it",
-        details={"suggestion": "Name a tool that search finds"},
+        "Name a tool that search finds",
     )
 
 
 def not_for_widgets(tool: str, *, may_call: bool) -> CallError:
-    """Return the error of a call that a widget asked for and may not make.
+    """Return the error of a forbidden call by a widget.
 
     Args:
         tool: Name of the tool.
-        may_call: Whether widgets may call it after a person said yes.
+        may_call: Whether widgets may call it with a person's consent.
     """
     if may_call:
-        return CallError(
-            Code.E_INVALID_ARGUMENT,
-            f"{legible(tool)} may destroy something, so a widget may call it only after a person said yes",
-            details={
-                "suggestion": "Annotate the tool with readOnlyHint or destructiveHint=false if it does not"
-            },
-        )
-    return CallError(
-        Code.E_INVALID_ARGUMENT,
-        f"{legible(tool)} may not be called by a widget: its _meta.ui.visibility does not name `app`",
-        details={"suggestion": "Name it there if widgets are to call it, as Widget(accessible=True) does"},
-    )
+        reason = "may destroy something, so a widget may call it only after a person said yes"
+        suggestion = "Annotate the tool with readOnlyHint or destructiveHint=false if it does not"
+    else:
+        reason = "may not be called by a widget: its _meta.ui.visibility does not name `app`"
+        suggestion = "Name it there if widgets are to call it, as Widget(accessible=True) does"
+    return _error(Code.E_INVALID_ARGUMENT, f"{legible(tool)} {reason}", suggestion)
 
 
 def legible(text: str, limit: int = TEXT_MAX_CHARS) -> str:
-    """Return `text` so that it can be written as JSON in UTF-8, cut to `limit` characters."""
+    """Return `text` in a form that JSON in UTF-8 can represent, cut to `limit` characters."""
     return cut(text, limit).encode("utf-8", "replace").decode("utf-8")
 
 
 def _short_path(path: str) -> str:
-    """Return a path in full where it is of a usual length, else its beginning and its end."""
+    """Return a path in full if its length is usual, else its beginning and its end."""
     return legible(cut_middle(path, PATH_MAX_CHARS))
 
 

@@ -1,62 +1,86 @@
-"""The files of one result on their way in: artifacts, legacy arrays, typed content, deferred ones.
+"""Intake of the files of one result: artifacts, legacy arrays, typed content, deferred ones.
 
-Checks what can be checked without the disk, gives every file a safe and unique name, and keeps
-what it refused with the reason. Reading a `path` is the business of `runner.artifacts`.
+Checks all that can be checked without the disk, gives every file a safe and unique name, and records
+refused files with the reason. Files given by `path` are read in `runner.artifacts`. A hint of a tool that is
+an unknown word falls back to the default.
 
-Source: rules N8 to N14 of the conformance cases; documents 000 (5), 001 (6, 7), 002; requirements S0-17,
-S0-18, S0-20, S0-21, S1-59, S1-60, S1-62, S1-63, S1-72, S2-10, S2-19, S2-28 and S2-33.
+Source: rules D3 and N8 to N14 of the conformance cases; contradiction C8; documents 000 (5), 001 (6, 7),
+002; requirements S0-17, S0-18, S0-20, S0-21, S0-28, S1-59, S1-60, S1-62, S1-63, S1-72, S2-10, S2-19, S2-28
+and S2-33.
 """
 
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
+from pydantic import BaseModel, ValidationError
+
 from runner.contract.error_messages import RefusedFile, invalid_result, legible
-from runner.contract.hints import repaired
 from runner.contract.models import DeferralHints, FileHints
 from runner.formats.base64 import canonical, without_header
 from runner.formats.filenames import name_in_uri, safe_name, unique_name
 from runner.formats.magic import identify_base64
 from runner.formats.mime import DEFAULT_MIME, extension, guess, is_mime
 
-__all__ = ["DEFERRAL_REASONS", "FILES_MAX", "Intake"]
+__all__ = ["DEFERRAL_REASONS", "FILES_MAX", "Intake", "repaired"]
 
 DEFERRAL_REASONS = frozenset({"needs_editing", "draft", "incomplete", "awaiting_approval"})
 
 FILES_MAX = 1000
-"""Most files of one result that are looked at: each costs the host work, whatever it holds."""
+"""Most files of one result that are examined: each costs the host work, regardless of its content."""
 
 _SHOWN = 5
-# What the runner itself writes into an artifact; a tool may not.
+# Keys of an artifact that only the runner may write, not a tool.
 _OURS = ("s3_ref", "uri", "sha256")
 _OURS_DEFERRED = (*_OURS, "b64", "status", "expires_at")
 
+_GIVE = "Give each file its `path` below /tmp/{{username}}/, or its content as `b64`"
+# Of each reason, the sentence and what to do.
 _PROBLEMS = {
-    "missing_name": "a file has no name",
-    "missing_content": "the file {name!r} has neither `path` nor `b64`",
-    "invalid_path": "the `path` of the file {name!r} is not text",
-    "missing_path": "the deferred file {name!r} has no `path`",
-    "invalid_base64": "the content of the file {name!r} is not base64",
-    "unknown_type": "the content block {name!r} declares no MIME type of its kind, such as image/png",
-    "s3_ref_not_allowed": "the file {name!r} names a place in the object store, which only the runner may",
-    "too_many_files": "the result names more than {most} files; the others are left out",
+    "missing_name": (
+        "a file has no `name`; its item has {item}",
+        'Write {{"name": "a.csv", "path": f"/tmp/{{username}}/a.csv"}}',
+    ),
+    "missing_content": ("the file {name!r} has neither `path` nor `b64`", _GIVE),
+    "invalid_path": ("the `path` of the file {name!r} is not text", "Write str(path)"),
+    "missing_path": (
+        "the deferred file {name!r} has no `path`",
+        "Write it to a file: deferred files need `path`",
+    ),
+    "invalid_base64": (
+        "the content of the file {name!r} is not base64",
+        "Write base64.b64encode(content).decode(), without a `data:...;base64,` in front",
+    ),
+    "unknown_type": (
+        "the content block {name!r} declares no MIME type of its kind, such as image/png",
+        "Declare its `mimeType`",
+    ),
+    "s3_ref_not_allowed": (
+        "the file {name!r} names a place in the object store, which only the runner may",
+        _GIVE,
+    ),
+    "too_many_files": (
+        "the result names more than {most} files; the others are left out",
+        "Return an archive of them",
+    ),
 }
 
 
 @dataclass(slots=True)
 class Intake:
-    """Collects the files of one result.
+    """Collector of the files of one result.
 
     Attributes:
         artifacts: Accepted so far, each with `name`, `mime` and either `b64` (canonical) or `path`.
-        origins: For each artifact the very string by which the tool gave it, a path or base64.
+        origins: For each artifact, the string with which the tool gave it, a path or base64.
         deferred: Accepted deferred artifacts, each with `name`, `mime` and `path`.
         incomplete: Names that the tool announced without content.
-        refusals: What was left out.
-        warnings: What was repaired, for the log.
-        renamed: Names as the tool used them → names as they are now.
-        blocks: Index of a content block → name of the artifact it became.
+        refusals: Refused files.
+        warnings: Repairs, for the log.
+        renamed: The tool's names → the final names.
+        blocks: Index of a content block → name of its artifact.
     """
 
     artifacts: list[dict[str, Any]] = field(default_factory=list)
@@ -74,7 +98,7 @@ class Intake:
     _is_full: bool = False
 
     def warning_lines(self) -> list[str]:
-        """Return the warnings; of all files without a type there is one."""
+        """Return the warnings; all files without a type share one."""
         if not self._untyped:
             return self.warnings
         shown = ", ".join(self._untyped[:_SHOWN]) + (" and others" if len(self._untyped) > _SHOWN else "")
@@ -86,7 +110,7 @@ class Intake:
             return None
         fields, name = _fields_of(entry)
         if name is None:
-            self._refuse(None, "missing_name")
+            self._refuse(None, "missing_name", entry)
             return None
         reason = _fault(fields)
         if reason is not None:
@@ -113,7 +137,7 @@ class Intake:
             return
         fields, name = _fields_of(entry)
         if name is None:
-            self._refuse(None, "missing_name")
+            self._refuse(None, "missing_name", entry)
             return
         path = fields.get("path")
         if not isinstance(path, str) or not path:
@@ -174,7 +198,7 @@ class Intake:
             self._media[kind] += 1
 
     def _has_room(self) -> bool:
-        """Return whether one more file is looked at; refuse all the others together, once."""
+        """Return whether one more file is examined; refuse all the others together, once."""
         if len(self.artifacts) + len(self.deferred) + len(self.refusals) < FILES_MAX:
             return True
         if not self._is_full:
@@ -182,9 +206,13 @@ class Intake:
             self._refuse(None, "too_many_files")
         return False
 
-    def _refuse(self, name: str | None, reason: str) -> None:
+    def _refuse(self, name: str | None, reason: str, entry: Any = None) -> None:
         shown = None if name is None else legible(name, 255)
-        error = invalid_result("artifacts", _PROBLEMS[reason].format(name=shown, most=FILES_MAX))
+        is_object = isinstance(entry, Mapping)
+        item = f"the keys {', '.join(entry)}" if is_object else f"the type {type(entry).__name__}, not object"
+        words = {"name": shown, "most": FILES_MAX, "item": legible(item, 200)}
+        problem, suggestion = (text.format(**words) for text in _PROBLEMS[reason])
+        error = invalid_result("artifacts", problem, suggestion)
         self.refusals.append(RefusedFile(name=shown, reason=reason, error=error))
 
     def _measure(self, item: dict[str, Any], name: str, content: str) -> None:
@@ -196,7 +224,7 @@ class Intake:
 
     def _described(self, item: dict[str, Any], name: str, hints: type[FileHints]) -> dict[str, Any]:
         wanted = safe_name(name)
-        # Counted on, or a thousand files of one name would look at half a million names.
+        # Continues at the last number: otherwise 1000 files of one name would try half a million names.
         used = self._used.get(wanted, 0)
         safe = unique_name(wanted, self._taken, first=2 + used)
         self._used[wanted] = used + (wanted in self._taken)
@@ -234,7 +262,7 @@ def _from_media(kind: str, block: Mapping[str, Any], number: int) -> dict[str, A
     if not isinstance(mime, str) or not is_mime(mime):
         mime = known.mime if known else None
     elif not mime.lower().startswith(f"{kind}/"):
-        # Rule N14: one that is declared as something else is refused.
+        # Rule N14: a file that is declared as another type is refused.
         mime = None
     viewer = {"viewer": "image"} if kind == "image" and mime and mime.lower().startswith("image/") else {}
     ending = extension(mime) if mime else ""
@@ -264,3 +292,41 @@ def _deprecated(called: list[Any]) -> str:
         "returned_file_names and returned_file_contents are deprecated; write instead "
         f'"artifacts": [{{"name": {name!r}, "path": f"/tmp/{{username}}/{name}"}}] (docs/contract.md)'
     )
+
+
+def repaired(
+    values: dict[str, Any], hints: type[BaseModel], what: str, warnings: list[str]
+) -> dict[str, Any]:
+    """Return `values` with every hint valid; keys that are not hints stay as they are.
+
+    Args:
+        values: The object with hints among its keys; returned itself if all are valid.
+        hints: The type that defines valid values and defaults.
+        what: Name of the object with the hints, for the warning.
+        warnings: Receives a sentence for each hint that was replaced or left out.
+    """
+    known = {key: values[key] for key in _names(hints) if key in values}
+    if not known:
+        return values
+    try:
+        hints.model_validate(known)
+    except ValidationError as error:
+        wrong = {str(fault["loc"][0]) for fault in error.errors(include_url=False, include_input=False)}
+    else:
+        return values
+    result = dict(values)
+    for key in sorted(wrong):
+        default = hints.model_fields[key].get_default()
+        if result.pop(key) is None:
+            continue
+        if default is None:
+            warnings.append(f"{what}: {key} is of the wrong type, left out")
+        else:
+            result[key] = default
+            warnings.append(f"{what}: unknown {key}, taken as {default}")
+    return result
+
+
+@cache
+def _names(hints: type[BaseModel]) -> tuple[str, ...]:
+    return tuple(hints.model_fields)

@@ -1,6 +1,6 @@
 """Events for a user interface about one result: plain data, in the order in which they are sent.
 
-Events never hold bytes, paths or places in a store: a file is described, not carried.
+Events never contain bytes, paths or keys of a store: a file is described, not included.
 
 Source: requirement S0-68; rules D4, I1 and I2 of the conformance cases; document 001, section 2.1.
 """
@@ -21,7 +21,7 @@ def announce(value: Mapping[str, Any], decision: Decision) -> list[dict[str, Any
 
     Args:
         value: The processed contract value.
-        decision: What is shown of it.
+        decision: Its display decision.
     """
     files = [listed_file(item, decision.category) for item in value.get("artifacts") or ()]
     events: list[dict[str, Any]] = []
@@ -39,12 +39,12 @@ def announce(value: Mapping[str, Any], decision: Decision) -> list[dict[str, Any
 
 
 def shown_file(artifact: Mapping[str, Any]) -> dict[str, Any]:
-    """Return of an artifact what a user sees: never its bytes, its path or where it is stored."""
+    """Return the description of an artifact for a user: without its bytes, its path and its store key."""
     return {key: artifact[key] for key in _SHOWN if artifact.get(key) is not None}
 
 
 def listed_file(artifact: Mapping[str, Any], category: str | None = None) -> dict[str, Any]:
-    """Return a file of a list for a user interface; its category is by default that of its kind."""
+    """Return a list entry of a file for a user interface; its default category is that of its type."""
     category = artifact.get("category") or category or category_of(artifact)
     return {**shown_file(artifact), "category": category, "showable": viewer_of(artifact) is not None}
 

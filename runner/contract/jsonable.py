@@ -1,4 +1,4 @@
-"""JSON values of which nobody has promised what they are: strict copies of them, and parts."""
+"""Untrusted JSON values: strict copies of them, and parts."""
 
 import math
 from collections.abc import Mapping
@@ -14,19 +14,19 @@ INTEGER_MAX_BITS = 14_000
 
 
 class NotJsonError(ValueError):
-    """A value cannot be written as JSON; the message says why."""
+    """A value cannot be written as JSON; the message has the reason."""
 
 
 def jsonable(value: Any, depth: int = 0) -> Any:
     """Return a copy of a JSON value as strict JSON: UTF-8 text, finite numbers, bounded depth.
 
-    A number that is not finite becomes null, as pydantic writes it: a mean of nothing must not
-    cost the whole result. Half of a surrogate pair becomes a question mark.
+    A number that is not finite becomes null, as in pydantic: the mean of an empty list must not cost the
+    whole result. A lone surrogate becomes a question mark.
 
     Raises:
-        NotJsonError: Something in it has no JSON form, or it nests too deep.
+        NotJsonError: A part of it has no JSON form, or it nests too deeply.
     """
-    # Keys and texts are ASCII mostly, and so many that a call for each would take more time than all else.
+    # Most keys and texts are ASCII, and so many that a call for each would dominate the time.
     kind, deeper = type(value), depth + 1
     if kind is str:
         return _text(value)

@@ -1,6 +1,6 @@
 """Errors of exceeded resource limits, in words for people: the event and the remedy.
 
-Which limits there are, and which setting raises each, stands in `runner.settings.resource_limits`.
+The limits, and the setting that raises each, are in `runner.settings.resource_limits`.
 
 Source: docs/isolation.md; the table of error codes in `docs/cli.md`.
 """
@@ -58,15 +58,15 @@ _WORDS: Mapping[str, _Words] = {
         "Write long results to a file and return its path",
     ),
 }
-"""By the name of the limit in `sandbox.policy.Limits`: what happened, and what to do but to raise it."""
+"""By the name of the limit in `sandbox.policy.Limits`: the event, and remedies other than raising it."""
 
 
 def over_limit(reached: Reached, *, memory_peak_bytes: int | None = None) -> CallError:
-    """Return the error of a call that a limit has ended: which one, its value, what was used, what to do.
+    """Return the error of a call that a limit has ended: the limit, its value, the use, the remedy.
 
     Args:
-        reached: The limit, and what was used of it.
-        memory_peak_bytes: Most memory that was seen, where it was looked at.
+        reached: The limit, and its use.
+        memory_peak_bytes: Peak memory, if it was measured.
     """
     facts = LIMITS[reached.limit]
     details: dict[str, Any] = {
@@ -90,8 +90,8 @@ def server_memory_full(reached: Reached, *, memory_peak_bytes: int | None = None
     """Return the error of a call that was ended because the server as a whole ran out of memory.
 
     Args:
-        reached: The limit of the server's container or machine, and what the call used of it.
-        memory_peak_bytes: Most memory of the call that was seen, where it was looked at.
+        reached: The limit of the server's container or machine, and the call's use of it.
+        memory_peak_bytes: Peak memory of the call, if it was measured.
     """
     used = "" if reached.used is None else f", of which this call had {_mib(reached.used)}"
     details = {
@@ -109,7 +109,7 @@ def server_memory_full(reached: Reached, *, memory_peak_bytes: int | None = None
         Code.E_RESOURCE_LIMIT,
         f"The server's memory was used up: it has {_mib(reached.value)} for all calls together{used}",
         details=details,
-        # Who had little of it may find room at another time.
+        # A call that used little may succeed at another time.
         retryable=reached.used is not None and 2 * reached.used < reached.value,
     )
 
@@ -135,7 +135,7 @@ def disk_full() -> CallError:
 
 
 def _of_old(code: Code, reached: Reached) -> dict[str, Any]:
-    """Return the details that the contract has had for the code before limits had names."""
+    """Return the details of the code from contract versions in which limits had no names."""
     if code is Code.E_MEMORY:
         return {"limit_bytes": reached.value}
     if code is Code.E_FILE_TOO_LARGE:

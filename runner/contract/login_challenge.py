@@ -12,7 +12,7 @@ SCHEMES_META = "securitySchemes"
 CHALLENGE_META = "mcp/www_authenticate"
 
 NO_AUTH: Mapping[str, Any] = {"type": "noauth"}
-"""Anybody may call."""
+"""Scheme of a tool that anybody may call."""
 
 _ESCAPED = str.maketrans({"\\": r"\\", '"': r"\"", "\r": " ", "\n": " "})
 
@@ -29,13 +29,13 @@ def challenge(
     scopes: Sequence[str] = (),
     resource_metadata: str | None = None,
 ) -> str:
-    """Return the value of a `WWW-Authenticate` header that asks for a bearer token.
+    """Return the value of a `WWW-Authenticate` header that requests a bearer token.
 
     Args:
         description: What is missing, for people.
         error: The code of RFC 6750: `invalid_token` or `insufficient_scope`.
         scopes: The scopes that a token needs.
-        resource_metadata: Where the protected resource describes itself (RFC 9728).
+        resource_metadata: Address of the protected resource metadata (RFC 9728).
     """
     facts = {
         "resource_metadata": resource_metadata,

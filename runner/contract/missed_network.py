@@ -8,7 +8,7 @@ __all__ = ["missed_network"]
 _MOST_CHARS = 4000
 # Messages of programs when name resolution fails, or a socket cannot be created or connected.
 _FAILURES = re.compile(
-    # As words of their own: "ModuleNotFoundError" has one of them in it.
+    # Whole words only: "ModuleNotFoundError" contains one of them.
     r"\b(?:EAI_AGAIN|ENOTFOUND|ENETUNREACH)\b|getaddrinfo|name resolution|Name or service not known|dns error"
     r"|Network is unreachable|Could not resolve|fetch failed|ConnectError|NewConnectionError"
     r"|error sending request|(?:connect|socket).{0,600}(?:EACCES|EPERM|Permission denied|not permitted)",

@@ -2,7 +2,7 @@
 
 One shape serves both directions: a tool returns it with `path` or `b64`, a caller gets it with `b64`,
 `s3_ref` (`runner call --json`) or `uri` (over MCP). Unknown keys are allowed everywhere and kept.
-`normalise` judges hints with these types; `contract_schema` is what is published.
+`normalise` validates hints with these types; `contract_schema` is published.
 
 Source: documents 000 (1 to 3), 001 (1, 6, 7, 8, 12), 002; contradictions C3, C8 to C13; requirements S0-3,
 S0-5 to S0-12, S0-15, S0-16, S0-33 to S0-41, S1-3 to S1-8, S1-59 to S1-66, S1-88 to S1-93, S2-30 and S2-36
@@ -232,7 +232,7 @@ class Result(_Part):
 
 
 def contract_schema() -> dict[str, Any]:
-    """Return the contract as a JSON Schema of `Result`; the error types stand in its `$defs`."""
+    """Return the contract as a JSON Schema of `Result`; the error types are in its `$defs`."""
     schema = Result.model_json_schema()
     errors = ArtifactError.model_json_schema()
     defs = schema.pop("$defs") | errors.pop("$defs") | {"ArtifactError": errors}

@@ -1,7 +1,7 @@
-"""Whatever a tool returned, of any version of the contract or none, becomes one contract value.
+"""Conversion of a tool's return value, of any version of the contract or none, to one contract value.
 
-The value has the spelling of version 2.1. Its artifacts are checked and named, but still carry the
-tool's `path` or base64: `runner.artifacts` replaces those. Decides only, and never raises.
+The value has the spelling of version 2.1. Its artifacts are checked and named, but still have the tool's
+`path` or base64: `runner.artifacts` replaces those. Only decides, and never raises.
 
 Source: rules N1 to N16 of the conformance cases; contradictions C3, C5, C6, C11, C13, C23, C45, C48;
 requirements S0-1, S0-4, S0-21, S0-60, S0-63 to S0-67, S0-77 to S0-79, S1-1, S1-3, S1-58, S2-1, S2-7,
@@ -15,8 +15,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from runner.contract.error_messages import RefusedFile, envelope, invalid_result, legible, with_refusals
-from runner.contract.hints import repaired
-from runner.contract.intake import Intake
+from runner.contract.intake import Intake, repaired
 from runner.contract.jsonable import NotJsonError, jsonable
 from runner.contract.models import Artifact, Canvas, DeferredArtifact, Display, Result
 from runner.formats.nearest import likeness
@@ -35,10 +34,10 @@ __all__ = [
 
 META_DATA_MAX_BYTES = 4096
 RESULTS_MAX_BYTES = 8192
-"""Size of `results` as JSON above which a warning says so; nothing is cut."""
+"""Size of `results` as JSON, in bytes, above which there is a warning; nothing is cut."""
 
 _FILE_KEYS = ("artifacts", "deferred_artifacts", "returned_file_names", "returned_file_contents")
-# The shapes of what may stand beside `results`. In another shape it is the data of another system.
+# Types of the keys beside `results`. With another type, the object is data of another system.
 _SHAPES: Mapping[str, type] = {
     **dict.fromkeys(("meta_data", "meta-data", "display", "canvas"), dict),
     **dict.fromkeys(("artifacts", "deferred_artifacts", "links", "incomplete"), list),
@@ -48,7 +47,7 @@ _SHAPES: Mapping[str, type] = {
 _LEGACY = ("returned_file_names", "returned_file_contents")
 _KEYS = Result.model_fields.keys() | _SHAPES.keys()
 _MEDIA = ("image", "audio")
-# What most tools return: a value, and nothing beside it.
+# Keys of most results: a value, and no files.
 _BARE = frozenset({"results"})
 _MISSPELLED = "the tool returned no `results`, but {!r}: it may be misspelled"
 _UNSPOKEN = "The tool reported an error and said nothing about it"
@@ -56,19 +55,19 @@ _UNSPOKEN = "The tool reported an error and said nothing about it"
 
 @call_value
 class Normalised:
-    """One result in the contract's present version.
+    """One result in the contract's current version.
 
     Attributes:
         value: The contract value; artifacts have `name`, `mime` and either `b64` or `path`.
-        speaks_contract: Whether the tool returned an envelope, not a bare value, nor one with keys of another
-            system; or what cannot be written, in whose place our own stands.
-        texts: Texts of the tool beside the payload, for the model to read.
+        speaks_contract: Whether the tool returned an envelope, rather than a bare value or an object of
+            another system; also true for a value without JSON form, which an envelope of ours replaces.
+        texts: Texts of the tool besides the payload, for the model to read.
         links: The tool's `resource_link` blocks as given; also in `value`.
-        origins: For each artifact of `value` the string by which the tool gave it.
-        blocks: Index of a content block → name of the artifact that it became.
-        renamed: File names as the tool used them → as they are now.
+        origins: For each artifact of `value`, the string with which the tool gave it.
+        blocks: Index of a content block → name of its artifact.
+        renamed: The tool's file names → the final names.
         refusals: Files that were left out; also in `value`.
-        warnings: What was repaired, for the log. No contents of files or arguments.
+        warnings: Repairs, for the log. No contents of files or arguments.
     """
 
     value: dict[str, Any]
@@ -87,8 +86,8 @@ def normalise(wire: Mapping[str, Any], *, wrapped: bool) -> Normalised:
 
     Args:
         wire: The result as on the wire, keys in camelCase.
-        wrapped: Whether the tool's output schema carries `x-fastmcp-wrap-result`: then
-            `{"result": x}` is FastMCP's way to send a bare `x` and not the author's.
+        wrapped: Whether the tool's output schema has `x-fastmcp-wrap-result`: then
+            `{"result": x}` is FastMCP's form of a bare `x`, not the author's object.
     """
     intake = Intake()
     blocks: dict[int, Mapping[str, Any]] = {}
@@ -112,7 +111,7 @@ def normalise(wire: Mapping[str, Any], *, wrapped: bool) -> Normalised:
         refused = envelope(invalid_result("results", str(error)))
         warnings = (*intake.warnings, str(error))
         return Normalised(value=refused, speaks_contract=True, blocks={}, renamed={}, warnings=warnings)
-    # Whether it is an envelope; a field that only shares a name with ours makes none.
+    # Whether it is an envelope; a field that merely shares a name with ours is not enough.
     speaks = isinstance(payload, dict) and ("results" in payload or lists_files(payload))
     failed = wire.get("isError") is True
     if speaks:
@@ -121,7 +120,7 @@ def normalise(wire: Mapping[str, Any], *, wrapped: bool) -> Normalised:
         value = _error_value(payload, blocks)
     else:
         value = {"results": payload}
-        # `result` beside other keys is ordinary data; alone it has been unwrapped.
+        # `result` besides other keys is ordinary data; alone it has been unwrapped.
         is_object = isinstance(payload, dict)
         name = _misspelled(key for key in payload if key != "result") if is_object else None
         if name is not None:
@@ -130,7 +129,7 @@ def normalise(wire: Mapping[str, Any], *, wrapped: bool) -> Normalised:
     _take_files(value, blocks, intake)
     value = _mend(value, intake, links)
     results = value["results"]
-    # A text is weighed by its characters first, or the largest ones would cost the most.
+    # A text is first measured by its characters; encoding a large one is expensive.
     if not isinstance(results, str) or len(results) > RESULTS_MAX_BYTES // 4:
         size = len(json.dumps(results, ensure_ascii=False).encode())
         if size > RESULTS_MAX_BYTES:
@@ -201,7 +200,7 @@ def _payload(
 
 
 def _says(text: str, payload: Any) -> bool:
-    """Return whether `text` is only the payload once more, as FastMCP adds it for older clients."""
+    """Return whether `text` just repeats the payload, as FastMCP does for older clients."""
     inner = payload["result"] if isinstance(payload, dict) and payload.keys() == {"result"} else None
     if not text or text == inner:
         return True
@@ -215,8 +214,8 @@ def _says(text: str, payload: Any) -> bool:
 def lists_files(payload: object) -> bool:
     """Return whether a payload lists a file in the form of the contract, of any version.
 
-    Others have `artifacts`, too: of builds, of registries. One item that gives its content makes them files:
-    else its bytes would be read as data, for the sake of a bad item.
+    Other systems have `artifacts`, too: of builds, of registries. One item with content makes them files:
+    otherwise a single bad item would let a model read the bytes of the others as data.
     """
     return isinstance(payload, dict) and any(
         _is_file(key, item, is_beside_results="results" in payload)
@@ -227,7 +226,7 @@ def lists_files(payload: object) -> bool:
 
 
 def _is_file(key: str, item: object, *, is_beside_results: bool) -> bool:
-    """Return whether an item of a list is a file of the contract, or meant to be one."""
+    """Return whether an item of a list is, or is meant to be, a file of the contract."""
     if not isinstance(item, dict):
         return isinstance(item, str) and key in _LEGACY
     is_named = isinstance(item.get("name"), str)
@@ -244,20 +243,19 @@ def _is_file(key: str, item: object, *, is_beside_results: bool) -> bool:
 
 
 def _is_of_another_shape(payload: Mapping[str, Any], *, failed: bool) -> bool:
-    """Return whether an envelope without files has keys of another system, which only share our names.
+    """Return whether an envelope without files belongs to another system that only shares names with us.
 
-    A contract value has no empty key of ours. Nothing is lost by that where all keys are ours and one of them
-    has content; elsewhere an empty key may be of another system. An error without keys of others is ours.
+    A contract value omits empty keys of ours. That loses nothing if all keys are ours and one of them has
+    content; otherwise an empty key may be another system's. An error with only our keys is ours, and so is
+    anything under a key for files: each item becomes a file, or an error that names it.
     """
     shaped = {key: payload[key] for key in _SHAPES if key in payload}
     filled = {key: item for key, item in shaped.items() if item not in (None, [], {})}
     has_others = not payload.keys() <= _KEYS
-    if lists_files(payload) or (failed and not has_others):
+    if any(payload.get(key) for key in _FILE_KEYS) or (failed and not has_others):
         return False
-    return (
-        bool(filled.get("artifacts"))
-        or (len(filled) < len(shaped) and (has_others or not filled))
-        or any(not isinstance(item, _SHAPES[key]) for key, item in shaped.items() if item is not None)
+    return (len(filled) < len(shaped) and (has_others or not filled)) or any(
+        not isinstance(item, _SHAPES[key]) for key, item in shaped.items() if item is not None
     )
 
 
@@ -275,14 +273,9 @@ def _marked(payload: dict[str, Any]) -> dict[str, Any]:
 
 
 def _take_files(value: dict[str, Any], blocks: Mapping[int, Mapping[str, Any]], intake: Intake) -> None:
-    """Move the files of a result, wherever it names them, from `value` to `intake`."""
-    artifacts = value.get("artifacts")
-    entries = artifacts if isinstance(artifacts, list) else []
-    if any(_is_file("artifacts", entry, is_beside_results=True) for entry in entries):
-        for entry in entries:
-            intake.artifact(entry)
-    if artifacts is not None and not isinstance(artifacts, list):
-        intake.warnings.append("artifacts is not an array, ignored")
+    """Move the files of a result from all places in `value` to `intake`."""
+    for entry in _entries(value, "artifacts", intake.warnings):
+        intake.artifact(entry)
     if not value.keys().isdisjoint(_LEGACY):
         legacy = {key: value.get(key) for key in _LEGACY}
         for key, items in legacy.items():
@@ -292,11 +285,8 @@ def _take_files(value: dict[str, Any], blocks: Mapping[int, Mapping[str, Any]], 
                 intake.warnings.append(f"{key} is not an array, ignored")
         if not value.get("artifacts"):
             intake.legacy(*legacy.values())
-    deferred = value.get("deferred_artifacts")
-    for entry in deferred if isinstance(deferred, list) else ():
+    for entry in _entries(value, "deferred_artifacts", intake.warnings):
         intake.defer(entry)
-    if deferred is not None and not isinstance(deferred, list):
-        intake.warnings.append("deferred_artifacts is not an array, ignored")
     for index, block in blocks.items():
         if block["type"] in _MEDIA or (block["type"] == "resource" and "blob" in block["resource"]):
             intake.block(index, block)
@@ -304,10 +294,19 @@ def _take_files(value: dict[str, Any], blocks: Mapping[int, Mapping[str, Any]], 
         value.pop(key, None)
 
 
+def _entries(value: Mapping[str, Any], key: str, warnings: list[str]) -> Sequence[Any]:
+    """Return the items of a list of files; a lone value counts as a list."""
+    items = value.get(key)
+    if items and not isinstance(items, list):
+        warnings.append(f"{key} is not an array, taken as one file")
+        return [items]
+    return items or ()
+
+
 def _mend(value: dict[str, Any], intake: Intake, links: Sequence[Any]) -> dict[str, Any]:
     names_files = intake.artifacts or intake.deferred or intake.refusals or intake.incomplete
     if value.keys() == _BARE and not links and not names_files:
-        # Whatever is repaired below is missing.
+        # The keys that are repaired below are missing.
         return value
     if "results" not in value:
         name = _misspelled(value)
@@ -390,7 +389,7 @@ def _joined(before: Any, added: Sequence[Any]) -> list[Any]:
     listed = before if isinstance(before, list) else [] if before is None else [before]
     if not added:
         return listed
-    # Compared as text: comparing each with each takes minutes where there are many.
+    # Compared as text: comparing many items pairwise takes minutes.
     known = {json.dumps(item, sort_keys=True) for item in listed}
     return [*listed, *(item for item in added if json.dumps(item, sort_keys=True) not in known)]
 

@@ -1,7 +1,7 @@
 """Redaction of the host's own paths in texts for clients: a word in braces replaces each.
 
-A path in an error of ours, of a library or of a tool shows where the state, the store or the tool files lie.
-The operator finds it in the log; a client gets the name of the setting or folder instead, such as
+A path in an error of ours, of a library or of a tool reveals where the state, the store or the tool files
+are. The operator finds it in the log; a client gets the name of the setting or folder instead, such as
 `{state_dir}`. Homes stay, since callers and tools name them, and so do paths outside the installation. Our
 own frames are removed from tracebacks, since an author cannot fix anything there.
 
@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 
 _OUR_CODE = Path(__file__).parents[2]
 _OUR_PACKAGES = tuple(str(_OUR_CODE / name) for name in ("runner", "sandbox"))
-# A system's Python lies beside all other programs, whose paths reveal nothing.
+# A system's Python is installed beside all other programs, whose paths reveal nothing.
 _OF_THE_SYSTEM = frozenset({"/", "/usr", "/usr/local"})
 # The rest of a path, up to the character that ends it in a sentence, in quotes or in JSON.
 _MORE = r"[^\s'\"<>:,;)\]\\]*"
@@ -42,7 +42,7 @@ class OwnPaths:
     """Paths with the words that replace them.
 
     Attributes:
-        words: Triples: a path, the word that replaces it, and whether it also replaces all below it.
+        words: Triples: a path, its replacement, and whether everything below the path is replaced, too.
         homes: The folder of homes; paths below it belong to callers.
     """
 
@@ -61,7 +61,7 @@ class OwnPaths:
                 parts.append(
                     (len(written), f"(?P<p{len(parts)}>{re.escape(written)})(?![\\w-])" + _REST * whole)
                 )
-        # The longest first, and a home before a folder that is that of homes too.
+        # The longest first, and homes before any equal folder.
         parts.sort(key=lambda part: -part[0])
         object.__setattr__(self, "_word_of", word_of)
         object.__setattr__(self, "_pattern", re.compile("|".join(part for _length, part in parts)))
@@ -102,7 +102,7 @@ class OwnPaths:
         return redacted
 
     def redact_unlogged(self, value: Any) -> Any:
-        """Return a JSON value without the paths, which the log has already."""
+        """Return a JSON value without the paths, which are in the log already."""
         return self._redact(value, {})
 
     def _redact(self, value: Any, left_out: dict[str, None]) -> Any:
@@ -135,7 +135,7 @@ class OwnPaths:
 
     def _home(self) -> str:
         root = re.escape(self.homes.rstrip("/"))
-        # A server names files of its scratch folder to its callers.
+        # A server may report files of its scratch folder to its callers.
         return f"(?P<hidden>{root}/{re.escape(HIDDEN)}){_NAME}|{root}/{_MORE}"
 
 

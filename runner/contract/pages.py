@@ -1,6 +1,6 @@
 """Decision on a page that a result names: allowed or not, and its sandbox. Pure.
 
-An address must read the same to us and to a browser: what the two could understand differently is refused.
+We and a browser must parse an address alike: ambiguous ones are refused.
 
 Source: requirements S0-38, S0-44, S0-45; rule D5 of the conformance cases;
 HTML Standard, sandboxing; URL Standard.
@@ -48,10 +48,10 @@ def origin(url: str) -> str | None:
 
 
 def sandbox_tokens(wanted: object) -> tuple[str, ...]:
-    """Return the sandbox of a page: what it asks for of what is harmless.
+    """Return the sandbox tokens of a page: the harmless ones among those it requests.
 
-    Scripts and the page's own origin together would let a page of our origin lift its sandbox, so
-    beside scripts the origin is never granted.
+    Scripts and the page's own origin together would let a page of our origin remove its sandbox, so the
+    origin is never granted with scripts.
     """
     words = wanted.split() if isinstance(wanted, str) else wanted
     if not isinstance(words, list):

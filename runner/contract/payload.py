@@ -1,7 +1,7 @@
 """Conversion between MCP results and the values that tools returned.
 
-The structured content, without FastMCP's wrapping of values other than objects; else the one text, read
-as JSON where it is an object or a list; else the content blocks.
+The value is the structured content, without FastMCP's wrapping of values other than objects; else the only
+text, read as JSON if it is an object or a list; else the content blocks.
 
 Source: MCP specification 2025-11-25, tools, "Structured Content"; rule N2 of the conformance cases;
 requirements S2-20 to S2-24.
@@ -36,7 +36,7 @@ def with_payload(message: Mapping[str, Any], payload: Any, *, text: str) -> dict
 
     Args:
         message: The result.
-        payload: What it returns instead, as plain JSON values.
+        payload: The replacement, as plain JSON values.
         text: `payload` as text.
     """
     made: dict[str, Any] = {"content": [{"type": "text", "text": text}]}

@@ -1,7 +1,7 @@
 """Errors for unexpected exceptions of our own code: an id for the client, the cause for the log.
 
-Such an exception is a fault of ours. Its text may hold paths, arguments or secrets, and says nothing to
-the caller; so the log gets it, with its traceback, under an id that the caller is told.
+Such an exception is a fault of ours. Its text may contain paths, arguments or secrets, and does not help the
+caller; so it goes to the log, with its traceback and an id that the caller gets.
 
 Source: the table of error codes in `docs/cli.md`.
 """
@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 
 
 def unexpected(error: Exception, *, call: str | None = None) -> CallError:
-    """Log an exception that nobody expected; return the error that callers get instead.
+    """Log an unexpected exception; return the error that callers get instead.
 
     Args:
         error: The exception.

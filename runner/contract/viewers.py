@@ -1,4 +1,4 @@
-"""From a file's type and name to the viewer that can show it, or none.
+"""Mapping of a file's type and name to its viewer, if any.
 
 Source: document 000, section 2 (showable defaults); rule D2 of the conformance cases; requirements S0-24,
 S0-29 to S0-32 and S1-65.
@@ -14,7 +14,7 @@ __all__ = ["category_of", "suits", "viewer_of"]
 
 _GENERIC = frozenset({"", DEFAULT_MIME, "binary/octet-stream", "application/x-binary", "application/unknown"})
 _HTML = frozenset({"text/html", "application/xhtml+xml"})
-# Names that say text where the tables of MIME types know nothing.
+# Names of text files that are missing in the tables of MIME types.
 _TEXT_NAMES = frozenset(
     (
         *("cfg", "conf", "diff", "env", "ini", "lock", "log", "patch", "properties", "rst", "toml"),
@@ -28,7 +28,7 @@ _TABLES = frozenset({"csv", "tsv", "parquet", "xlsx", "xls", "jsonl", "ndjson", 
 
 
 def viewer_of(artifact: Mapping[str, Any]) -> Viewer | None:
-    """Return the viewer that can show a file, or None: by its type, and by its name where that is generic."""
+    """Return the viewer for a file, or None: by its type or, if that is generic, by its name."""
     name = artifact.get("name")
     ending = _ending(name)
     mime = _plain(artifact.get("mime"))
@@ -46,7 +46,7 @@ def suits(wish: Viewer, own: Viewer) -> bool:
 
 
 def category_of(artifact: Mapping[str, Any]) -> str:
-    """Return the category of a file that names none."""
+    """Return the default category of a file."""
     viewer = viewer_of(artifact)
     if viewer == "image":
         return "visualization"

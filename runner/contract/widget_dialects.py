@@ -1,7 +1,7 @@
 """The two dialects of widgets, as facts: media types, addresses and keys. Pure.
 
-ChatGPT's hosts read the keys `openai/…` and want `text/html+skybridge`; hosts of MCP Apps read `ui` and want
-`text/html;profile=mcp-app`. No media type suits both, so one page has two addresses.
+ChatGPT's hosts read the keys `openai/…` and require `text/html+skybridge`; hosts of MCP Apps read `ui` and
+require `text/html;profile=mcp-app`. No media type suits both, so one page has two addresses.
 
 Source: document 003; MCP Apps 2026-01-26; requirements S3-87 to S3-100, decisions C34, C37, C40, C47.
 """
@@ -25,6 +25,7 @@ __all__ = [
     "WIDGET_CALL_META",
     "WIDGET_CSP",
     "WidgetRights",
+    "is_for_page",
     "page_uri",
     "templates_of",
     "twin_uri",
@@ -38,7 +39,7 @@ MCP_APP = "text/html;profile=mcp-app"
 
 SCHEME = "ui://"
 TWIN_TEMPLATE = "ui://widget/mcp-app/{name}"
-"""Second address of a page, in the dialect of MCP Apps. No list has it."""
+"""Second address of a page, in the dialect of MCP Apps. It is not listed."""
 
 OUTPUT_TEMPLATE = "openai/outputTemplate"
 RESOURCE_URI = "ui/resourceUri"
@@ -50,27 +51,31 @@ SCHEMA_DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 WIDGET_ACCESSIBLE = "openai/widgetAccessible"
 VISIBILITY = "openai/visibility"
+# By this capability, a client announces that it hides tools from models as `ui.visibility` demands.
+_UI_EXTENSION = "io.modelcontextprotocol/ui"
 
 WIDGET_CALL_META = "toolcell/widget"
-"""Key of `_meta` of a call that a widget asked for: `asked` where a person said yes to it, else `unasked`."""
+"""Key of `_meta` of a call by a widget: `asked` if a person consented to it, else `unasked`."""
 
 CODE_CALL_META = "toolcell/code"
-"""Key of `_meta` of a call by code, which a model wrote: in code mode no client keeps models from tools."""
+"""Key of `_meta` of a call by a model's code: in code mode, clients do not hide tools from models."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WidgetRights:
-    """Callers that a tool allows. A tool that names none allows models, and no widgets.
+    """Callers that a tool allows. A tool without a declaration allows models, but no widgets.
 
     Attributes:
         for_model: Whether models may call it.
         may_call: Whether widgets may call it.
-        may_destroy: Whether it may destroy something, so that a person decides on each call.
+        may_destroy: Whether it may be destructive, so that a person decides on each call.
+        only_pages: Whether `ui.visibility` allows widgets and no models.
     """
 
     for_model: bool = True
     may_call: bool = False
     may_destroy: bool = True
+    only_pages: bool = False
 
 
 NO_WIDGETS = WidgetRights()
@@ -80,8 +85,8 @@ NO_WIDGETS = WidgetRights()
 def widget_rights(tool: Mapping[str, Any]) -> WidgetRights:
     """Return the rights of models and widgets that a tool declares in `tools/list`.
 
-    A tool destroys nothing if it says that it only reads, or that it only adds; MCP takes one that says
-    neither for destructive.
+    A tool is not destructive if it declares that it only reads or only adds. By MCP's default, a tool that
+    declares neither is destructive.
     """
     meta, annotations = tool.get("_meta"), tool.get("annotations")
     ui = meta.get("ui") if isinstance(meta, Mapping) else None
@@ -93,7 +98,25 @@ def widget_rights(tool: Mapping[str, Any]) -> WidgetRights:
     may_call = "app" in named if isinstance(named, list) else accessible
     is_private = isinstance(meta, Mapping) and meta.get(VISIBILITY) == "private"
     for_model = "model" in named if isinstance(named, list) else not is_private
-    return WidgetRights(for_model=for_model, may_call=may_call, may_destroy=not harmless)
+    only_pages = isinstance(named, list) and may_call and not for_model
+    return WidgetRights(
+        for_model=for_model, may_call=may_call, may_destroy=not harmless, only_pages=only_pages
+    )
+
+
+def is_for_page(params: Mapping[str, Any], capabilities: Mapping[str, Any] | None) -> bool:
+    """Return whether the result of a tool that only widgets may call reaches no model of this client.
+
+    A client that ignores `ui.visibility` would show the result to its model. So the client has to announce
+    MCP Apps, or to mark the call as one of a widget.
+
+    Args:
+        params: Params of the `tools/call`.
+        capabilities: Capabilities of the client.
+    """
+    extensions, meta = (capabilities or {}).get("extensions"), params.get("_meta")
+    announces = isinstance(extensions, Mapping) and _UI_EXTENSION in extensions
+    return announces or (isinstance(meta, Mapping) and WIDGET_CALL_META in meta)
 
 
 def page_uri(name: str) -> str:
@@ -107,7 +130,7 @@ def twin_uri(name: str) -> str:
 
 
 def unversioned(uri: str) -> str:
-    """Return an address without what hosts append to get past their caches, such as `?v=1.0.0`."""
+    """Return an address without the suffix that hosts append to bypass caches, such as `?v=1.0.0`."""
     return uri.partition("#")[0].partition("?")[0]
 
 

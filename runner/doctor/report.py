@@ -1,8 +1,14 @@
-"""`runner doctor`: what this machine and this configuration can enforce, and what not, with the cure.
+"""`runner doctor`: report of what this machine and configuration can and cannot enforce, with remedies.
 
 Layers are tried, not guessed from a version: `sandbox.probe.machine.layers` confines a child for each.
+
+`--repair` removes orphaned bytes and expired files of the store. Files with missing bytes are reported and
+stay listed: only their owner can decide whether to put them again or to remove them.
+
+Source: `docs/operating.md`, "The store".
 """
 
+import asyncio
 import enum
 import importlib.metadata
 import os
@@ -11,17 +17,22 @@ import re
 import shutil
 import stat
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from runner.errors import CallError, RunnerError
+from runner.files.my_files import open_library
+from runner.settings.execution import LibrarySettings
 from runner.settings.isolation import AUTO
 from runner.settings.settings import Settings
-from runner.store.bucket_health import fault_of, lost_records
-from runner.store.local.examining import examine
+from runner.store.local.blobs import LocalBlobs
+from runner.store.local.conversion import is_old
+from runner.store.protocol import Reason, Removal
+from runner.store.reports import Damage, Reporting
 from runner.store.spool import Spool
+from runner.store.store import BlobStore
 from runner.system.openat import ficlone
 from runner.system.state_access import account_name, denied_in
 from runner.system.state_files import apart_in
@@ -31,20 +42,26 @@ from runner.users.tool_secrets import secret_fault
 from sandbox.probe.gate import try_gate
 from sandbox.probe.machine import Probe, Tier, layers, probe
 
+if TYPE_CHECKING:
+    from runner.store.s3.health import Lost
+
 __all__ = [
     "SUPPORTED",
     "DoctorLine",
     "DoctorReport",
     "Level",
+    "examine",
     "missing",
     "note",
     "ok",
     "reflinks",
+    "repair",
     "report",
+    "verify",
 ]
 
 SUPPORTED = {"fastmcp": ((4, 1, 2), (4, 3)), "mcp": ((2, 3), (2, 4))}
-"""Versions this was built and tested for: from the first, below the second. As in pyproject.toml."""
+"""Tested versions: from the first, below the second, as in pyproject.toml."""
 
 _LITTLE_SPACE = 1024**3
 _CURES = {
@@ -68,11 +85,11 @@ class DoctorLine:
     """One finding.
 
     Attributes:
-        section: What it is about: machine, isolation, folders, versions or configuration.
-        name: What was looked at.
-        level: Whether it is as it should be; `MISSING` lets the command fail.
-        detail: What was found.
-        cure: What to do about it; always there where something is missing.
+        section: Its section: machine, isolation, folders, versions or configuration.
+        name: The checked item.
+        level: Its status; `MISSING` makes the command fail.
+        detail: The finding.
+        cure: The remedy; always present if something is missing.
     """
 
     section: str
@@ -87,17 +104,17 @@ class DoctorLine:
 
 
 def ok(section: str, name: str, detail: str) -> DoctorLine:
-    """Return a line about what is as it should be."""
+    """Return a line about an item in order."""
     return DoctorLine(section=section, name=name, level=Level.OK, detail=detail)
 
 
 def note(section: str, name: str, detail: str, cure: str | None = None) -> DoctorLine:
-    """Return a line about what works, and could be better."""
+    """Return a line about an item that works but could be better."""
     return DoctorLine(section=section, name=name, level=Level.NOTE, detail=detail, cure=cure)
 
 
 def missing(section: str, name: str, detail: str, cure: str) -> DoctorLine:
-    """Return a line about what is needed and not there."""
+    """Return a line about a missing requirement."""
     return DoctorLine(section=section, name=name, level=Level.MISSING, detail=detail, cure=cure)
 
 
@@ -106,8 +123,8 @@ class DoctorReport:
     """All findings.
 
     Attributes:
-        tier: Isolation tier in force, or None where calls cannot be confined as asked.
-        lines: The findings, in the order they are read.
+        tier: Isolation tier in force, or None if calls cannot be confined as configured.
+        lines: The findings, in reading order.
     """
 
     tier: str | None
@@ -115,7 +132,7 @@ class DoctorReport:
 
     @property
     def exit_status(self) -> int:
-        """Return 0 when everything needed is there, else 1."""
+        """Return 0 if no requirement is missing, else 1."""
         return 1 if any(line.level is Level.MISSING for line in self.lines) else 0
 
     def to_json(self) -> dict[str, Any]:
@@ -124,7 +141,7 @@ class DoctorReport:
         return {"ok": self.exit_status == 0, "tier": self.tier, "lines": lines}
 
     def text(self) -> str:
-        """Return the report for people: a block for each section, the cure below its line."""
+        """Return the report for people: a block for each section, the remedy below its line."""
         rows: list[str] = []
         section = ""
         width = max((len(line.name) for line in self.lines), default=0)
@@ -139,11 +156,11 @@ class DoctorReport:
 
 
 def report(settings: Settings, *more: DoctorLine, whole_bucket: bool = False) -> DoctorReport:
-    """Look at the machine, the folders, the versions and the configuration.
+    """Check the machine, the folders, the versions and the configuration.
 
     Args:
         settings: The effective settings.
-        more: What was found elsewhere.
+        more: Further findings.
         whole_bucket: Whether a store in S3 is listed to its end.
     """
     offered = probe(uid=settings.uids.start)
@@ -164,10 +181,10 @@ def report(settings: Settings, *more: DoctorLine, whole_bucket: bool = False) ->
 
 
 def reflinks(source: Path, target: Path) -> bool:
-    """Return whether a file of `source` can be shared with `target` without copying its bytes.
+    """Return whether a file of `source` can be cloned into `target` without copying its bytes.
 
     Raises:
-        OSError: A file cannot be made in one of the folders.
+        OSError: A file cannot be created in one of the folders.
     """
     with tempfile.TemporaryFile(dir=source) as original, tempfile.TemporaryFile(dir=target) as clone:
         original.write(b"reflink")
@@ -239,7 +256,7 @@ def _reuse(settings: Settings) -> str:
 
 
 def _jobs(settings: Settings) -> str:
-    """Return whether anything may go on between calls, and for which tools that is otherwise."""
+    """Return whether background jobs may run between calls, and the tools with another setting."""
     usual = settings.lets_go_on()
     others = sorted(name for name in settings.tools if settings.lets_go_on(name) != usual)
     detail = "go on between calls where a tool asks for it" if usual else "nothing goes on between calls"
@@ -258,7 +275,7 @@ def _folders(settings: Settings) -> Iterator[DoctorLine]:
 
 
 def _denied(settings: Settings) -> list[DoctorLine]:
-    """Return a line for each file of ours that this user may not use; what it holds cannot be told then."""
+    """Return a line for each file of ours that this user may not use, and whose content is unknown."""
     found = denied_in(settings.state_dir, settings.local_store)
     return [missing("folders", "access", f"{denied.path} {denied.problem}", denied.cure) for denied in found]
 
@@ -266,19 +283,21 @@ def _denied(settings: Settings) -> list[DoctorLine]:
 def _bucket(settings: Settings, *, whole: bool) -> Iterator[DoctorLine]:
     if settings.store_scheme != "s3":
         return
-    fault = fault_of(settings)
+    # Only here: boto3 takes a while to import.
+    from runner.store.s3 import health  # noqa: PLC0415
+
+    fault = health.fault_of(settings)
     if fault is not None:
         yield missing("store", "bucket", f"{settings.store}: {fault.reason}", fault.cure)
-    else:
-        yield ok("store", "bucket", f"{settings.store}: answers")
-        yield _records(settings, whole=whole)
-
-
-def _records(settings: Settings, *, whole: bool) -> DoctorLine:
+        return
+    yield ok("store", "bucket", f"{settings.store}: answers")
     try:
-        lost = lost_records(settings, in_all=whole)
+        yield _records(health.lost_records(settings, in_all=whole))
     except CallError as error:
-        return missing("store", "records", error.message, "make the bucket usable, then try again")
+        yield missing("store", "records", error.message, "make the bucket usable, then try again")
+
+
+def _records(lost: "Lost") -> DoctorLine:
     cut = f"the listing was cut after {lost.objects} objects, {lost.users} users whole"
     if not lost.files and lost.is_cut:
         detail = f"each file that was looked at has its record; {cut}"
@@ -306,20 +325,39 @@ def _local_store(settings: Settings) -> Iterator[DoctorLine]:
         yield ok("store", "files", f"{settings.store} keeps them {lifetime}")
         return
     try:
-        findings = examine(settings.store_path)
+        yield from examine(settings.store_path)
     except OSError as error:
         yield missing("store", "records", f"cannot be read: {error.strerror}", "let this user read the store")
+
+
+def examine(root: Path) -> Iterator[DoctorLine]:
+    """Yield records of a local store that cannot be read, and bytes without a record; change nothing.
+
+    Raises:
+        OSError: It cannot be read.
+    """
+    if is_old(root):
+        cure = "runner doctor --repair, or the next start of a server, converts them"
+        yield note("store", "records", "they are those of an earlier version", cure)
         return
-    for finding in findings:
-        level = Level.OK if finding.cure is None else Level.NOTE
-        level = Level.MISSING if finding.detail.endswith("cannot be read") else level
-        yield DoctorLine(
-            section="store", name=finding.name, level=level, detail=finding.detail, cure=finding.cure
-        )
+    store = BlobStore(LocalBlobs(root))
+    unread = store.unread()
+    for key in unread:
+        cure = "restore it from a backup, or remove it and put the file again"
+        yield missing("store", "records", f"{key} cannot be read", cure)
+    if root.exists() and not unread:
+        yield ok("store", "records", "sound")
+    apart: dict[str, list[int]] = {}
+    for blob in store.orphans():
+        apart.setdefault("/".join(blob.key.split("/")[:3]), []).append(blob.size)
+    for folder, sizes in apart.items():
+        detail = f"{folder}: {len(sizes)} files of {sum(sizes)} bytes that no record knows"
+        cure = "docs/operating.md describes what they are, how to get files back and how to remove them"
+        yield note("store", "bytes", detail, cure)
 
 
 def _own_folder(name: str, path: Path) -> DoctorLine:
-    # As `Path.exists` does not: what may not be looked at has a line of its own.
+    # Unlike `Path.exists`, this does not raise: an inaccessible path has a line of its own.
     there = next(folder for folder in (path, *path.parents) if os.path.exists(folder))
     status = there.stat()
     usable = stat.S_ISDIR(status.st_mode) and os.access(there, os.W_OK | os.X_OK)
@@ -356,7 +394,7 @@ def _sharing(store: Path, homes: Path) -> Iterator[DoctorLine]:
     try:
         shared = reflinks(there, homes)
     except OSError:
-        # The lines above say what is wrong with the folder.
+        # The lines above report the fault of the folder.
         return
     if shared:
         yield ok("folders", "reflink", "inputs are staged without copying")
@@ -418,3 +456,42 @@ def _configuration(settings: Settings) -> Iterator[DoctorLine]:
     yield from _secrets(settings)
     yield ok("configuration", "workers", _reuse(settings))
     yield ok("configuration", "jobs", _jobs(settings))
+
+
+async def repair(settings: LibrarySettings) -> tuple[DoctorLine, ...]:
+    """Sweep the store, end idle sessions, and return the findings as lines of the report."""
+    library = open_library(settings)
+    try:
+        ended = await library.end_idle_sessions(settings.session_idle_s)
+        store = library.store
+        removals = await store.sweep()
+        lost = await asyncio.to_thread(store.missing) if isinstance(store, BlobStore) else []
+    except CallError as error:
+        return (missing("store", "sweep", error.message, "free the store for this user, then try again"),)
+    lines = [_swept(removals, reason) for reason in (Reason.LEFT_BEHIND, Reason.EXPIRED)]
+    lines.append(ok("store", "sessions", f"{ended} idle ones ended"))
+    return (*lines, *map(_lost, lost))
+
+
+async def verify(settings: LibrarySettings) -> tuple[DoctorLine, ...]:
+    """Read everything in the store, and return the findings as lines of the report."""
+    store = open_library(settings).store
+    if not isinstance(store, Reporting):
+        return ()
+    try:
+        verdict = await store.verify()
+    except CallError as error:
+        return (missing("store", "verify", error.message, "make the store usable, then try again"),)
+    detail = f"{verdict.files} contents read, {verdict.bytes} bytes, {len(verdict.damaged)} damaged"
+    return (ok("store", "verify", detail), *map(_lost, verdict.damaged))
+
+
+def _swept(removals: Sequence[Removal], reason: Reason) -> DoctorLine:
+    sizes = [removal.size for removal in removals if removal.reason is reason]
+    name = "left over" if reason is Reason.LEFT_BEHIND else reason.value
+    return ok("store", name, f"{len(sizes)} removed, {sum(sizes)} bytes")
+
+
+def _lost(damage: Damage) -> DoctorLine:
+    detail = f"{damage.shown!r} in {damage.area}: {damage.problem}"
+    return missing("store", "damaged", detail, "put it again under its name, or remove it: runner files rm")

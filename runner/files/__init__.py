@@ -1,1 +1,1 @@
-"""My Files: what a user keeps, its sessions, its download links, what is told of changes."""
+"""My Files: a user's stored files, their sessions, download links and change events."""

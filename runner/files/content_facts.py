@@ -1,10 +1,9 @@
 """Facts of an arriving file: rows of a text table, pixels of an image.
 
-The content is untrusted and is read in the host, so nothing is decoded or rendered: headers are read,
-line breaks are counted; a format that takes more than that is not read here. Every reader has a bound in
-bytes, never in time, so that the same file always gives the same facts; what cannot be learnt within it, or
-is malformed, is left out. Facts are what the file says of itself, for people and models to read, and nothing
-is decided on them.
+The content is untrusted and is read in the host, so nothing is decoded or rendered: only headers are read
+and line breaks counted; formats that need more are not supported. Every reader has a bound in bytes, never
+in time, so that a file always gives the same facts. Facts beyond the bound, or malformed ones, are omitted.
+Facts are unverified claims of the file, for people and models to read; no decision depends on them.
 
 Source: requirement S1-43; `docs/decisions/0036-no-parsers-in-the-host.md`.
 """
@@ -34,18 +33,18 @@ def facts(read: Read, *, mime: str, name: str, size: int) -> Mapping[str, int | 
     """Return the facts in a file's header; nothing if its format is unknown.
 
     Args:
-        read: Returns at most so many bytes of the file from an offset on, as `os.pread` does.
+        read: Returns a number of bytes of the file from an offset on, like `os.pread`.
         mime: Its MIME type.
-        name: Its name; where the type says little, the ending does.
+        name: Its name, whose ending is used if the type is unspecific.
         size: Its length in bytes.
 
     Returns:
-        `rows` (with `rows_estimated` where they were not all counted), or `width` and `height`.
+        `rows` (with `rows_estimated` if not all were counted), or `width` and `height`.
     """
     try:
         return _facts(read, _kind(mime, name), size)
     except OSError as error:
-        # The file is more than what is known of it: it is kept, and its line in the list is shorter.
+        # Facts are optional: the file is stored without them.
         log.warning("file facts not read", extra={"errno": error.errno})
         return {}
 

@@ -1,7 +1,7 @@
 """Download links: addresses of single stored files, each with a capability token that expires.
 
-A link is a permission. Tools and clients get it; what is shown to people, or logged, has its token
-taken out.
+A link is a permission. Tools and clients get it; its token is removed from anything shown to people or
+logged.
 
 Source: requirements S0-49 to S0-53; rules A2 and A5 of the conformance cases; contradiction C2.
 """
@@ -30,13 +30,13 @@ _TOKEN = re.compile(r"([?&])(?:token=[^&#\s\"'<>]*(&?))+")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DownloadLinks:
-    """Makes download links.
+    """Creator of download links.
 
     Attributes:
-        tokens: What signs them.
-        base: Address of the server as its users reach it; empty: links are relative to it.
-        ttl_s: How long a link holds, in seconds.
-        clock: Says the present time in seconds since the epoch.
+        tokens: Signer of their tokens.
+        base: Address of the server as its users reach it; if empty, links are relative to it.
+        ttl_s: Lifetime of a link, in seconds.
+        clock: Returns the current time in seconds since the epoch.
     """
 
     tokens: Tokens
@@ -45,7 +45,7 @@ class DownloadLinks:
     clock: Callable[[], float] = time.time
 
     def to(self, user: str, key: str, *, name: str = "", once: bool = False) -> str:
-        """Return the link by which a file of `user` can be fetched under a name, perhaps only once."""
+        """Return the link to download a file of `user` under a name, perhaps only once."""
         token = self.tokens.sign(
             user=user, key=key, purpose=PURPOSE, now=self.clock(), ttl_s=self.ttl_s, once=once
         )
@@ -65,11 +65,11 @@ def name_in(token: str) -> str:
 
 
 def without_tokens(value: Any, secrets: Sequence[str] = ()) -> Any:
-    """Return a copy of a JSON value whose texts and keys hold no token of an address.
+    """Return a copy of a JSON value with the tokens of addresses removed from texts and keys.
 
     Args:
-        value: The value. What nests deeper than anybody would read is left out.
-        secrets: Tokens that go also where they stand alone.
+        value: The value. Parts nested too deeply to be read are omitted.
+        secrets: Tokens to remove even outside an address.
     """
 
     def withhold(text: str) -> str:
@@ -83,5 +83,5 @@ def without_tokens(value: Any, secrets: Sequence[str] = ()) -> Any:
 
 
 def _separator(match: re.Match[str]) -> str:
-    """Keep the sign before the token where another parameter follows it."""
+    """Keep the separator before the token if another parameter follows it."""
     return match[1] if match[2] else ""

@@ -1,9 +1,9 @@
 """Events for users' interfaces when a file is added to My Files or removed.
 
-`artifact_stored` and `artifact_removed` carry a reference, never content. The first says all that a row of
-a list of files has, so that nobody needs to request the list again. A file that was uploaded is
-also announced in a `files_update`, as the files of a result are; those of a result are announced there,
-when the result says how to show them.
+`artifact_stored` and `artifact_removed` carry a reference, never content. The first has all fields of a row
+in a list of files, so that clients need not request the list again. An uploaded file is also announced in a
+`files_update`; the files of a result are announced there when the result is known, which determines how to
+show them.
 
 Source: requirements S0-68, S4-80; rule H5 of the conformance cases.
 """
@@ -20,14 +20,14 @@ from runner.users.usernames import home_segment
 __all__ = ["FILES_URI", "REMOVED", "STORED", "tell"]
 
 FILES_URI = "runner://files"
-"""The resource that lists a user's files, as a model may read them."""
+"""The resource that lists a user's files, for models."""
 
 STORED = "artifact_stored"
 REMOVED = "artifact_removed"
 
 
 def tell(events: Events, change: FileChange) -> None:
-    """Publish what a change means to the subscribers of its user."""
+    """Publish the events of a change to the subscribers of its user."""
     record = change.record
     messages: list[dict[str, Any]] = [
         {
@@ -50,7 +50,7 @@ def _stored_file(record: Record) -> dict[str, Any]:
         "created": record.created.isoformat(),
         "expires_at": record.expires_at.isoformat() if record.expires_at else None,
         "pending": record.pending,
-        # Such a file is listed in its own session only, and a listener may hear of all sessions.
+        # Such a file is listed only in its own session, but a listener may receive events of all sessions.
         "of_session": record.scope.session_id is not None,
     }
 

@@ -1,11 +1,11 @@
-"""My Files: what one user has in the store, by name, as callers write names.
+"""My Files: the files of one user in the store, by name, as callers write names.
 
-The layer between the store, which knows scopes and exact names, and everything that serves people:
-staging, results, resources, downloads, the command line. A `Library` has the files of all users; `MyFiles`
-is what one user may have in one session, and carries that scope into every operation.
+The layer between the store, which has scopes and exact names, and its users: staging, results, resources,
+downloads, the command line. A `Library` has the files of all users; `MyFiles` is the view of one user in one
+session, and applies that scope to every operation.
 
-Where files do not persist, each belongs to the session that put it and goes with it. A protocol without
-sessions has one for each user, which ends when the user has been idle.
+If files do not persist, each belongs to the session that put it and is removed with it. A protocol without
+sessions has one session for each user, which ends when the user has been idle.
 
 Source: requirements S1-9, S1-12, S1-13, S1-20, S1-84 to S1-86; document 001, section 7; rules DF1 and
 DF2 of the conformance cases; architecture, decisions "Session" and "Retention".
@@ -15,7 +15,7 @@ import asyncio
 import json
 import os
 import re
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -32,7 +32,7 @@ from runner.formats.filenames import safe_name
 from runner.formats.mime import guess
 from runner.formats.nearest import nearest
 from runner.settings.execution import LibrarySettings
-from runner.store.local.store import utc_now
+from runner.store.blobs import utc_now
 from runner.store.opening import open_store
 from runner.store.protocol import (
     ArtifactStore,
@@ -66,11 +66,11 @@ SCHEME = "artifact://"
 _URI = re.compile(r"\s*artifact:/{0,2}([^/?#\s]*)", re.IGNORECASE)
 _ID = re.compile(r"\w+_[0-9a-f]{12,64}", re.IGNORECASE | re.ASCII)
 _WORD = re.compile(r"[^\W_]")
-# A name of 255 bytes, with each of them percent-encoded, and room for what a safe name leaves out.
+# A name of 255 percent-encoded bytes, and room for characters that a safe name omits.
 _MOST_REFERENCE_CHARS = 4096
-# Names that a wrong one is compared with.
+# Most names that an unknown name is compared with.
 _MOST_COMPARED = 10_000
-# The session of a user whose protocol has none. No client can name it: theirs are never empty.
+# The session of a user whose protocol has none. No client can name it: session names are never empty.
 _UNNAMED = ""
 
 
@@ -79,9 +79,9 @@ class Deferral:
     """Metadata of a deferred file.
 
     Attributes:
-        expires_at: The last moment at which it is found.
-        reason: Why it is deferred, if the tool said so.
-        next_actions: What the tool proposes to do with it.
+        expires_at: The time of its expiry.
+        reason: The tool's reason for the deferral, if any.
+        next_actions: The tool's proposals for its use.
     """
 
     expires_at: datetime
@@ -91,13 +91,13 @@ class Deferral:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileChange:
-    """A file that came into My Files, or went.
+    """A file that was added to My Files, or removed.
 
     Attributes:
-        user: Whose it is.
-        session: The session that it belongs to and goes with; None: to the user alone.
+        user: Its user.
+        session: The session that it belongs to and ends with; None if it belongs to the user alone.
         record: The file.
-        gone: Whether it went.
+        gone: Whether it was removed.
     """
 
     user: str
@@ -126,11 +126,11 @@ def artifact_id(reference: str) -> str | None:
 
 
 def open_library(settings: LibrarySettings, store: ArtifactStore | None = None) -> "Library":
-    """Return the library that the settings name.
+    """Return the library for the settings.
 
     Args:
         settings: The effective settings.
-        store: A store to use instead of the one that they name.
+        store: A store to use instead of the one in the settings.
     """
     rules = store_rules(settings)
     return Library(
@@ -147,13 +147,13 @@ class Library:
     """The files of all users.
 
     Attributes:
-        store: Where they are.
+        store: The store.
         sessions: The sessions whose files end with them.
         persist: Whether files stay when a session ends.
-        temporary_s: How long a temporary file is kept, in seconds; 0 for as long as any other.
-        quota: What the store goes by, of the files of each user.
-        clock: Says the present time.
-        changed: Hears of each file once it is kept, or removed.
+        temporary_s: Lifetime of a temporary file, in seconds; 0 for that of any other file.
+        quota: The store's retention rules for the files of each user.
+        clock: Returns the current time.
+        changed: Called with each file once it is stored, or removed.
     """
 
     store: ArtifactStore
@@ -165,28 +165,16 @@ class Library:
     changed: Callable[[FileChange], None] = _unheard
 
     def rebound(self, settings: LibrarySettings) -> None:
-        """Go by the limits of other settings from the next file on."""
+        """Apply the limits of new settings from the next file on."""
         self.quota.max_user_bytes = settings.max_user_bytes
         self.quota.max_age_s = settings.max_file_age_s
 
-    def of(
-        self,
-        user: str,
-        session: str | None = None,
-        *,
-        trace: str | None = None,
-    ) -> "MyFiles":
-        """Return the files of one user in one session.
-
-        Args:
-            user: The user's name.
-            session: The session, where the protocol has one.
-            trace: The call that works with them.
-        """
-        return MyFiles(library=self, user=user, session=session or _UNNAMED, trace=trace)
+    def of(self, user: str, session: str | None = None) -> "MyFiles":
+        """Return the files of one user in one session, if the protocol has one."""
+        return MyFiles(library=self, user=user, session=session or _UNNAMED)
 
     def held_by(self, holder: str) -> "MyFiles":
-        """Return the files of whom `MyFiles.holder` names.
+        """Return the files for a text from `MyFiles.holder`.
 
         Raises:
             ValueError: The text is not the `holder` of any user.
@@ -197,7 +185,7 @@ class Library:
         return self.of(claims["user"], claims["session"])
 
     async def end_idle_sessions(self, idle_s: float) -> int:
-        """End the sessions that have been idle for so many seconds; return how many it was."""
+        """End the sessions that have been idle for `idle_s` seconds; return their number."""
         known = await run_in_thread(_known, self.sessions, idle_s)
         ended = [await self.of(session.user, session.name).end_session(idle_s) for session in known]
         return sum(names is not None for names in ended)
@@ -211,13 +199,13 @@ class Library:
 
 @call_value
 class MyFiles:
-    """The files that one user may have in one session. Every operation raises `CallError` as the store does.
+    """The files available to one user in one session. Operations raise `CallError` like the store.
 
     Attributes:
         files: The files of all users.
         user: The user's name.
-        session: The session; empty where the protocol has none.
-        trace: The call that works with them.
+        session: The session; empty if the protocol has none.
+        trace: The call that uses them.
     """
 
     library: Library
@@ -227,8 +215,8 @@ class MyFiles:
 
     @property
     def scope(self) -> Scope:
-        """Return the scope in which they are asked for."""
-        # Marked, since the session without a name is one too.
+        """Return the scope of their requests."""
+        # Prefixed, since the session without a name needs an id too.
         session_id = f"session:{self.session}"
         return Scope(user_id=self.user, session_id=session_id, trace_id=self.trace)
 
@@ -250,20 +238,20 @@ class MyFiles:
         about: Mapping[str, Any] | None = None,
         temporary: bool = False,
     ) -> Record:
-        """Keep a file under the safe form of `name`, with a number where other content has that name.
+        """Store a file under the safe form of `name`, with a number if other content has that name.
 
         Args:
             source: The file, a descriptor of it, which is read from its start, or its bytes.
-            name: Its name, as anyone may have written it.
-            mime: Its MIME type; by default what the name suggests.
-            origin: How it came.
-            deferral: For a deferred file, until when and why.
-            about: Small facts of where it came from, for its reference.
-            temporary: Keep it for a while outside My Files: found by its id, and by no name.
+            name: Its name, in any form.
+            mime: Its MIME type; by default guessed from the name.
+            origin: How it arrived.
+            deferral: Expiry and reason of a deferred file.
+            about: Small metadata on its source, for its reference.
+            temporary: Whether to keep it for a while outside My Files: found only by its id, not by name.
 
         Raises:
             OSError: The source is not a regular file or cannot be opened.
-            CallError: `E_STORE`, `E_QUOTA` or `E_FILE_TOO_LARGE`; nothing was kept.
+            CallError: `E_STORE`, `E_QUOTA` or `E_FILE_TOO_LARGE`; nothing was stored.
         """
         safe = safe_name(name)
         put = Put(
@@ -289,7 +277,7 @@ class MyFiles:
         except CallError as error:
             if error.code is not Code.E_QUOTA:
                 raise
-        # Larger than what may pass through: a file then, that goes as soon.
+        # Over the quota of temporary content: stored as a file with that lifetime.
         lifetime_s = self.library.temporary_s
         end = self.library.clock() + timedelta(seconds=lifetime_s) if lifetime_s else None
         return await self._put(source, replace(put, expires_at=end), scope)
@@ -302,38 +290,51 @@ class MyFiles:
     async def find(self, name: str) -> Record | None:
         """Return the file of that name or, since every stored name is safe, of its safe form."""
         safe = safe_name(name)
-        # The safe form of what holds no letter and no digit is made up: nobody asked for that name.
+        # The safe form of a name without letters and digits is made up, so it does not match the request.
         if safe != name and not _WORD.search(name):
             return None
         return await self.library.store.find(safe, scope=self.scope)
 
     async def by_id(self, id_: str) -> Record | None:
-        """Return the file of that id, in any case: to readers of URIs a host is the same in both."""
+        """Return the file of that id, ignoring case: the host of a URI is case-insensitive."""
         found = await self.library.store.stat(id_, scope=self.scope)
         if found is None and id_ != id_.lower():
             found = await self.library.store.stat(id_.lower(), scope=self.scope)
         return found
 
-    async def referenced(self, reference: str) -> Record | None:
-        """Return the file that an argument refers to: by its name, its id or `artifact://ID`.
+    async def referenced(self, references: Iterable[str]) -> dict[str, Record]:
+        """Return the files that arguments refer to: by name, by id or by `artifact://ID`.
 
-        A name in My Files counts before the name of something that was taken out of a result; of several
-        such things with one name the newest counts.
+        A name in My Files takes precedence over the name of an observation taken out of a result; of several
+        such observations with one name the newest is used.
         """
-        id_ = artifact_id(reference)
-        if id_ is not None:
-            return await self.by_id(id_)
-        if len(reference) > _MOST_REFERENCE_CHARS:
-            return None
-        for name in dict.fromkeys((reference, unquote(reference))):
-            found = await self.find(name)
-            if found is None and _ID.fullmatch(name):
-                found = await self.by_id(name)
-            if found is None and _WORD.search(name):
-                found = await self.library.store.last_observation(safe_name(name), scope=self.scope)
-            if found is not None:
-                return found
-        return None
+        found: dict[str, Record] = {}
+        # Listed once, and only if needed: one call may name a thousand files, and a user may have more.
+        observations: dict[str, Record] | None = None
+        for reference in references:
+            record = None
+            if (id_ := artifact_id(reference)) is not None:
+                record = await self.by_id(id_)
+            elif len(reference) <= _MOST_REFERENCE_CHARS:
+                for name in dict.fromkeys((reference, unquote(reference))):
+                    record = await self.find(name)
+                    if record is None and _ID.fullmatch(name):
+                        record = await self.by_id(name)
+                    if record is None and _WORD.search(name):
+                        if observations is None:
+                            observations = await self._observations()
+                        record = observations.get(safe_name(name))
+                    if record is not None:
+                        break
+            if record is not None:
+                found[reference] = record
+        return found
+
+    async def _observations(self) -> dict[str, Record]:
+        """Return the newest observation of each name."""
+        listed = await self.library.store.list(scope=self.scope)
+        found = [record for record in listed if not record.metadata.is_file]
+        return {record.shown: record for record in sorted(found, key=lambda record: record.created)}
 
     async def all(self) -> Sequence[Record]:
         """Return all files, by name. Observations are not files."""
@@ -341,11 +342,11 @@ class MyFiles:
         return [record for record in found if record.metadata.is_file]
 
     async def sizes(self) -> Sequence[int]:
-        """Return the length of each content that counts against the quota of the user."""
+        """Return the sizes of all contents that count against the quota of the user."""
         return await self.library.store.sizes(scope=self.scope)
 
     async def nearest(self, name: str) -> list[str]:
-        """Return the names of files most like `name`, the best first."""
+        """Return the names of files most similar to `name`, the best match first."""
         names = [record.shown for record in await self.all()]
         # In a thread: a user may have many files.
         return await asyncio.to_thread(nearest, safe_name(name), names, most_names=_MOST_COMPARED)
@@ -354,18 +355,18 @@ class MyFiles:
     async def open(
         self, record: Record, *, offset: int = 0, length: int | None = None
     ) -> AsyncIterator[Content]:
-        """Open the bytes of a file, or a range of them; while they are read the session does not end."""
+        """Open the bytes of a file, or a range of them; the session does not end while they are read."""
         stored = self.library.store.open(record, scope=self.scope, offset=offset, length=length)
         async with self.in_use(to_read=True), stored as content:
             yield content
 
     async def remove(self, name: str) -> bool:
-        """Remove the file of exactly that name; say whether there was one."""
+        """Remove the file of exactly that name; return whether there was one."""
         record = await self.library.store.find(name, scope=self.scope)
         return record is not None and await self.remove_found(record)
 
     async def remove_found(self, record: Record) -> bool:
-        """Remove a file that was found, and no other that has its name by now; say whether it was there."""
+        """Remove a found file, but no other that has its name by now; return whether it existed."""
         if record.metadata.retention is not Retention.FILES:
             return False
         removed = await self.library.store.delete(record.id, scope=self.scope, name=record.name)
@@ -374,14 +375,14 @@ class MyFiles:
         return removed
 
     async def end_session(self, idle_s: float = 0) -> list[str] | None:
-        """End the session, and its files with it where files do not persist.
+        """End the session, and remove its files if files do not persist.
 
         Args:
-            idle_s: Only if it has been unused for so many seconds.
+            idle_s: Seconds that it must have been unused.
 
         Returns:
-            The names of the files that went; None where it did not end, because somebody uses it, it has
-            not been idle for so long, or there is no such session.
+            The names of the removed files; None if it did not end, because it is in use, has not been
+            idle for so long, or does not exist.
         """
         session = Session(user=self.user, name=self.session)
         claim = await run_in_thread(self.library.sessions.claim, session, idle_s=idle_s)
@@ -398,7 +399,7 @@ class MyFiles:
         """Keep the session from ending meanwhile; its idle time restarts when the block ends.
 
         Args:
-            to_read: Whether to go on where that cannot be noted, as on a full disk.
+            to_read: Whether to begin no session, and to continue if the use cannot be recorded.
         """
         if self.library.persist:
             return nullcontext()

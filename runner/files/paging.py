@@ -1,7 +1,7 @@
-"""Pages of a list of files, which stay right while files come and go.
+"""Pages of a list of files, which stay consistent while files are added and removed.
 
-A page goes on behind a name, not after a number of files: what came or went before it moves nothing, nobody
-is listed twice, and none is passed over that was there from the first page to the last.
+A page continues after a name, not after a number of files. So changes before it shift nothing, no file is
+listed twice, and no file is skipped that exists from the first page to the last.
 """
 
 import base64
@@ -18,7 +18,7 @@ MOST = 1000
 
 
 class CursorError(ValueError):
-    """The cursor does not come from an earlier page."""
+    """The cursor is not from an earlier page."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,7 +27,7 @@ class Page:
 
     Attributes:
         files: The files, by name.
-        next: The cursor of the next page; None: this is the last one.
+        next: The cursor of the next page; None on the last one.
     """
 
     files: Sequence[Record]
@@ -40,10 +40,10 @@ def page(files: Sequence[Record], *, limit: int | None = None, cursor: str | Non
     Args:
         files: All files.
         limit: Most files of it, from 1 to `MOST`.
-        cursor: What the page before named as `next`; None for the first one.
+        cursor: `next` of the previous page; None for the first one.
 
     Raises:
-        CursorError: The cursor is not one.
+        CursorError: The cursor is malformed.
     """
     ordered = sorted(files, key=_place)
     if cursor is not None:
@@ -55,7 +55,7 @@ def page(files: Sequence[Record], *, limit: int | None = None, cursor: str | Non
 
 
 def _place(file: Record) -> tuple[str, str]:
-    # Two sessions of one user may have a name each.
+    # Two sessions of one user may have files of one name.
     return file.shown, file.id
 
 

@@ -1,8 +1,8 @@
-"""Sessions whose files end with them: who has one, and which have been idle for too long.
+"""Sessions whose files end with them: the existing ones, and those that have been idle for too long.
 
-Only needed where files do not persist. A session is a small file below the state folder; its time says
-when it was last used. A user of a session holds a shared lock on its file, and only who gets the
-exclusive one may end it: no host ends what another one, or a shell, is using.
+Only needed if files do not persist. A session is a small file below the state folder; its modification time
+is that of its last use. A process that uses a session holds a shared lock on its file, and ending it takes
+the exclusive lock: no host ends a session that another host, or a shell, is using.
 
 Source: requirements S1-12 and S1-13; architecture, decision "Session"; flock(2).
 """
@@ -31,7 +31,7 @@ class Session:
 
     Attributes:
         user: The user's name.
-        name: The session's.
+        name: The session's name.
     """
 
     user: str
@@ -49,7 +49,7 @@ class Right(Protocol):
 
 
 class KnownSessions(Protocol):
-    """The sessions that were used and have not ended, as `Sessions` has them. All of it blocks."""
+    """The sessions that were used and have not ended: the interface of `Sessions`. All methods block."""
 
     def using(self, session: Session, *, to_read: bool = False) -> AbstractContextManager[None]:
         """Use a session: it does not end meanwhile, and its idle time restarts."""
@@ -58,12 +58,12 @@ class KnownSessions(Protocol):
         """Return the right to end a session; None: it may not end."""
 
     def known(self, *, idle_s: float = 0) -> Iterator[Session]:
-        """Yield every session that has not ended; perhaps no others than those unused for so many seconds."""
+        """Yield every session that has not ended; perhaps only those unused for `idle_s` seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Unkept:
-    """No sessions: for a worker node, whose hosts know who speaks, and end what is over."""
+    """No sessions: for a worker node, whose hosts track sessions and end them."""
 
     def using(self, session: Session, *, to_read: bool = False) -> AbstractContextManager[None]:
         """Do nothing: the host uses the session as long as its call runs."""
@@ -71,7 +71,7 @@ class Unkept:
         return contextlib.nullcontext()
 
     def claim(self, session: Session, *, idle_s: float = 0) -> None:
-        """Return None, as for a session in use: none is ended by a worker node, but by its hosts."""
+        """Return None, as for a session in use: only hosts end sessions, not a worker node."""
         del session, idle_s
 
     def known(self, *, idle_s: float = 0) -> Iterator[Session]:
@@ -98,10 +98,10 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Sessions:
-    """The sessions that were used and have not ended. Any number of processes may have the same.
+    """The sessions that were used and have not ended. Any number of processes may share them.
 
     Attributes:
-        folder: Where they are noted; made on first use.
+        folder: Folder of their files; created on first use.
     """
 
     folder: Path
@@ -112,15 +112,16 @@ class Sessions:
 
         Args:
             session: The session.
-            to_read: Go on where it cannot be noted: on a full disk people read, and remove what fills it.
+            to_read: Whether the session is only used if it exists. Only its stored files can be read, and a
+                session that has none is not recorded.
 
         Raises:
-            CallError: `E_STORE`: it cannot be noted.
+            CallError: `E_STORE`: it cannot be recorded.
         """
         path = self._path(session)
         try:
-            fd = self._locked(path, session)
-        except CallError:
+            fd = self._locked(path, session, to_read=to_read)
+        except (CallError, Damaged):
             if not to_read:
                 raise
             yield
@@ -133,14 +134,14 @@ class Sessions:
             Claim(path, fd).release()
 
     def claim(self, session: Session, *, idle_s: float = 0) -> "Claim | None":
-        """Return the right to end a session, which keeps others from using it; None: it may not end.
+        """Return the right to end a session, which keeps others from using it; None if it may not end.
 
         Args:
             session: The session.
-            idle_s: For how long it must have been unused, in seconds.
+            idle_s: How long it must have been unused, in seconds.
 
         Raises:
-            CallError: `E_STORE`: its note cannot be read.
+            CallError: `E_STORE`: its file cannot be read.
         """
         path = self._path(session)
         try:
@@ -156,7 +157,7 @@ class Sessions:
         return None
 
     def known(self, *, idle_s: float = 0) -> Iterator[Session]:
-        """Yield every session that has not ended. Who claims one finds out for how long it was unused."""
+        """Yield every session that has not ended; `claim` checks its idle time."""
         del idle_s
         for path in sorted(self.folder.glob("*.session")):
             with contextlib.suppress(OSError, ValueError):
@@ -167,11 +168,12 @@ class Sessions:
         text = json.dumps([session.user, session.name])
         return self.folder / f"{hashlib.sha256(text.encode()).hexdigest()}.session"
 
-    def _locked(self, path: Path, session: Session) -> int:
+    def _locked(self, path: Path, session: Session, *, to_read: bool) -> int:
         try:
-            make_folder(self.folder.parent, self.folder.name)
+            if not to_read:
+                make_folder(self.folder.parent, self.folder.name)
             while True:
-                fd = open_lock(path)
+                fd = open_regular(path, os.O_RDWR) if to_read else open_lock(path)
                 locks.wait_for(fd, shared=True)
                 # The process that ended it may have removed the file between our open and our lock.
                 if locks.is_linked(fd):
@@ -181,7 +183,7 @@ class Sessions:
             raise _unusable(error) from error
         try:
             note = json.dumps([session.user, session.name]).encode()
-            # The name of the file follows from what is in it, so a damaged note can be repaired.
+            # The name of the file is derived from its content, so a damaged file can be repaired.
             if os.pread(fd, len(note) + 1, 0) != note:
                 os.ftruncate(fd, len(note))
                 os.pwrite(fd, note, 0)

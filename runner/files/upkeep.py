@@ -1,4 +1,4 @@
-"""Maintenance of My Files in a server: ends sessions, sends pending files, sweeps.
+"""Maintenance of My Files in a server: ending sessions, uploading pending files, sweeps.
 
 Source: requirements S1-12 and S1-13; architecture, decisions "Session" and "Retention".
 """
@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 _NOTHING = contextlib.nullcontext()
 
 LAST_SEND_S = 10.0
-"""Seconds for which a server sends waiting files during shutdown."""
+"""Seconds for uploading pending files during shutdown."""
 
 _LOCAL_S = 300.0
 _SHARED_S = 3600.0
@@ -33,13 +33,13 @@ _SHARED_S = 3600.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Upkeep:
-    """Looks after the files of all users.
+    """Maintenance of the files of all users.
 
     Attributes:
         library: The files.
-        idle_s: How long a session is unused before it ends, in seconds.
-        ends: Whether sessions end here at all; on a worker node they do not, as their hosts end them.
-        is_alone: Whether sessions end with this server; else other hosts have them, too, and end the idle.
+        idle_s: Idle time after which a session ends, in seconds.
+        ends: Whether sessions end here at all; not on a worker node, since its hosts end them.
+        is_alone: Whether sessions end with this server; else other hosts share them, and end idle ones.
     """
 
     library: Library
@@ -50,11 +50,11 @@ class Upkeep:
 
     @asynccontextmanager
     async def running(self, *, sweeps: bool) -> AsyncIterator[None]:
-        """End what a crash left idle, and send on what waits for a bucket, until the block ends.
+        """End idle sessions, also those left by a crash, and upload pending files, until the block ends.
 
         Args:
-            sweeps: Whether to remove from the store what is over. A single call has no time for it: a server,
-                or `runner doctor --repair`, does it.
+            sweeps: Whether to remove expired content from the store. A single call has no time for it: a
+                server, or `runner doctor --repair`, does it.
         """
         await self.end_idle()
         store, tasks = self.library.store, list["asyncio.Task[None]"]()
@@ -70,7 +70,7 @@ class Upkeep:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     async def send_the_last(self) -> None:
-        """Send on what waits for a bucket before a server ends: others find it only once it is there."""
+        """Upload pending files before a server ends: other hosts find them only in the bucket."""
         store = self.library.store
         if not isinstance(store, SpoolingStore):
             return
@@ -86,7 +86,7 @@ class Upkeep:
             )
 
     def in_use(self, user: User) -> AbstractAsyncContextManager[None]:
-        """Keep the session in which a user speaks from ending meanwhile; it ends with this server."""
+        """Keep a user's session from ending meanwhile; it ends with this server."""
         if self.library.persist:
             return _NOTHING
         if user.session is not None:
@@ -94,7 +94,7 @@ class Upkeep:
         return self.library.of(user.name, user.session).in_use()
 
     async def end(self, session: str) -> None:
-        """End a session of any user: its files are deleted, where files do not persist."""
+        """End a session of any user, and delete its files if files do not persist."""
         # A user who only uploaded files in it is not known here.
         self._spoken.discard(session)
         if not self.ends:
@@ -103,14 +103,14 @@ class Upkeep:
             await self.library.end_sessions_named(session)
 
     async def end_idle(self) -> None:
-        """End the sessions that have been idle for so long, whichever server they were of."""
+        """End the sessions that have been idle for `idle_s`, of any server."""
         if not self.ends:
             return
         with _logging_what_stays():
             await self.library.end_idle_sessions(self.idle_s)
 
     async def end_all(self) -> None:
-        """End the sessions in which somebody spoke: the connections are gone, and with them the sessions."""
+        """End the sessions used by this server, since their connections have ended."""
         if not self.is_alone:
             return
         for session in tuple(self._spoken):
@@ -119,7 +119,7 @@ class Upkeep:
 
 @contextlib.contextmanager
 def _logging_what_stays() -> Iterator[None]:
-    """Log where the store is out of reach, and raise nothing: the ends are noted, the files go later."""
+    """Log an unavailable store instead of raising: the ends are recorded, and files are removed later."""
     try:
         yield
     except CallError as error:
@@ -129,12 +129,12 @@ def _logging_what_stays() -> Iterator[None]:
 def pauses(*, shared: bool, chance: Callable[[], float] = random.random) -> Iterator[float]:
     """Yield the seconds to wait before each sweep of a store.
 
-    A sweep of a store in S3 lists all that is in it, for every host that shares it, so it is rare there.
-    Nothing hangs on it: what has ended is not found any more, swept or not.
+    A sweep of a store in S3 lists its whole content, on every host that shares it, so it is rare there.
+    A delay is harmless: expired content is not found any more, even before the sweep.
 
     Args:
-        shared: Whether other hosts sweep the same store.
-        chance: From 0 to 1, so that hosts which started together do not sweep together.
+        shared: Whether other hosts sweep this store too.
+        chance: Returns a number from 0 to 1, so that hosts started together do not sweep together.
     """
     if not shared:
         yield 0.0

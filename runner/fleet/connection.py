@@ -7,25 +7,28 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Literal, Self, TypeVar
+from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ValidationError
 from redis import Redis as BlockingRedis
 from redis.asyncio import BlockingConnectionPool, Redis
+from redis.asyncio.connection import parse_url
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import RedisError, ResponseError
 from redis.retry import Retry as BlockingRetry
 
 from runner.errors import UsageError
-from runner.fleet.address import checked_address, shown_address
 from runner.fleet.seal import LONG_BYTES, FleetKey, Forged
 from runner.formats.json_walks import least_chars
 from runner.settings.execution import ExecutionSettings
+from runner.users.resource import is_loopback
 
 __all__ = [
     "FENCE_S", "HOST_TTL_S", "HOUR_MS", "NODE_TTL_S", "REDIS_FAILURES", "FleetConnection",
-    "leave_if_cancelled", "problem_of", "redis_key",
+    "checked_address", "leave_if_cancelled", "problem_of", "redis_key", "repeat",
 ]  # fmt: skip
 
 log = logging.getLogger(__name__)
@@ -33,20 +36,22 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 REDIS_FAILURES = (RedisError, OSError)
-"""Exceptions of a Redis that does not answer, or answers with an error."""
+"""Exceptions raised when Redis does not answer, or answers with an error."""
 
 NODE_TTL_S = 7.0
-"""Lifetime of a node's status in Redis, in seconds; hosts take the node for dead when it has expired."""
+"""TTL of a node's status in Redis, in seconds; hosts consider the node dead once it has expired."""
 
 HOST_TTL_S = 5.0
-"""Lifetime of a host's name in Redis, in seconds; nodes end its calls some beats after it has expired."""
+"""TTL of a host's heartbeat key in Redis, in seconds; nodes cancel its calls some beats after it expires."""
 
 FENCE_S = 5.0
-"""Seconds without an answer of Redis after which a node ends its calls: before its status has expired."""
+"""Seconds without an answer from Redis after which a node cancels its calls, before its status expires."""
 
 HOUR_MS = 3_600_000
-"""Lifetime of what nobody would remove after the end of its process, in milliseconds."""
+"""TTL, in milliseconds, of keys that would otherwise outlive their process."""
 
+_PORT = 6379
+_FORMS = "write redis://HOST:PORT/0, rediss://:PASSWORD@HOST:PORT/0 or unix:///path"
 _COMMAND_S = 2.0
 _CONNECTIONS = 32
 _THREADS = 2
@@ -54,14 +59,14 @@ _READ_MS = 1000
 _READ_S = 5.0
 _AGAIN_S = 0.3
 _MOST_AT_ONCE = 200
-# An end has an answer three times: the tool's own result, the contract value, and its texts.
+# An `end` message repeats the answer three times: as the tool's own result, contract value and texts.
 _ANSWERS = 4
-# The status of a node has all of its calls.
+# A node's status lists all of its calls.
 _LEAST_RECORD_BYTES = 1 << 20
 
 
 def problem_of(error: Exception) -> str:
-    """Return the cause of a failure, for a sentence."""
+    """Return the text of an error, or its class name if it has no text."""
     return str(error) or type(error).__name__
 
 
@@ -76,18 +81,30 @@ def leave_if_cancelled() -> None:
         raise asyncio.CancelledError
 
 
+async def repeat(step: Callable[[], Awaitable[None]], *, pause_s: float = 0) -> None:
+    """Run a step forever, with a pause after each run; retry after a failure of Redis."""
+    while True:
+        leave_if_cancelled()
+        try:
+            await step()
+        except REDIS_FAILURES as error:
+            log.warning("redis not reachable", extra={"fault": problem_of(error)})
+            await asyncio.sleep(_AGAIN_S)
+        else:
+            await asyncio.sleep(pause_s)
+
+
 _Kind = Literal[
-    "node", "nodes", "host", "begin", "stream", "user", "state",
-    "sessions", "session-uses", "session-end", "events",
+    "node", "nodes", "host", "begin", "stream", "user", "state", "sessions", "holders", "events",
 ]  # fmt: skip
 
 
 def redis_key(kind: _Kind, *whose: str) -> str:
-    """Return the name of a key in Redis. Fleets that share a Redis have a database each.
+    """Return the name of a Redis key. Fleets that share a Redis server use a database each.
 
-    `node` is the status of a node, `nodes` the set of nodes of a release that accept calls. A host has `host`
-    while it is alive. `stream` holds the messages to a host or node. A call may begin as long as its `begin`
-    exists. `user` holds the node of a user, `state` the session state.
+    `node` is the status of a node, `nodes` the set of nodes of a release that accept calls. `host` is the
+    heartbeat of a host. `stream` holds the messages to a host or node. A call may start while its `begin`
+    key exists. `user` holds the name of a user's node, `state` the session state.
     """
     return ":".join(("toolcell", kind, *whose))
 
@@ -97,19 +114,18 @@ class FleetConnection:
     """A connection to the Redis of a fleet.
 
     Attributes:
-        url: Its address, with its password; for clients alone.
+        url: Address with its password; only for Redis clients.
         key: Seals and opens messages.
-        redis: For commands, each of which is answered soon or fails.
-        reading: For reads that wait.
+        redis: Client for commands, with a short timeout.
+        reading: Client for blocking reads.
     """
 
     url: str = field(repr=False)
     key: FleetKey
     redis: Redis
     reading: Redis
-    # Those of the loop may all wait for S3. A status waits for no result either.
+    # The threads of the loop's default executor may all be waiting for S3.
     _threads: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(_THREADS, "fleet"))
-    _urgent: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, "fleet-status"))
     _closing: AsyncExitStack = field(default_factory=AsyncExitStack)
 
     @classmethod
@@ -132,7 +148,6 @@ class FleetConnection:
         )
         async with connection._closing:
             connection._closing.callback(connection._threads.shutdown)
-            connection._closing.callback(connection._urgent.shutdown)
             connection._closing.push_async_callback(connection.reading.aclose)
             connection._closing.push_async_callback(connection.redis.aclose)
             await connection._check()
@@ -141,10 +156,10 @@ class FleetConnection:
     @property
     def shown(self) -> str:
         """Return the address without its password."""
-        return shown_address(self.url)
+        return _shown(self.url)
 
     def blocking(self) -> BlockingRedis:
-        """Return a client for threads; it is closed with this connection."""
+        """Return a blocking client for use in threads; it is closed with this connection."""
         client = BlockingRedis.from_url(
             self.url, socket_timeout=_COMMAND_S, socket_connect_timeout=_COMMAND_S,
             retry=BlockingRetry(NoBackoff(), 0),
@@ -152,44 +167,37 @@ class FleetConnection:
         self._closing.callback(client.close)
         return client
 
-    async def sealed(self, message: BaseModel, *, to: str, is_urgent: bool = False) -> bytes:
-        """Return a message as JSON, sealed for one receiver; a long one is sealed in a thread.
+    async def sealed(self, message: BaseModel, *, to: str) -> bytes:
+        """Return a message as JSON, sealed for one receiver; a long one is sealed in a thread."""
 
-        Args:
-            message: The message.
-            to: Its receiver.
-            is_urgent: Whether it must not wait for results, as a status.
-        """
-        if least_chars(vars(message), LONG_BYTES) <= LONG_BYTES:
+        def seal() -> bytes:
             return self.key.seal(message.model_dump(), to=to)
-        return await self._in_thread(lambda: self.key.seal(message.model_dump(), to=to), is_urgent=is_urgent)
 
-    async def opened(
-        self, validate: Callable[[Any], T], sealed: bytes, *, to: str, is_urgent: bool = False
-    ) -> T | None:
-        """Return a sealed message, or None for one to be dropped; a long one is opened in a thread.
+        is_long = least_chars(vars(message), LONG_BYTES) > LONG_BYTES
+        return await self._in_thread(seal) if is_long else seal()
+
+    async def opened(self, validate: Callable[[Any], T], sealed: bytes, *, to: str) -> T | None:
+        """Return a message as `read` does; a long one is opened in a thread."""
+        read = partial(self.read, validate, sealed, to=to)
+        # A compressed message may be long once it is decompressed.
+        return await self._in_thread(read) if self.key.is_compressed(sealed) else read()
+
+    def read(self, validate: Callable[[Any], T], sealed: bytes, *, to: str) -> T | None:
+        """Open and validate a sealed message; return None if it must be dropped.
 
         Args:
             validate: Returns the message of a JSON object, or raises `ValidationError`.
             sealed: The message, sealed.
             to: Its receiver.
-            is_urgent: As of `sealed`.
         """
-
-        def message() -> T:
-            return validate(self.key.opened(sealed, to=to))
-
         try:
-            # A short one that is compressed may be long, too.
-            is_long = self.key.is_compressed(sealed)
-            return await self._in_thread(message, is_urgent=is_urgent) if is_long else message()
+            return validate(self.key.opened(sealed, to=to))
         except (Forged, ValidationError) as error:
             log.warning("fleet message dropped", extra={"reason": str(error)})
             return None
 
-    async def _in_thread(self, act: Callable[[], T], *, is_urgent: bool) -> T:
-        threads = self._urgent if is_urgent else self._threads
-        return await asyncio.get_running_loop().run_in_executor(threads, act)
+    async def _in_thread(self, act: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._threads, act)
 
     async def send(self, to: str, message: BaseModel) -> None:
         """Append a message to the stream of a host or node.
@@ -200,9 +208,9 @@ class FleetConnection:
         stream, sealed = redis_key("stream", to), await self.sealed(message, to=to)
         async with self.redis.pipeline(transaction=False) as both:
             both.xadd(stream, {"sealed": sealed})
-            # Of a receiver that is gone nothing stays.
+            # The stream of a dead receiver expires.
             both.pexpire(stream, HOUR_MS)
-            # redis-py would put the message into the error that it raises itself.
+            # If redis-py raised the error, it would add the message to its text.
             added, _ = await both.execute(raise_on_error=False)
         if isinstance(added, Exception):
             raise added
@@ -210,38 +218,39 @@ class FleetConnection:
     async def consume(
         self, name: str, validate: Callable[[Any], T], receive: Callable[[T], Awaitable[None]]
     ) -> None:
-        """Read the stream of this process for ever, deleting each entry after it was received.
+        """Read the stream of this process forever, deleting each entry once it was received.
 
         Args:
             name: Name of this process in the fleet.
-            validate: As of `opened`.
-            receive: Receives a message; does not raise.
+            validate: As for `read`.
+            receive: Handles a message; must not raise.
         """
         stream, done = redis_key("stream", name), list[bytes]()
-        while True:
-            leave_if_cancelled()
-            try:
-                # From the beginning: received entries are deleted, and the clock of Redis may be set back.
-                async with self.reading.pipeline(transaction=False) as both:
-                    if done:
-                        both.xdel(stream, *done)
-                    both.xread({stream: "0-0"}, count=_MOST_AT_ONCE, block=_READ_MS)
-                    replies = await both.execute()
-            except REDIS_FAILURES as error:
-                log.warning("redis not reachable", extra={"fault": problem_of(error)})
-                await asyncio.sleep(_AGAIN_S)
-                continue
-            done = []
-            for entry, fields in _entries(replies[-1]):
+
+        async def read() -> None:
+            # Always from the start: received entries are deleted, and the clock of Redis may be set back.
+            async with self.reading.pipeline(transaction=False) as both:
+                if done:
+                    both.xdel(stream, *done)
+                both.xread({stream: "0-0"}, count=_MOST_AT_ONCE, block=_READ_MS)
+                replies = await both.execute()
+            done.clear()
+            entries: list[Any] = next(iter(dict(replies[-1]).values()), [])
+            if entries and isinstance(entries[0], list):
+                # redis-py returns a nested list with `protocol=3` in the address.
+                (entries,) = entries
+            for entry, fields in entries:
                 done.append(entry)
                 message = await self.opened(validate, fields.get(b"sealed", b""), to=name)
                 if message is not None:
                     await receive(message)
-                # Others wait for the loop.
+                # Let other tasks of the loop run.
                 await asyncio.sleep(0)
 
+        await repeat(read)
+
     async def _check(self) -> None:
-        """Refuse a Redis that cannot be used, and one that may forget calls to make room."""
+        """Refuse a Redis that does not answer, or that may evict calls when its memory is full."""
         try:
             await self.redis.ping()
         except REDIS_FAILURES as error:
@@ -258,7 +267,7 @@ class FleetConnection:
 
 
 def _client(url: str, timeout_s: float) -> Redis:
-    # A command waits for a connection, and its caller knows whether to retry it.
+    # Commands wait for a free connection. No retries: only the caller knows whether one is safe.
     pool = BlockingConnectionPool.from_url(
         url,
         max_connections=_CONNECTIONS,
@@ -270,11 +279,50 @@ def _client(url: str, timeout_s: float) -> Redis:
     return Redis.from_pool(pool)
 
 
-def _entries(reply: Any) -> list[tuple[bytes, dict[bytes, bytes]]]:
-    """Return the entries of one stream, as either version of the protocol has them."""
-    if not reply:
-        return []
-    if not isinstance(reply, dict):
-        return list(reply[0][1])
-    (stream,) = reply.values()
-    return list(stream[0] if stream and isinstance(stream[0], list) else stream)
+def checked_address(url: str, *, insecure: bool) -> str:
+    """Return a Redis address if it is safe to use.
+
+    Write access to Redis controls what worker nodes do; read access reveals arguments and results of all
+    users. A Redis on another machine therefore needs TLS with a verified certificate, and a password,
+    unless the operator declares the network safe.
+
+    Args:
+        url: The address.
+        insecure: Whether a Redis on another machine may lack TLS and a password.
+
+    Raises:
+        UsageError: It is not a Redis address, or the connection would not be protected.
+    """
+    try:
+        # Parsed as the clients parse it.
+        options: Any = parse_url(url)
+        scheme = urlsplit(url).scheme
+    except ValueError as error:
+        raise UsageError(f"redis_url: {error}; {_FORMS}") from error
+    if not options.get("path" if scheme == "unix" else "host"):
+        raise UsageError(f"redis_url does not name a server; {_FORMS}")
+    if insecure or scheme == "unix" or is_loopback(options["host"]):
+        return url
+    lacking = list[str]()
+    if scheme != "rediss":
+        lacking.append("TLS")
+    elif options.get("ssl_cert_reqs", "required") != "required" or not options.get(
+        "ssl_check_hostname", True
+    ):
+        lacking.append("a check of its certificate (ssl_cert_reqs, ssl_check_hostname)")
+    if not options.get("password"):
+        lacking.append("a password")
+    if lacking:
+        raise UsageError(
+            f"redis_url: Redis at {_shown(url)} is on another machine and would be reached without "
+            f"{' and '.join(lacking)}; write rediss://:PASSWORD@HOST:PORT (?ssl_ca_certs=FILE for a CA "
+            "of your own), or, where nobody else is on that network, add --redis-insecure"
+        )
+    return url
+
+
+def _shown(url: str) -> str:
+    parts = urlsplit(url)
+    if parts.scheme == "unix":
+        return f"unix://{parts.path}"
+    return f"{parts.scheme}://{parts.hostname}:{parts.port or _PORT}"

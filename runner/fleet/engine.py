@@ -1,9 +1,9 @@
 """Executor of a host whose calls run on worker nodes: sends each call to its user's node, and watches it.
 
-The host that has a client's request owns the call. Before its code runs, a node deletes the key `begin` of
-the call; only one process can delete it. When a node falls silent, the host deletes it: if it was still
-there, the call has not begun and never will, and another node gets it. If not, the call is repeated only if
-its tool declares that this does no harm.
+The host that received a client's request owns the call. Before a node runs its code, it deletes the call's
+`begin` key; only one process can delete it. When a node appears dead, the host deletes the key. If the key
+still existed, the call has not started and cannot: it is sent to another node. Otherwise the call is repeated
+only if its tool declares itself idempotent.
 
 Source: `docs/decisions/0044-fleet-over-redis.md`; MCP, tool annotations, `idempotentHint`.
 """
@@ -20,7 +20,7 @@ from typing import Any
 
 from redis.exceptions import ResponseError
 
-from runner.contract.error_messages import crashed, invalid_result
+from runner.contract.error_messages import crashed
 from runner.errors import CallError, Code
 from runner.fleet.connection import (
     FENCE_S,
@@ -28,13 +28,21 @@ from runner.fleet.connection import (
     HOUR_MS,
     REDIS_FAILURES,
     FleetConnection,
-    leave_if_cancelled,
     problem_of,
     redis_key,
+    repeat,
 )
-from runner.fleet.messages import NOTICE, Answer, Cancel, NodeMessage, NodeStatus, SentCall, SessionEnd
+from runner.fleet.messages import (
+    NOTICE,
+    Answer,
+    Cancel,
+    NodeMessage,
+    NodeStatus,
+    SentCall,
+    SessionEnd,
+    release_of,
+)
 from runner.fleet.placing import node_of
-from runner.fleet.release import release_of
 from runner.fleet.results import Ended, completed_of, read_ended
 from runner.fleet.shared_events import SharedEvents
 from runner.fleet.shared_sessions import SharedSessions
@@ -42,7 +50,6 @@ from runner.steps.listener import CLIENT_REQUESTS, CallListener
 from runner.steps.request import Completed, Request
 from runner.toolset.catalog import ToolSpec
 from runner.toolset.toolset import Toolset
-from runner.worker.wire import WireError
 
 __all__ = ["FleetEngine"]
 
@@ -50,7 +57,9 @@ log = logging.getLogger(__name__)
 
 _WATCH_S = 0.5
 _RENEW_S = 2.0
-# Looks in a row that Redis has answered, `_WATCH_S` apart; and status messages of a node, a second apart.
+# Longer than the timeout of a command and the pause before the next look.
+_SILENT_S = 3.0
+# Consecutive looks without a status, `_WATCH_S` apart; consecutive statuses without the call, 1 s apart.
 _MOST_ABSENT = 3
 _MOST_UNLISTED = 10
 _TRIES = 4
@@ -69,17 +78,17 @@ class Gone(Exception):
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class RemoteCall:
-    """One call at one node. A call that is sent again is another one, with another id.
+    """One attempt to run a request at one node. Each further attempt has its own id.
 
     Attributes:
         request: The request.
         is_idempotent: Whether it may run twice.
         id: Its id in the fleet.
         node: Its node, once there is one.
-        waits: Whether it has no node yet, or waits at its node for its turn.
+        waits: Whether it has no node yet, or is queued at its node.
         has_started: Whether its code has started, as far as the host knows.
-        dropped: Number of notifications that its client did not take in time.
-        received: Messages of the node, or the reason why there will be none.
+        dropped: Number of notifications dropped because its client was too slow.
+        received: Messages from the node, or the reason why there will be no more.
     """
 
     request: Request
@@ -90,7 +99,8 @@ class RemoteCall:
     has_started: bool = False
     dropped: int = 0
     _beat: int = -1
-    _missed: int = 0
+    _absent: int = 0
+    _unlisted: int = 0
     received: "asyncio.Queue[NodeMessage | Exception]" = field(
         default_factory=lambda: asyncio.Queue(_MOST_MESSAGES)
     )
@@ -99,7 +109,7 @@ class RemoteCall:
         self.id = f"{self.request.id}.{secrets.token_hex(4)}"
 
     def receive(self, message: NodeMessage | Exception) -> None:
-        """Queue a message of the node, or the reason why there will be none."""
+        """Queue a message from the node, or the reason why there will be no more."""
         if isinstance(message, NodeMessage) and message.kind == "note":
             if self.received.qsize() >= _MOST_MESSAGES // 2:
                 # Notifications that a client does not read must leave room for the end of its call.
@@ -109,32 +119,36 @@ class RemoteCall:
             self.received.get_nowait()
         self.received.put_nowait(message)
 
-    def missed_in(self, status: NodeStatus) -> int:
-        """Update from a status of its node; return the number of statuses in a row without this call."""
+    def loss_in(self, status: NodeStatus | None) -> str | None:
+        """Update from the current status of its node; return the reason if the call is lost."""
+        if status is None:
+            self._absent += 1
+            return "the worker node that ran it is gone" if self._absent > _MOST_ABSENT else None
         has_started = status.calls.get(self.id)
         self.has_started |= has_started is True
         self.waits = has_started is False
         if has_started is not None:
-            self._missed = 0
+            self._unlisted = 0
         elif status.beat != self._beat:
-            # A Redis without memory keeps an old one.
-            self._missed += 1
-        self._beat = status.beat
-        return self._missed
+            # A Redis that is out of memory keeps the old status.
+            self._unlisted += 1
+        self._absent, self._beat = 0, status.beat
+        # A node lists a call until its end is in the stream of the host, which may still be reading.
+        return "the worker node does not have it" if self._unlisted > _MOST_UNLISTED else None
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class FleetEngine:
-    """Executor of calls on worker nodes. A `RemoteExecutor`.
+    """Executor of calls on worker nodes. A `runner.toolset.toolset.Fleet`.
 
     Attributes:
-        toolset: The tools; its own workers only list them.
+        toolset: The tools; workers on this host only list them.
         connection: The connection to Redis.
         release: The release that this host serves.
         host: Name of this host in the fleet.
         lasting: Tasks that run as long as the host: they read messages, and watch nodes.
-        sessions: The sessions that files end with; None where files persist.
-        calls: The requests at nodes, or on their way to one, by their ids in the fleet.
+        sessions: Sessions whose files are deleted when they end; None if files persist.
+        calls: Calls in flight, by their ids in the fleet.
     """
 
     toolset: Toolset
@@ -145,10 +159,10 @@ class FleetEngine:
     sessions: SharedSessions | None = None
     calls: dict[str, RemoteCall] = field(default_factory=dict)
     _ending: "set[asyncio.Task[None]]" = field(default_factory=set)
-    # Nodes that accept calls, with how many; and in how many looks in a row a node was not there.
+    # Capacity of each node that accepts calls.
     _nodes: dict[str, int] = field(default_factory=dict)
-    _absent: dict[str, int] = field(default_factory=dict)
-    _fault: str | None = None
+    _looked_at: float = field(default_factory=time.monotonic)
+    _renewed_at: float = 0.0
 
     @classmethod
     @asynccontextmanager
@@ -156,11 +170,11 @@ class FleetEngine:
         """Execute the calls of a toolset in the fleet of its settings, until the block ends.
 
         Raises:
-            UsageError: The settings do not say which, or Redis cannot be used.
+            UsageError: The settings do not name a fleet, or Redis cannot be used.
         """
         release = release_of(toolset.targets)
         async with FleetConnection.open(toolset.settings) as connection:
-            engine = cls(toolset=toolset, connection=connection, release=release)
+            engine = toolset.fleet = cls(toolset=toolset, connection=connection, release=release)
             log.info("fleet host started", extra={"host": engine.host, "release": release})
             if not toolset.library.persist:
                 engine.sessions = SharedSessions(redis=connection.blocking())
@@ -170,7 +184,7 @@ class FleetEngine:
                 asyncio.create_task(
                     connection.consume(engine.host, NodeMessage.model_validate, engine._receive)
                 ),
-                asyncio.create_task(engine._watch()),
+                asyncio.create_task(repeat(engine._watch, pause_s=_WATCH_S)),
             ]
             try:
                 async with shared.shared(subscribe=True):
@@ -187,12 +201,13 @@ class FleetEngine:
                     )
 
     def waiting(self) -> int:
-        """Return the number of requests of this host without a node, or waiting at their node."""
+        """Return the number of this host's requests without a node, or queued at their node."""
         return sum(call.waits for call in self.calls.values())
 
     async def faults(self) -> Mapping[str, str]:
-        """Return the reason why calls cannot be taken now, if it is the fleet's fault."""
-        return {} if self._fault is None else {"fleet": self._fault}
+        """Return the fault `fleet` with its reason while Redis does not answer."""
+        is_silent = time.monotonic() - self._looked_at > _SILENT_S
+        return {"fleet": "the Redis of the fleet does not answer"} if is_silent else {}
 
     async def end_session(self, session: str) -> None:
         """End the background work of a session on every node."""
@@ -201,7 +216,7 @@ class FleetEngine:
                 await self.connection.send(node, SessionEnd(session=session))
 
     async def call(self, request: Request, spec: ToolSpec, listener: CallListener) -> Completed:
-        """Execute a tool call. See `RemoteExecutor`."""
+        """Execute a tool call. See `Fleet`."""
         ended = await self._ended(request, listener, is_idempotent=spec.is_idempotent)
         request.steps.done("run")
         files = self.toolset.files(request.user, trace=request.id)
@@ -210,21 +225,17 @@ class FleetEngine:
         return completed
 
     async def relay(self, request: Request, listener: CallListener) -> Mapping[str, Any]:
-        """Answer any other request. See `RemoteExecutor`."""
+        """Answer any other request. See `Fleet`."""
         ended = await self._ended(request, listener, is_idempotent=True)
-        if ended.wire_error is not None:
-            raise WireError(ended.wire_error)
-        if ended.failure is not None:
-            raise ended.error()
         if ended.answer is None:
-            raise invalid_result("the worker node", "it did not send an answer")
+            raise ended.error()
         return ended.answer
 
     async def _ended(self, request: Request, listener: CallListener, *, is_idempotent: bool) -> Ended:
-        """Send a request to a node, and return its end; send it again where that does no harm.
+        """Send a request to a node, and return its end; send it again where that is safe.
 
         Raises:
-            CallError: It could not begin, or its end will never be known.
+            CallError: It could not start, or its outcome is lost.
         """
         avoided = None
         for _ in range(_TRIES):
@@ -250,14 +261,14 @@ class FleetEngine:
             finally:
                 del self.calls[call.id]
                 if not is_over:
-                    # The waiter for the answer does not wait for this.
+                    # A task, since the client must not wait for this.
                     ending = asyncio.create_task(self._abandon(call))
                     self._ending.add(ending)
                     ending.add_done_callback(self._ending.discard)
         raise _not_sent("no worker node took it")
 
     async def _place(self, call: RemoteCall, avoided: str | None) -> str:
-        """Return the node of the call's user, who stays there while the node accepts calls.
+        """Return the node of the call's user, which stays the same while that node accepts calls.
 
         Raises:
             CallError: `E_BUSY`: there is no node, or Redis does not answer.
@@ -270,7 +281,7 @@ class FleetEngine:
                 f"No worker node serves this version ({self.release}) now",
                 "For the operator: start `runner worker` with the same tool files and version",
             )
-            # Where there is no other node, it may take the call after a while.
+            # Avoided only on the first pass: if there is no other node, it may accept the call later.
             nodes = {name: most for name, most in self._nodes.items() if name != avoided}
             best, avoided = node_of(call.request.user.segment, nodes), None
             try:
@@ -312,15 +323,15 @@ class FleetEngine:
         except ResponseError as error:
             raise _not_sent(problem_of(error)) from error
         except REDIS_FAILURES as error:
-            # Perhaps it was sent. It cannot begin, once it was taken back.
+            # It may have been sent. Once it is taken back, it cannot start.
             await self._take_back(call, f"Redis did not answer: {problem_of(error)}")
 
     async def _end_of(self, call: RemoteCall, node: str, listener: CallListener) -> Ended:
-        """Pass on the messages of a call's node, and return the last one, its end.
+        """Forward the messages from a call's node to the listener, and return its end.
 
         Raises:
             Again: The call must be sent again.
-            Gone: It had started, and its node is gone.
+            Gone: It may have started, and its outcome is lost.
         """
         asking = list["asyncio.Task[None]"]()
         try:
@@ -349,7 +360,7 @@ class FleetEngine:
     async def _answer(
         self, call: RemoteCall, node: str, listener: CallListener, body: Mapping[str, Any]
     ) -> None:
-        """Send a tool's request to the client, and its answer to the node."""
+        """Send a tool's request to the client, and the client's answer to the node."""
         if body.get("method") in CLIENT_REQUESTS:
             reply = await listener.request(body)
         else:
@@ -363,27 +374,19 @@ class FleetEngine:
             call.receive(message)
 
     async def _watch(self) -> None:
-        """Renew the name of this host and the use of sessions, and find calls whose node is gone."""
-        renewed = 0.0
-        while True:
-            leave_if_cancelled()
-            try:
-                await self._look()
-                if self.sessions is not None and time.monotonic() - renewed >= _RENEW_S:
-                    await asyncio.to_thread(self.sessions.renew)
-                    renewed = time.monotonic()
-                self._fault = None
-            except REDIS_FAILURES as error:
-                self._fault = "the Redis of the fleet does not answer"
-                log.warning("redis not reachable", extra={"fault": problem_of(error)})
-            await asyncio.sleep(_WATCH_S)
+        """Renew the heartbeat and session leases of this host, and find calls that their node lost."""
+        await self._look()
+        self._looked_at = time.monotonic()
+        if self.sessions is not None and self._looked_at - self._renewed_at >= _RENEW_S:
+            await asyncio.to_thread(self.sessions.renew)
+            self._renewed_at = self._looked_at
 
     async def _look(self) -> None:
-        """Read the status of each node, and take back calls that their node does not have."""
+        """Renew the heartbeat, read the status of each node, and take back lost calls."""
         redis = self.connection.redis
         mine, nodes_key = redis_key("host", self.host), redis_key("nodes", self.release)
         async with redis.pipeline(transaction=False) as together:
-            # A Redis without memory still renews what it has.
+            # A Redis that is out of memory refuses SET, but not PEXPIRE.
             together.pexpire(mine, int(HOST_TTL_S * 1000))
             together.set(mine, "", px=int(HOST_TTL_S * 1000))
             together.smembers(nodes_key)
@@ -391,30 +394,25 @@ class FleetEngine:
         if isinstance(members, Exception):
             raise members
         accepting = {name.decode(errors="replace") for name in members}
-        calls = [call for call in self.calls.values() if call.node is not None]
-        names = sorted(accepting | {str(call.node) for call in calls})
+        calls = [(call, call.node) for call in self.calls.values() if call.node is not None]
+        names = sorted(accepting | {node for _, node in calls})
         keys = [redis_key("node", name) for name in names]
-        alive = dict[str, NodeStatus]()
-        for name, key, sealed in zip(names, keys, await redis.mget(keys) if keys else [], strict=True):
-            if isinstance(sealed, bytes):
-                status = await self.connection.opened(
-                    NodeStatus.model_validate, sealed, to=key, is_urgent=True
-                )
-                alive |= {} if status is None else {name: status}
-        self._nodes = {name: alive[name].capacity for name in sorted(accepting & alive.keys())}
-        self._absent = {name: self._absent.get(name, 0) + 1 for name in names if name not in alive}
-        gone = {name for name, looks in self._absent.items() if looks > _MOST_ABSENT}
-        if gone & accepting:
-            await redis.srem(nodes_key, *(gone & accepting))
-        for call in calls:
-            if call.node in gone:
-                await self._take_back(call, "the worker node that ran it is gone")
-            elif call.node in alive and call.missed_in(alive[call.node]) > _MOST_UNLISTED:
-                # A node lists a call until its end is in the stream of the host, which may still be reading.
-                await self._take_back(call, "the worker node does not have it")
+        statuses = {
+            name: self.connection.read(NodeStatus.model_validate, sealed, to=key)
+            if isinstance(sealed, bytes)
+            else None
+            for name, key, sealed in zip(names, keys, await redis.mget(keys) if keys else [], strict=True)
+        }
+        self._nodes = {name: status.capacity for name in accepting if (status := statuses[name]) is not None}
+        if silent := accepting - self._nodes.keys():
+            # A node that is alive adds itself again with its next beat.
+            await redis.srem(nodes_key, *silent)
+        for call, node in calls:
+            if (reason := call.loss_in(statuses[node])) is not None:
+                await self._take_back(call, reason)
 
     async def _take_back(self, call: RemoteCall, reason: str) -> None:
-        """Take a call away from its node; have it sent again where that does no harm."""
+        """Take a call away from its node; it is sent again where that is safe, else it fails."""
         try:
             start_revoked = await self.connection.redis.delete(redis_key("begin", call.id))
         except REDIS_FAILURES:
@@ -424,9 +422,9 @@ class FleetEngine:
         call.receive(Again(reason) if may_run else Gone(reason))
 
     async def _abandon(self, call: RemoteCall) -> None:
-        """Keep a call from beginning, or end it at its node."""
+        """Keep a call from starting, or cancel it at its node."""
         ends = time.monotonic() + 2 * FENCE_S
-        # A node that Redis does not answer either has ended all its calls by then.
+        # A node that cannot reach Redis either has cancelled all its calls by then.
         while time.monotonic() < ends:
             with contextlib.suppress(*REDIS_FAILURES):
                 await self.connection.redis.delete(redis_key("begin", call.id))

@@ -4,10 +4,15 @@ A host sends a node a `SentCall`. The node answers with any number of `NodeMessa
 the call. While a call runs, its host may send more messages.
 """
 
+import hashlib
+from collections.abc import Sequence
+from importlib.metadata import version
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
+from runner.worker.targets import tool_files
 from runner.worker.wire import RequestFacts
 
 __all__ = [
@@ -20,19 +25,36 @@ __all__ = [
     "NodeStatus",
     "SentCall",
     "SessionEnd",
+    "release_of",
 ]
 
-WIRE_VERSION = 8
-"""Version of these messages. It is part of the release, and hosts use nodes of their release."""
+WIRE_VERSION = 9
+"""Version of these messages. It is part of the release."""
 
 NOTICE = "toolcell/notice"
-"""Notification by which a node gives the client of a call a notice."""
+"""Method of the notification that carries a notice for the client of a call."""
 
 _MOST_NAME_CHARS = 256
+_RELEASE_CHARS = 16
 
 Id = Annotated[str, Field(pattern=r"^[0-9a-zA-Z._-]{1,128}$")]
 Name = Annotated[str, Field(min_length=1, max_length=_MOST_NAME_CHARS)]
 Object = dict[str, Any]
+
+
+def release_of(targets: Sequence[str]) -> str:
+    """Return the release of tool files: a digest of their contents and of our version.
+
+    Hosts use only nodes of their own release, so that two versions can run side by side.
+
+    Args:
+        targets: The tool files. Modules that they import are not in the digest.
+    """
+    digest = hashlib.sha256(f"{version('toolcell')}\0{WIRE_VERSION}\0".encode())
+    for target, path in zip(targets, tool_files(targets), strict=False):
+        digest.update(f"{Path(target).name}\0".encode())
+        digest.update(path.read_bytes() if path.is_file() else b"")
+    return digest.hexdigest()[:_RELEASE_CHARS]
 
 
 class _Message(BaseModel):
@@ -44,12 +66,12 @@ class SentCall(_Message):
 
     Attributes:
         call: Id of the call.
-        host: Who waits for it.
+        host: Name of the host that sent it.
         user: Name of the user.
-        session: The session in which the user speaks.
+        session: Session of the user, if any.
         method: The MCP method.
         params: Its params.
-        facts: What the tool may learn of the request.
+        facts: Facts about the request that the tool may read.
         is_awaited: Whether its client waits for the answer.
     """
 
@@ -63,21 +85,26 @@ class SentCall(_Message):
     facts: RequestFacts
     is_awaited: bool
 
+    @property
+    def is_tool_call(self) -> bool:
+        """Return whether it calls a tool."""
+        return self.method == "tools/call"
+
 
 class Cancel(_Message):
-    """Request of a host to end a call."""
+    """Request from a host to cancel a call."""
 
     kind: Literal["cancel"] = "cancel"
     call: Id
 
 
 class Answer(_Message):
-    """Answer of a client to a request of a tool.
+    """Answer of a client to a tool's request.
 
     Attributes:
         call: Id of the call.
-        number: Number of the request, as the node gave it.
-        reply: What the client answered.
+        number: Id of the request, assigned by the node.
+        reply: The client's answer.
     """
 
     kind: Literal["answer"] = "answer"
@@ -97,17 +124,17 @@ TO_NODE: TypeAdapter[SentCall | Cancel | Answer | SessionEnd] = TypeAdapter(
     Annotated[SentCall | Cancel | Answer | SessionEnd, Field(discriminator="kind")],
     config=ConfigDict(hide_input_in_errors=True),
 )
-"""Reader of messages of a host to a node."""
+"""Validator of messages from a host to a node."""
 
 
 class NodeMessage(_Message):
-    """Message of a node about a call.
+    """Message from a node about a call.
 
     Attributes:
         call: Id of the call.
-        kind: `note`: a notification for its client; `ask`: a request to its client; `end`: how it ended;
-            `refused`: the node does not execute it, and has not.
-        body: What, as its kind has it.
+        kind: `note`: a notification for its client; `ask`: a request to its client; `end`: its outcome;
+            `refused`: the node has not executed it and will not.
+        body: The notification, request or outcome.
     """
 
     call: Id
@@ -121,7 +148,7 @@ class NodeStatus(_Message):
     Attributes:
         beat: Number of the status.
         capacity: Number of concurrent calls that it accepts.
-        calls: The calls that it has, each with whether its code has begun to run.
+        calls: Whether the code of each of its calls has started, by call id.
     """
 
     beat: int

@@ -1,8 +1,8 @@
 """A worker node: reads calls from its stream, runs them in the sandbox of its machine, and reports their end.
 
-A node lives as long as its name in Redis. Every second it writes its status; where it could not do so for
-`FENCE_S`, it ends all its calls, before any host takes it for dead and gives them to others. Then it begins a
-new life, with a new name and nothing of the old one.
+A node writes its status to Redis every second. If it cannot for `FENCE_S`, it is fenced: it cancels all its
+calls, before any host considers it dead and sends them to other nodes. The process then starts a new node,
+with a new name and none of the old state.
 
 Source: `docs/decisions/0044-fleet-over-redis.md`.
 """
@@ -12,14 +12,13 @@ import contextlib
 import logging
 import secrets
 import socket
-import time
 from collections.abc import AsyncIterator, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from runner.artifacts.accept import NEVER_INLINE
-from runner.call import execute_admitted, relay
+from runner.call import Completed, execute_admitted, relay
 from runner.contract.error_messages import cancelled
 from runner.contract.unexpected_errors import unexpected
 from runner.errors import CallError
@@ -29,9 +28,9 @@ from runner.fleet.connection import (
     NODE_TTL_S,
     REDIS_FAILURES,
     FleetConnection,
-    leave_if_cancelled,
     problem_of,
     redis_key,
+    repeat,
 )
 from runner.fleet.messages import (
     NOTICE,
@@ -44,7 +43,7 @@ from runner.fleet.messages import (
     SessionEnd,
 )
 from runner.fleet.placing import share_of
-from runner.fleet.results import failure_of, parts_of, report
+from runner.fleet.results import report
 from runner.fleet.shared_events import SharedEvents
 from runner.fleet.shared_state import SharedState
 from runner.formats.json_walks import least_chars
@@ -62,58 +61,29 @@ _BEAT_S = 1.0
 _SEND_AGAIN_S = 0.2
 _MOST_WAITING = 2000
 _MOST_NOTE_BYTES = 1024 * 1024
-# Calls taken in this life, of which Redis may deliver some again after it has lost the last moments.
+# Ids of calls already received: Redis may deliver one again after a crash lost its latest writes.
 _MOST_KNOWN = 10_000
-# A host renews its name twice a second: where it has had time for that, it is gone.
+# A host renews its heartbeat twice a second: one missing for more beats than this is dead.
 _SILENT_BEATS = 5
 _LAST_WORDS_S = 5.0
 _LEAVE_S = 1.0
 
 
 class Unwanted(Exception):
-    """A call may not begin any more: its host has given it to another node, or to nobody."""
-
-
-@dataclass(slots=True, kw_only=True)
-class _RemoteListener(CallListener):
-    """Receives the notifications and requests of one call on a node, and sends them to the call's host.
-
-    Attributes:
-        call: The call.
-    """
-
-    call: "NodeCall"
-
-    async def notify(self, value: Mapping[str, object]) -> None:
-        """Send a worker's notification. The host decides what of it its client gets."""
-        value = self.masked(value)
-        # The last thing that a tool said before it fell silent is part of its error.
-        await CallListener.notify(self, value)
-        await self.call.say("note", {"method": value.get("method"), "params": value.get("params")})
-
-    async def request(self, value: Mapping[str, object]) -> Mapping[str, object]:
-        """Answer a worker's request, or have the client answer it."""
-        if value.get("method") not in CLIENT_REQUESTS:
-            return await CallListener.request(self, value)
-        value = self.masked(value)
-        return await self.call.ask({"method": value["method"], "params": value.get("params")})
-
-    async def tell(self, text: str) -> None:
-        """Send a notice to the client through the host."""
-        self.notices.append(text)
-        await self.call.say("note", {"method": NOTICE, "params": {"message": text}})
+    """A call may no longer start: its host has abandoned it, or sent it to another node."""
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
-class NodeCall:
-    """One call.
+class NodeCall(CallListener):
+    """One call; forwards its worker's messages for the client to the call's host.
 
     Attributes:
-        record: The record that its host sent.
+        record: The message with which its host sent it.
         node: Its node.
         task: The task that executes it.
-        silent: In how many beats in a row its host was not there.
+        silent: Number of consecutive beats without a heartbeat of its host.
         has_started: Whether its code has started.
+        questions: Requests to its client that await an answer, by their number.
     """
 
     record: SentCall
@@ -121,10 +91,36 @@ class NodeCall:
     task: "asyncio.Task[dict[str, Any]]" = field(init=False)
     silent: int = 0
     has_started: bool = False
-    _questions: "dict[str, asyncio.Future[Mapping[str, object]]]" = field(default_factory=dict)
+    questions: "dict[str, asyncio.Future[Mapping[str, object]]]" = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.task = asyncio.create_task(self._execute())
+
+    async def notify(self, value: Mapping[str, object]) -> None:
+        """Send a worker's notification to the host, which filters it for the client."""
+        value = self.masked(value)
+        # Recorded here too: a timeout error quotes the tool's last message.
+        await CallListener.notify(self, value)
+        await self._send("note", {"method": value.get("method"), "params": value.get("params")})
+
+    async def request(self, value: Mapping[str, object]) -> Mapping[str, object]:
+        """Answer a worker's request, or forward it to the client."""
+        if value.get("method") not in CLIENT_REQUESTS:
+            return await CallListener.request(self, value)
+        value, number = self.masked(value), secrets.token_hex(8)
+        question: asyncio.Future[Mapping[str, object]] = asyncio.get_running_loop().create_future()
+        self.questions[number] = question
+        try:
+            body = {"method": value["method"], "params": value.get("params"), "number": number}
+            await self._send("ask", body)
+            return await question
+        finally:
+            del self.questions[number]
+
+    async def tell(self, text: str) -> None:
+        """Send a notice to the client through the host."""
+        self.notices.append(text)
+        await self._send("note", {"method": NOTICE, "params": {"message": text}})
 
     async def serve(self) -> None:
         """Send the end of the call to its host, however it ended."""
@@ -135,89 +131,72 @@ class NodeCall:
         except Unwanted:
             end = None
         except asyncio.CancelledError:
-            # For a host that has cancelled it this is too late; another host gets it when this node stops.
-            end = failure_of(cancelled()) if self.has_started else None
+            # A host that cancelled the call ignores this; when this node stops, other hosts need it.
+            end = report(cancelled()) if self.has_started else None
         except Exception as error:  # noqa: BLE001 - whatever it is, the host gets an error of the contract
-            end = failure_of(unexpected(error, call=self.record.call))
-        await (self.say("refused") if end is None else self.say("end", end))
+            end = report(unexpected(error, call=self.record.call))
+        try:
+            await (self._send("refused") if end is None else self._send("end", end))
+        finally:
+            del self.node.calls[self.record.call]
 
     async def _execute(self) -> dict[str, Any]:
         """Execute the call and return the report of its end.
 
         Raises:
-            Unwanted: It may not begin.
+            Unwanted: It may no longer start.
         """
-        record, toolset = self.record, self.node.toolset
-        is_tool = record.method == "tools/call"
+        record, toolset, state = self.record, self.node.toolset, self.node.state
         request = Request(
             user=User(record.user, record.session),
             method=record.method,
             params=record.params,
             facts=record.facts,
-            client=Nobody(),
+            client=self.client,
             inline_max_bytes=NEVER_INLINE,
-            # All levels: the host filters them for its client.
-            levels=LOG_LEVELS,
+            levels=self.levels,
             is_awaited=record.is_awaited,
             id=record.call.partition(".")[0],
             begins=self._begins,
         )
-        listener = _RemoteListener(
-            client=request.client,
-            params=request.params,
-            levels=request.levels,
-            deadlines=toolset.effective(request.tool if is_tool else None).deadlines,
-            user=request.user.segment,
-            state=toolset.state,
-            call=self,
-        )
-        await self.node.state.fetch(request.user.segment)
+        await state.fetch(self.user)
+        end: Completed | CallError | WireError | Mapping[str, Any]
         try:
-            if is_tool:
-                parts = parts_of(await execute_admitted(toolset, request, listener))
+            if record.is_tool_call:
+                end = await execute_admitted(toolset, request, self)
             else:
-                parts = {"answer": await relay(toolset, request, listener=listener)}
-        except WireError as error:
-            parts = {"wire_error": error.error}
-        except CallError as error:
-            parts = parts_of(error)
+                end = await relay(toolset, request, listener=self)
+        except (CallError, WireError) as error:
+            end = error
         if not self.has_started:
-            # It has failed before. Nobody else would delete the key.
-            await self.node.begins(record)
-        await self.node.state.store(request.user.segment)
-        return report(request, **parts)
-
-    def answered(self, answer: Answer) -> None:
-        """Pass on the answer of the client."""
-        question = self._questions.pop(answer.number, None)
-        if question is not None and not question.done():
-            question.set_result(answer.reply)
+            # It failed before its start, and only this node would delete the `begin` key.
+            await self._revoke_start()
+        await state.store(self.user)
+        return report(end, request)
 
     async def _begins(self) -> None:
-        """Request the right to begin; once if its zygote ended before.
+        """Claim the right to start; only once, even if it starts twice because its zygote died.
 
         Raises:
-            Unwanted: It may not.
+            Unwanted: It may no longer start.
         """
-        if not self.has_started and not await self.node.begins(self.record):
+        if not self.has_started and not await self._revoke_start():
             raise Unwanted(self.record.call)
         self.has_started = True
 
-    async def ask(self, request: Mapping[str, Any]) -> Mapping[str, object]:
-        """Send the client a request through the host, and return its answer."""
-        number = secrets.token_hex(8)
-        question = self._questions[number] = asyncio.get_running_loop().create_future()
+    async def _revoke_start(self) -> bool:
+        """Delete the `begin` key, so that the host cannot take the call back; return whether it existed."""
+        call = self.record.call
         try:
-            await self.say("ask", {**request, "number": number})
-            answer: Mapping[str, object] = await question
-            return answer
-        finally:
-            self._questions.pop(number, None)
+            return await self.node.connection.redis.delete(redis_key("begin", call)) == 1
+        except REDIS_FAILURES as error:
+            log.warning("fleet call not started", extra={"call": call, "fault": problem_of(error)})
+            return False
 
-    async def say(
+    async def _send(
         self, kind: Literal["note", "ask", "end", "refused"], body: Mapping[str, Any] | None = None
     ) -> None:
-        """Send the host a message; a note that is too long is dropped."""
+        """Send the host a message; drop a note that is too long."""
         if kind == "note" and least_chars(body, _MOST_NOTE_BYTES) > _MOST_NOTE_BYTES:
             return
         message = NodeMessage(call=self.record.call, kind=kind, body=dict(body or {}))
@@ -226,15 +205,16 @@ class NodeCall:
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Node:
-    """One life of a worker node.
+    """A worker node, until it is stopped or fenced.
 
     Attributes:
-        toolset: What executes its calls.
-        connection: The way to Redis.
+        toolset: Executes its calls.
+        connection: Connection to Redis.
         release: The release that it serves.
         name: Its name in the fleet.
         fenced: Set once Redis has not answered for too long.
         state: Session state of its users.
+        calls: Its calls, each until its end was sent to the host.
     """
 
     toolset: Toolset
@@ -243,11 +223,10 @@ class Node:
     name: str
     fenced: asyncio.Event = field(default_factory=asyncio.Event)
     state: SharedState = field(init=False)
-    _calls: dict[str, NodeCall] = field(default_factory=dict)
+    calls: dict[str, NodeCall] = field(default_factory=dict)
     _known: dict[str, None] = field(default_factory=dict)
     _tasks: "set[asyncio.Task[None]]" = field(default_factory=set)
     _is_draining: bool = False
-    _reported_at: float = 0.0
     _beats: int = 0
 
     def __post_init__(self) -> None:
@@ -256,24 +235,25 @@ class Node:
             state=self.toolset.state,
             stay_s=self.toolset.settings.session_idle_s,
         )
-        # A host uses the session of each call that runs here.
+        # The host of each call keeps its session in use.
         self.toolset.share(Unkept())
 
     @classmethod
     @asynccontextmanager
     async def open(cls, toolset: Toolset, connection: FleetConnection, release: str) -> AsyncIterator["Node"]:
-        """Take calls until the block ends."""
+        """Accept calls until the block ends."""
         name = f"{socket.gethostname()[:40]}-{secrets.token_hex(6)}"
         node = cls(toolset=toolset, connection=connection, release=release, name=name)
-        node._reported_at = time.monotonic()
-        await node._report()
+        # If Redis is unreachable again, the fence ends this node; an error would end the process.
+        with contextlib.suppress(*REDIS_FAILURES):
+            await node._report()
         work = [
             asyncio.create_task(connection.consume(name, TO_NODE.validate_python, node._receive)),
             asyncio.create_task(node._beat()),
         ]
         log.info("worker node started", extra={"node": name, "release": release})
         shared = SharedEvents(connection=connection, events=toolset.events, source=name)
-        # Calls end before it does: a node that is cut off has little time for that.
+        # Outermost, so that calls end first: a fenced node has little time to cancel them.
         async with shared.shared(subscribe=False):
             try:
                 yield node
@@ -281,15 +261,15 @@ class Node:
                 await node._end(work)
 
     async def drain(self, left_s: float, again: asyncio.Event) -> None:
-        """Accept no further call, and let running calls end, for so many seconds or until `again` is set.
+        """Refuse new calls and let running calls finish, for `left_s` seconds or until `again` is set.
 
-        Calls that wait for their turn go back to their hosts.
+        Queued calls are returned to their hosts.
         """
         self._is_draining = True
         with contextlib.suppress(*REDIS_FAILURES):
             await self._report()
         self.toolset.drain.begin(left_s)
-        for call in self._calls.values():
+        for call in self.calls.values():
             if not call.has_started:
                 call.task.cancel()
         done, hurry = asyncio.create_task(self._idle()), asyncio.create_task(again.wait())
@@ -310,30 +290,37 @@ class Node:
             case SentCall() if message.call not in self._known:
                 await self._take(message)
             case SessionEnd():
-                # Beside the calls of others, which do not wait for it.
+                # In its own task, so that messages about calls do not wait for it.
                 self._start(self.toolset.end_session(message.session))
-            case Cancel() if message.call in self._calls:
-                self._calls[message.call].task.cancel()
-            case Answer() if message.call in self._calls:
-                self._calls[message.call].answered(message)
+            case Cancel() if message.call in self.calls:
+                self.calls[message.call].task.cancel()
+            case Answer() if message.call in self.calls:
+                question = self.calls[message.call].questions.get(message.number)
+                if question is not None and not question.done():
+                    question.set_result(message.reply)
 
     async def _take(self, sent: SentCall) -> None:
-        """Begin a call, or refuse it."""
+        """Start a call, or refuse it."""
         self._known[sent.call] = None
         if len(self._known) > _MOST_KNOWN:
             del self._known[next(iter(self._known))]
-        # They wait for their turn in the queue of the toolset, which bounds those of a user.
-        if len(self._calls) >= _MOST_WAITING or self._is_draining or self.fenced.is_set():
+        # Calls wait in the queue of the toolset, which limits the calls of each user.
+        if len(self.calls) >= _MOST_WAITING or self._is_draining or self.fenced.is_set():
             await self.send(sent.host, NodeMessage(call=sent.call, kind="refused"))
             return
-        call = self._calls[sent.call] = NodeCall(record=sent, node=self)
-        self._start(self._serve(call))
-
-    async def _serve(self, call: NodeCall) -> None:
-        try:
-            await call.serve()
-        finally:
-            del self._calls[call.record.call]
+        tool = str(sent.params.get("name")) if sent.is_tool_call else None
+        call = self.calls[sent.call] = NodeCall(
+            client=Nobody(),
+            params=sent.params,
+            # All of them: the host filters messages for its client.
+            levels=LOG_LEVELS,
+            deadlines=self.toolset.effective(tool).deadlines,
+            user=User(sent.user, sent.session).segment,
+            state=self.toolset.state,
+            record=sent,
+            node=self,
+        )
+        self._start(call.serve())
 
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
         """Start work that this node waits for when it ends."""
@@ -346,16 +333,8 @@ class Node:
         if not task.cancelled() and (fault := task.exception()) is not None:
             log.error("fleet call failed", exc_info=fault)
 
-    async def begins(self, record: SentCall) -> bool:
-        """Return whether a call may begin: its host has not taken it back, and cannot any more."""
-        try:
-            return await self.connection.redis.delete(redis_key("begin", record.call)) == 1
-        except REDIS_FAILURES as error:
-            log.warning("fleet call not started", extra={"call": record.call, "fault": str(error)})
-            return False
-
     async def send(self, host: str, message: NodeMessage) -> None:
-        """Send a host a message; try again until Redis accepts it, or this node has lost Redis."""
+        """Send a host a message; retry until Redis accepts it, or this node is fenced."""
         while not self.fenced.is_set():
             try:
                 await self.connection.send(host, message)
@@ -366,30 +345,30 @@ class Node:
                 return
 
     async def _beat(self) -> None:
-        """Report the status every second; end all calls before hosts take this node for dead."""
-        while (began := time.monotonic()) < (ends := self._reported_at + FENCE_S):
-            leave_if_cancelled()
-            try:
-                # A machine that was frozen may have been taken for dead meanwhile.
-                async with asyncio.timeout(ends - began):
+        """Report the status every second; cancel all calls before hosts consider this node dead."""
+        loop = asyncio.get_running_loop()
+        with contextlib.suppress(TimeoutError):
+            # Counted from before the request: after a late reply, hosts may already consider this node dead.
+            async with asyncio.timeout(FENCE_S) as fence:
+
+                async def report_status() -> None:
+                    began = loop.time()
                     await self._report()
-                self._reported_at = began
-            except REDIS_FAILURES as error:
-                facts = {"fault": problem_of(error), "node": self.name}
-                log.warning("redis not reachable", extra=facts)
-            await asyncio.sleep(min(_BEAT_S, self._reported_at + FENCE_S - time.monotonic()))
-        log.error("fleet node fenced", extra={"calls": len(self._calls)})
+                    fence.reschedule(began + FENCE_S)
+
+                await repeat(report_status, pause_s=_BEAT_S)
+        log.error("fleet node fenced", extra={"calls": len(self.calls)})
         self.fenced.set()
-        for call in self._calls.values():
+        for call in self.calls.values():
             call.task.cancel()
 
     async def _report(self) -> None:
-        """Write the status, take this node's share of limits, and end calls whose host is gone.
+        """Write the status, update this node's share of limits, and cancel calls whose host is dead.
 
         Raises:
             REDIS_FAILURES: Redis does not answer.
         """
-        calls = list(self._calls.values())
+        calls = list(self.calls.values())
         hosts = sorted({call.record.host for call in calls})
         self._beats += 1
         status = NodeStatus(
@@ -398,9 +377,10 @@ class Node:
             calls={call.record.call: call.has_started for call in calls},
         )
         mine, nodes = redis_key("node", self.name), redis_key("nodes", self.release)
-        sealed = await self.connection.sealed(status, to=mine, is_urgent=True)
+        # Not in a thread: those may be busy with results, and the number of calls limits its length.
+        sealed = self.connection.key.seal(status.model_dump(), to=mine)
         async with self.connection.redis.pipeline(transaction=False) as together:
-            # A Redis without memory still renews what it has.
+            # A Redis that is out of memory refuses SET, but not PEXPIRE.
             together.pexpire(mine, int(NODE_TTL_S * 1000))
             together.set(mine, sealed, px=int(NODE_TTL_S * 1000))
             (together.srem if self._is_draining else together.sadd)(nodes, self.name)
@@ -423,8 +403,8 @@ class Node:
                 call.task.cancel()
 
     async def _end(self, work: list["asyncio.Task[Any]"]) -> None:
-        """End what is under way, and leave the fleet."""
-        for call in self._calls.values():
+        """Cancel all calls, and leave the fleet."""
+        for call in self.calls.values():
             call.task.cancel()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_LAST_WORDS_S):
@@ -434,7 +414,7 @@ class Node:
             task.cancel()
         await asyncio.wait(work, timeout=_LEAVE_S)
         if self.fenced.is_set():
-            # What it has in Redis ends by itself.
+            # Its keys in Redis expire.
             return
         with contextlib.suppress(*REDIS_FAILURES):
             await self.connection.redis.srem(redis_key("nodes", self.release), self.name)

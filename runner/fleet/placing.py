@@ -1,4 +1,4 @@
-"""Placement of users on worker nodes, and each node's share of a limit that all nodes have together.
+"""Placement of users on worker nodes, and each node's share of a limit of the whole fleet.
 
 Source: Thaler and Ravishankar, "Using name-based mappings to increase hit rates" (rendezvous hashing);
 Schindelhauer and Schomaker, "Weighted distributed hash tables".
@@ -14,7 +14,7 @@ __all__ = ["node_of", "share_of"]
 
 
 def node_of(user: str, nodes: Mapping[str, int]) -> str | None:
-    """Return the node of a user, or None where there is no node.
+    """Return the node of a user, or None if there is no node.
 
     Every host computes the same node. When a node leaves, only its own users move; a node with twice the
     capacity gets twice as many users.
@@ -35,8 +35,8 @@ def node_of(user: str, nodes: Mapping[str, int]) -> str | None:
 def share_of(limit: LimitSettings, *, rank: int, nodes: int) -> LimitSettings:
     """Return the part of a limit that one node enforces.
 
-    A limit for each user is not divided: all calls of a user run on one node. Of any other limit the nodes
-    have equal parts, at least one call each.
+    A limit per user is not divided: all calls of a user run on one node. Any other limit is divided equally
+    among the nodes, at least one call each.
 
     Args:
         limit: The limit of the fleet.

@@ -1,8 +1,8 @@
-"""The key of a fleet. Its holder can write records that hosts and nodes accept as the fleet's.
+"""Key of a fleet. Only its holders can write records that hosts and nodes accept.
 
-Redis carries the messages between them. A record without the seal of this key, or sealed for another
-receiver, is dropped. So another program that uses the same Redis, or has found its password, can delete
-calls, but cannot forge any.
+Redis carries the messages between hosts and nodes. A record that is not sealed with this key, or is sealed
+for another receiver, is dropped. So another program that uses the same Redis, or has obtained its password,
+can delete calls, but cannot forge any.
 
 Source: RFC 2104; `docs/decisions/0044-fleet-over-redis.md`.
 """
@@ -23,17 +23,17 @@ from sandbox import strict_json
 __all__ = ["LONG_BYTES", "FleetKey", "Forged"]
 
 LONG_BYTES = 1 << 14
-"""Longer records are compressed: a result repeats its value, as structured content and as a text."""
+"""Size above which records are compressed: a result repeats its value as structured content and as text."""
 
 _LEAST_BYTES = 32
 _MOST_BYTES = 4096
 _MAC_CHARS = 64
-# A string of JSON may hold half of a surrogate pair.
+# A JSON string may contain a lone surrogate.
 _ERRORS = "surrogatepass"
 
 
 class Forged(ValueError):
-    """A record is not of the fleet, not for this receiver, or not what a record is."""
+    """A record has an invalid seal, is for another receiver, or is malformed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class FleetKey:
     """Seals and opens records.
 
     Attributes:
-        record_max_bytes: Longest record that is opened.
+        record_max_bytes: Size limit of a record after decompression.
     """
 
     _secret: bytes = field(repr=False)
@@ -69,7 +69,7 @@ class FleetKey:
             record: A JSON object.
             to: The receiver.
         """
-        # Not in ASCII, which would be up to three times as long.
+        # UTF-8, since ASCII escapes would be up to three times as long.
         body = json.dumps(record, separators=(",", ":"), ensure_ascii=False).encode(errors=_ERRORS)
         if len(body) > LONG_BYTES:
             body = zlib.compress(body, zlib.Z_BEST_SPEED)
@@ -79,14 +79,14 @@ class FleetKey:
         """Return the record that was sealed.
 
         Raises:
-            Forged: The seal is not of this key, or for another receiver; or it is not a JSON object.
+            Forged: The seal is invalid or for another receiver, or the record is not a JSON object.
         """
         mac, body = sealed[:_MAC_CHARS], sealed[_MAC_CHARS:]
         if not hmac.compare_digest(mac, self._mac(body, to)):
             raise Forged("a record without the seal of the fleet, or for another receiver")
         try:
             if self.is_compressed(sealed):
-                # What is longer is cut, and no JSON.
+                # A longer record is truncated, which makes it invalid JSON.
                 body = zlib.decompressobj().decompress(body, self.record_max_bytes)
             record = strict_json.loads(body.decode(errors=_ERRORS))
         except (ValueError, RecursionError, zlib.error) as error:

@@ -1,4 +1,4 @@
-"""`runner worker`: a worker node, until it is stopped. Cut off from Redis, it restarts later."""
+"""`runner worker`: runs a worker node until it is stopped; starts a new one after losing Redis."""
 
 import asyncio
 import logging
@@ -8,8 +8,8 @@ from dataclasses import replace
 
 from runner.errors import UsageError
 from runner.fleet.connection import REDIS_FAILURES, FleetConnection, leave_if_cancelled
+from runner.fleet.messages import release_of
 from runner.fleet.node import Node
-from runner.fleet.release import release_of
 from runner.http.readiness import Readiness
 from runner.observation.metrics import Gauges, Metrics, metrics_served
 from runner.settings.settings import Settings
@@ -24,10 +24,10 @@ _LOOK_S = 0.5
 
 
 def check_of_fleet(settings: Settings) -> None:
-    """Refuse settings with which hosts and nodes would not have the same files.
+    """Refuse settings with which a fleet cannot run safely.
 
     Raises:
-        UsageError: My Files are on one machine only.
+        UsageError: My Files are not in S3, isolation is `guard`, or the address or key is missing.
     """
     if settings.store_scheme != "s3":
         raise UsageError(
@@ -47,7 +47,7 @@ def check_of_fleet(settings: Settings) -> None:
 
 
 async def serve_node(settings: Settings, targets: Sequence[str]) -> int:
-    """Execute calls of a fleet until a signal comes; return the exit status.
+    """Execute calls of a fleet until a stop signal arrives; return the exit status.
 
     Args:
         settings: The effective settings.
@@ -55,62 +55,44 @@ async def serve_node(settings: Settings, targets: Sequence[str]) -> int:
 
     Raises:
         UsageError: The settings do not name a fleet, or its Redis cannot be used.
-        LoadError: A tool file is at fault.
+        LoadError: A tool file cannot be loaded.
     """
     signals = StopSignals.install()
-    # What executes calls now, if anything does.
-    lives: list[tuple[Toolset, Readiness]] = []
+    # Toolset and readiness of the current node, if there is one.
+    current: tuple[Toolset, Readiness] | None = None
 
     async def gauges() -> Gauges:
         """Return the gauges of a node. Calls are counted by the hosts of their clients."""
-        if not lives:
+        if current is None:
             return Gauges(faults=("fleet",), component="node")
-        ((toolset, readiness),) = lives
+        toolset, readiness = current
         found, faults = await toolset.gauges(), await readiness.faults()
         return replace(found, faults=tuple(faults), component="node")
 
     async with (
         FleetConnection.open(settings) as connection,
-        # Through all its lives: a node that waits for Redis is healthy, and monitoring has to see that.
+        # Across restarts of the node: waiting for Redis is healthy, and monitoring must see that.
         metrics_served(settings.metrics_address, Metrics(), gauges, hosts=settings.allowed_hosts),
     ):
         while not signals.stopped.is_set():
-            await _live(settings, targets, connection, signals, lives)
-            await _reachable(connection, signals.stopped)
+            leave_if_cancelled()
+            try:
+                await connection.redis.time()
+            except REDIS_FAILURES:
+                await asyncio.sleep(_LOOK_S)
+                continue
+            release = release_of(targets)
+            async with (
+                Toolset.open(settings, targets, of_fleet=True) as opened,
+                Node.open(opened, connection, release) as node,
+            ):
+                print(f"worker node {node.name} of {connection.shown}", file=sys.stderr, flush=True)  # noqa: T201
+                current = opened, Readiness.of_services(opened)
+                ends = [asyncio.create_task(event.wait()) for event in (signals.stopped, node.fenced)]
+                await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+                for task in ends:
+                    task.cancel()
+                if not node.fenced.is_set():
+                    await node.drain(settings.drain_s, signals.again)
+                current = None
     return signals.exit_status
-
-
-async def _live(
-    settings: Settings,
-    targets: Sequence[str],
-    connection: FleetConnection,
-    signals: StopSignals,
-    lives: list[tuple[Toolset, Readiness]],
-) -> None:
-    """Run a node until a stop signal or until it loses its connection to Redis."""
-    release = release_of(targets)
-    async with (
-        Toolset.open(settings, targets, of_fleet=True) as toolset,
-        Node.open(toolset, connection, release) as node,
-    ):
-        print(f"worker node {node.name} of {connection.shown}", file=sys.stderr, flush=True)  # noqa: T201
-        lives.append((toolset, Readiness.of_services(toolset)))
-        ends = [asyncio.create_task(event.wait()) for event in (signals.stopped, node.fenced)]
-        await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
-        for task in ends:
-            task.cancel()
-        if not node.fenced.is_set():
-            await node.drain(settings.drain_s, signals.again)
-        lives.clear()
-
-
-async def _reachable(connection: FleetConnection, stopped: asyncio.Event) -> None:
-    """Wait until Redis answers or a stop signal arrives."""
-    while not stopped.is_set():
-        leave_if_cancelled()
-        try:
-            await connection.redis.time()
-        except REDIS_FAILURES:
-            await asyncio.sleep(_LOOK_S)
-        else:
-            return

@@ -1,10 +1,11 @@
-"""Sessions whose files end with them, shared by all hosts of a fleet: in Redis instead of a folder.
+"""Sessions whose files are deleted when they end, shared by all hosts of a fleet in Redis.
 
-A user without an MCP session may send requests to any host, and the other hosts would take that user for
-idle. So the last use of a session and its current users are recorded in Redis. A use is a lease, which its
-host renews; the leases of a dead host expire, and any other host then ends the session.
+A user without an MCP session may send requests to any host, and would seem idle to the others. So Redis
+holds the last use of each session, and its holders: any number of uses, or one right to end it. Each holder
+has a lease. A host renews the leases of its uses; those of a dead host expire, and another host then ends
+the session.
 
-As `runner.files.sessions.Sessions`, its methods block, and are called in threads.
+The methods block and are called in threads, like those of `runner.files.sessions.Sessions`.
 
 Source: requirements S1-12 and S1-13; `docs/decisions/0044-fleet-over-redis.md`.
 """
@@ -13,9 +14,8 @@ import hashlib
 import json
 import logging
 import secrets
-import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -27,35 +27,30 @@ from runner.errors import CallError, Code
 from runner.files.sessions import Session
 from runner.fleet.connection import REDIS_FAILURES, problem_of, redis_key
 
-__all__ = ["LEASE_S", "SharedSessions"]
+__all__ = ["END_S", "LEASE_S", "SharedSessions"]
 
 log = logging.getLogger(__name__)
 
 LEASE_S = 10.0
 """Seconds until the lease of a dead host expires."""
 
-_END_S = 30.0
+END_S = 30.0
+"""Seconds until the right to end a session expires."""
+
 _AGAIN_S = 0.1
 _WAIT_S = 40.0
 _KNOWN = redis_key("sessions")
-
-
-@dataclass(frozen=True, slots=True)
-class _Names:
-    """Redis keys of one session."""
-
-    note: str
-    uses: str
-    end: str
+# Prefix of the name of a right to end a session; the names of uses lack it.
+_ENDING = "end."
 
 
 @dataclass(slots=True)
 class _Right:
-    """The right to end one session. A `runner.files.sessions.Claim`."""
+    """The right to end one session. A `runner.files.sessions.Right`."""
 
-    sessions: "SharedSessions"
-    names: _Names
-    whose: str
+    redis: Redis
+    note: str
+    name: str
     _is_over: bool = False
 
     def forget(self) -> None:
@@ -63,24 +58,16 @@ class _Right:
         self._is_over = True
 
     def release(self) -> None:
-        """Give the right back."""
-        names, whose = self.names, self.whose.encode()
-
-        def give_back(pipe: Pipeline) -> bool:
-            # Where it has run out, the session may be in use again.
-            if pipe.get(names.end) != whose:
-                return False
-            pipe.multi()
-            if self._is_over:
-                pipe.zrem(_KNOWN, names.note)
-            pipe.delete(names.end)
-            return True
-
+        """Release the right."""
         try:
-            if not self.sessions._transaction(give_back, names.end):
-                log.warning("session end exceeded lease", extra={"session": names.note})
+            if not self.redis.zrem(_holders(self.note), self.name):
+                # The lease has expired, and the session may be in use again.
+                log.warning("session end exceeded lease", extra={"session": self.note})
+            elif self._is_over:
+                # A use that has begun since is recorded again when it ends.
+                self.redis.zrem(_KNOWN, self.note)
         except REDIS_FAILURES as error:
-            # It runs out by itself. The session is ended once more then, and has no files by that time.
+            # The lease expires. The session is then ended again, but has no files left.
             log.warning("session end not recorded", extra={"fault": problem_of(error)})
 
 
@@ -89,79 +76,83 @@ class SharedSessions:
     """The sessions of a fleet that were used and have not ended. A `runner.files.sessions.KnownSessions`.
 
     Attributes:
-        redis: Where they are noted. It blocks.
+        redis: Blocking client of the Redis that records them.
     """
 
     redis: Redis
-    _uses: dict[str, _Names] = field(default_factory=dict)
-    _lock: threading.Lock = field(default_factory=threading.Lock)
+    # Notes of the sessions in use here, and whether only to read, by the name of the use.
+    _uses: dict[str, tuple[str, bool]] = field(default_factory=dict)
 
     @contextmanager
     def using(self, session: Session, *, to_read: bool = False) -> Iterator[None]:
-        """Use a session: no host ends it meanwhile, and its idle time restarts. Blocks while it ends.
+        """Use a session: no host can end it, and its idle time restarts. Blocks while it is being ended.
 
         Args:
             session: The session.
-            to_read: Go on where it cannot be noted.
+            to_read: Use the session only if it exists; continue if the use cannot be recorded.
 
         Raises:
-            CallError: `E_STORE`: it cannot be noted.
+            CallError: `E_STORE`: the use cannot be recorded.
         """
-        names, use = self._names(session), secrets.token_hex(8)
+        note, use = _note_of(session), secrets.token_hex(8)
         try:
-            self._begin(names, use)
+            ends = time.monotonic() + _WAIT_S
+            while self._hold(note, use, to_read=to_read):
+                self.redis.zrem(_holders(note), use)
+                if time.monotonic() > ends:
+                    raise TimeoutError("the session has been ending for too long")
+                time.sleep(_AGAIN_S)
         except REDIS_FAILURES as error:
             if not to_read:
                 raise _unusable(error) from error
             yield
             return
-        with self._lock:
-            self._uses[use] = names
+        self._uses[use] = note, to_read
         try:
             yield
         finally:
-            with self._lock:
-                del self._uses[use]
+            del self._uses[use]
             try:
-                self.redis.zadd(_KNOWN, {names.note: _now_ms(self.redis)})
-                self.redis.zrem(names.uses, use)
+                self.redis.zadd(_KNOWN, {note: _now_ms(self.redis)}, xx=to_read)
+                self.redis.zrem(_holders(note), use)
             except REDIS_FAILURES as error:
-                # Its lease ends, and its idle time is counted from its beginning.
+                # The lease expires, and idle time counts from its last renewal.
                 log.warning("session release not recorded", extra={"fault": problem_of(error)})
 
     def claim(self, session: Session, *, idle_s: float = 0) -> _Right | None:
-        """Return the right to end a session, which keeps all hosts from using it; None: it may not end.
+        """Return the right to end a session, which blocks its use on all hosts; None if it may not end.
 
         Args:
             session: The session.
-            idle_s: For how long it must have been unused, in seconds.
+            idle_s: Minimum idle time, in seconds.
 
         Raises:
             CallError: `E_STORE`: Redis does not answer.
         """
-        names, whose = self._names(session), secrets.token_hex(8)
-        right = _Right(self, names, whose)
+        note = _note_of(session)
+        right, holders = _Right(self.redis, note, f"{_ENDING}{secrets.token_hex(8)}"), _holders(note)
 
         def take(pipe: Pipeline) -> bool:
-            now_ms, used = _now_ms(pipe), pipe.zscore(_KNOWN, names.note)
+            now_ms, used = _now_ms(pipe), pipe.zscore(_KNOWN, note)
             is_idle = used is not None and now_ms - float(str(used)) >= idle_s * 1000
-            # Uses of a host that has died end with their leases.
-            is_free = is_idle and not pipe.exists(names.end) and not pipe.zcount(names.uses, now_ms, "+inf")
+            is_free = is_idle and not pipe.zcount(holders, now_ms, "+inf")
             pipe.multi()
             if is_free:
-                pipe.set(names.end, whose, px=int(_END_S * 1000))
+                pipe.zadd(holders, {right.name: now_ms + END_S * 1000})
+                pipe.pexpire(holders, int(END_S * 1000))
             return is_free
 
+        # redis-py's annotations omit the value that it returns.
+        transaction: Any = self.redis.transaction
         try:
-            # Who begins a use changes `uses`.
-            return right if self._transaction(take, names.end, names.uses) else None
+            return right if transaction(take, holders, value_from_callable=True) else None
         except REDIS_FAILURES as error:
-            # The right may have been taken, and only the reply is lost.
+            # The right may have been granted, and only the reply lost.
             right.release()
             raise _unusable(error) from error
 
     def known(self, *, idle_s: float = 0) -> Iterator[Session]:
-        """Yield the sessions that have been unused for so long and have not ended, the longest unused first.
+        """Yield the sessions that have not ended and have been idle for `idle_s` seconds, longest idle first.
 
         Raises:
             CallError: `E_STORE`: Redis does not answer.
@@ -176,49 +167,38 @@ class SharedSessions:
             yield Session(user=user, name=name)
 
     def renew(self) -> None:
-        """Keep the uses of this host; they end `LEASE_S` after it was done for the last time."""
-        with self._lock:
-            uses = dict(self._uses)
-        for use, names in uses.items():
-            # Again, since Redis may have lost it; nobody can end it meanwhile.
-            self._note(names, use)
-            with self._lock:
-                is_over = use not in self._uses
-            if is_over:
-                self.redis.zrem(names.uses, use)
+        """Renew the leases of this host's uses; they expire `LEASE_S` after the last renewal."""
+        for use, (note, to_read) in dict(self._uses).items():
+            # Recorded again, in case Redis has lost it; no host can end a session in use.
+            self._hold(note, use, to_read=to_read)
+            if use not in self._uses:
+                self.redis.zrem(_holders(note), use)
 
-    def _transaction(self, step: Callable[[Pipeline], bool], *watched: str) -> bool:
-        # Its types leave out the value.
-        transaction: Any = self.redis.transaction
-        return bool(transaction(step, *watched, value_from_callable=True))
-
-    def _begin(self, names: _Names, use: str) -> None:
-        ends = time.monotonic() + _WAIT_S
-        while self._note(names, use):
-            self.redis.zrem(names.uses, use)
-            if time.monotonic() > ends:
-                raise TimeoutError("the session has been ending for too long")
-            time.sleep(_AGAIN_S)
-
-    def _note(self, names: _Names, use: str) -> bool:
-        """Note a use; return whether a host is ending the session."""
-        now_ms = _now_ms(self.redis)
+    def _hold(self, note: str, use: str, *, to_read: bool) -> bool:
+        """Record a use and its lease; return whether a host is ending the session."""
+        now_ms, holders = _now_ms(self.redis), _holders(note)
         with self.redis.pipeline() as whole:
-            whole.zadd(_KNOWN, {names.note: now_ms})
-            whole.zadd(names.uses, {use: now_ms + LEASE_S * 1000})
-            whole.pexpire(names.uses, int(LEASE_S * 1000))
-            whole.exists(names.end)
-            *_, is_ending = whole.execute()
-        return bool(is_ending)
+            whole.zadd(_KNOWN, {note: now_ms}, xx=to_read)
+            whole.zremrangebyscore(holders, "-inf", now_ms)
+            whole.zadd(holders, {use: now_ms + LEASE_S * 1000})
+            # The longest lease, so that the key outlives every holder.
+            whole.pexpire(holders, int(END_S * 1000))
+            whole.zrange(holders, 0, -1)
+            *_, names = whole.execute()
+        return any(name.startswith(_ENDING.encode()) for name in names)
 
-    def _names(self, session: Session) -> _Names:
-        note = json.dumps([session.user, session.name])
-        digest = hashlib.sha256(note.encode()).hexdigest()[:32]
-        return _Names(note, redis_key("session-uses", digest), redis_key("session-end", digest))
+
+def _note_of(session: Session) -> str:
+    return json.dumps([session.user, session.name])
+
+
+def _holders(note: str) -> str:
+    """Return the key of a session's holders: a sorted set, scored by the time at which each lease expires."""
+    return redis_key("holders", hashlib.sha256(note.encode()).hexdigest()[:32])
 
 
 def _now_ms(redis: Redis) -> int:
-    """Return the time of Redis, as the clocks of hosts may differ."""
+    """Return the time of Redis in milliseconds, as the clocks of hosts may differ."""
     seconds, micros = redis.time()
     return int(seconds * 1000 + micros // 1000)
 

@@ -1,8 +1,8 @@
-"""Session state of tools in a fleet, shared by the nodes of a user over time.
+"""Session state of tools in a fleet, shared by all nodes that have served a user.
 
-A node has the state of its users in memory, like a host on one machine. Before each call it reads changes by
-other nodes, and after each call it writes its own. All calls of a user run on one node, so no other node
-changes the state meanwhile.
+A node keeps the state of its users in memory, like a host without a fleet. Before each call it reads changes
+by other nodes, and after each call it writes its own. All calls of a user run on one node at a time, so no
+other node changes the state meanwhile.
 
 Times come from the clock of Redis.
 """
@@ -28,9 +28,9 @@ class SharedState:
     """Keeps the session state of users in Redis.
 
     Attributes:
-        redis: Where.
-        state: What the node has in memory.
-        stay_s: How long it is kept after the last call, in seconds.
+        redis: Client of the Redis that keeps it.
+        state: The node's state in memory.
+        stay_s: How long Redis keeps it after the last call, in seconds.
     """
 
     redis: Redis
@@ -42,7 +42,11 @@ class SharedState:
         """Load the state of a user as the last call left it, on any node."""
         key = redis_key("state", user)
         try:
-            version: Any = await self.redis.hget(key, "")
+            async with self.redis.pipeline(transaction=False) as both:
+                both.hget(key, "")
+                # A user who only reads is as active as one who writes.
+                both.pexpire(key, int(self.stay_s * 1000))
+                version: Any = (await both.execute())[0]
             if (version or b"") == self._versions.setdefault(user, b""):
                 return
             entries: Any = await self.redis.hgetall(key)
@@ -55,7 +59,7 @@ class SharedState:
         self._versions[user] = version
 
     async def store(self, user: str) -> None:
-        """Write down what a call has changed of its user's state."""
+        """Write the changes that a call made to its user's state."""
         changes = self.state.take_changes(user)
         if not changes:
             return
@@ -80,7 +84,7 @@ class SharedState:
 
 
 def _read(entries: Mapping[bytes, bytes], *, now: float) -> Mapping[str, StateItem]:
-    """Return values as Redis has them, without those that are None."""
+    """Return the values in Redis, without malformed and expired ones."""
     found: dict[str, StateItem] = {}
     for name, text in entries.items():
         ends, _, value = text.decode(errors="replace").partition("\n")

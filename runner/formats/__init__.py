@@ -1,1 +1,1 @@
-"""Bytes, names and numbers as formats have them: base64, MIME types, file names, JSON, images, tables."""
+"""Readers and writers of formats: base64, MIME types, file names, JSON, images, tables, numbers."""

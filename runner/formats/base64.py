@@ -1,4 +1,4 @@
-"""Base64 in and out, fast and in bounded memory.
+"""Base64 decoding and encoding, fast and in bounded memory.
 
 Source: RFC 4648; rule N9 of the contract: either alphabet, blanks ignored, padding optional.
 """
@@ -20,7 +20,7 @@ __all__ = [
     "without_header",
 ]
 
-# A multiple of three, so that no chunk but the last one is padded.
+# A multiple of three, so that only the last chunk is padded.
 CHUNK_BYTES = 768 * 1024
 
 _HEADER_MAX_CHARS = 256
@@ -36,7 +36,7 @@ def canonical(text: object) -> str | None:
 
 
 def decode_any(text: object) -> bytes | None:
-    """Return the bytes of base64 as `canonical` takes it; None if it is not base64."""
+    """Return the bytes of base64 in any form that `canonical` accepts; None if it is not base64."""
     body = _canonical(text)
     return None if body is None else strict(body)
 
@@ -57,8 +57,8 @@ def _canonical(text: object) -> str | None:
 def strict(text: str) -> bytes | None:
     """Decode base64 in the standard alphabet, padded; None if it is not.
 
-    pybase64 releases the interpreter's lock. A thread that decodes one short text after the other with it
-    takes the lock back each time before another thread wakes up, and starves the event loop for a second.
+    Not with pybase64, which releases the GIL: a thread that decodes many short texts would reacquire it each
+    time before another thread wakes up, and starve the event loop for a second.
     """
     if len(text) % 4 or text.endswith("==="):
         return None
@@ -71,7 +71,7 @@ def strict(text: str) -> bytes | None:
 
 
 def without_header(text: object) -> object:
-    """Return the base64 of a `data:` URL; anything else as it is."""
+    """Return the base64 of a `data:` URL; any other value unchanged."""
     body = url_body(text) if isinstance(text, str) else None
     return text if body is None else body
 
@@ -87,7 +87,7 @@ def url_body(text: str) -> str | None:
 
 
 def decode(text: str) -> bytes:
-    """Return the bytes of what `canonical` returned."""
+    """Return the bytes of base64 from `canonical`."""
     return pybase64.b64decode(text, validate=True)
 
 
@@ -99,7 +99,7 @@ def encode(content: bytes) -> str:
 def encode_file(fd: int, size: int) -> str:
     """Return `size` bytes from the start of `fd` as base64.
 
-    Needs the memory of what it returns and a few chunks.
+    Needs memory for the result and a few chunks.
 
     Raises:
         EOFError: The file is shorter than `size`.
@@ -107,7 +107,7 @@ def encode_file(fd: int, size: int) -> str:
     text = ""
     for start in range(0, size, CHUNK_BYTES):
         # CPython grows a local string in place. Joining a list, StringIO.getvalue and decoding
-        # a bytearray were measured: each holds the whole text twice.
+        # a bytearray were measured: each needs twice the memory.
         text += pybase64.b64encode_as_string(_read(fd, min(CHUNK_BYTES, size - start), start))
     return text
 

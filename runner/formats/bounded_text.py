@@ -1,4 +1,4 @@
-"""Cuts of untrusted text: to a length that a log line, an error message or a comparison can afford.
+"""Truncation of untrusted text to a length that is acceptable in a log line, an error or a comparison.
 
 Every cut leaves a mark, so that a reader knows that text is missing. The cost of a cut does not depend on
 the length of the text, so each may run on the event loop.
@@ -20,7 +20,7 @@ def cut_counted(text: str, most_chars: int) -> str:
 
 
 def cut_middle(text: str, most_chars: int, *, mark: str = _MARK) -> str:
-    """Return the beginning and the end of `text`, as of a path or a file name: its extension survives."""
+    """Return the beginning and the end of `text`; of a file name, the extension survives."""
     if len(text) <= most_chars:
         return text
     half = max(most_chars - len(mark), 2) // 2
@@ -28,14 +28,14 @@ def cut_middle(text: str, most_chars: int, *, mark: str = _MARK) -> str:
 
 
 def whole_characters(data: bytes, length: int, *, is_first: bool) -> slice:
-    """Return the part of `data` with the UTF-8 characters that begin in its first `length` bytes.
+    """Return the slice of `data` with the UTF-8 characters that begin in its first `length` bytes.
 
-    So each character of a text belongs to one of its ranges: all of them in order make the whole text.
+    So each character of a text belongs to exactly one of its ranges: joined in order they are the whole text.
 
     Args:
         data: A range of a text, and up to three bytes more.
         length: Length of the range.
-        is_first: Whether the range begins with the text; no other byte can be inside of a character then.
+        is_first: Whether it is the first range of the text, which cannot begin within a character.
     """
     starts = [i for i, byte in enumerate(data[:4]) if byte & 0xC0 != 0x80]
     start = 0 if is_first else starts[0] if starts else min(len(data), 3)

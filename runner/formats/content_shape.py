@@ -14,7 +14,7 @@ from runner.formats.row_counts import count_rows
 
 __all__ = ["HEAD_CHARS", "TAIL_CHARS", "part", "shape_of", "shape_of_bytes"]
 
-# The document's figure for a preview.
+# Preview length of document 004.
 HEAD_CHARS = 200
 TAIL_CHARS = 80
 
@@ -28,7 +28,7 @@ _DELIMITERS = ",\t;|"
 
 
 def shape_of(value: Any) -> dict[str, Any]:
-    """Return the shape of a plain value, or of a text that is JSON, a table or just text."""
+    """Return the shape of a plain value, or of a text: JSON, a table or plain text."""
     if isinstance(value, str):
         return _of_text(value)
     if isinstance(value, Mapping):
@@ -48,13 +48,13 @@ def _of_list(items: list[Any]) -> dict[str, Any]:
 
 
 def shape_of_bytes(content: bytes, mime: str) -> dict[str, Any] | None:
-    """Return the shape of a file in a binary format: the pixels of an image, where its header says them."""
+    """Return the shape of a file in a binary format: the size of an image, if its header has it."""
     pixels = image_size(partial(part, content)) if mime.startswith("image/") else None
     return None if pixels is None else {"kind": "image", "width": pixels[0], "height": pixels[1]}
 
 
 def part(content: bytes, length: int, offset: int) -> bytes:
-    """Return at most so many bytes from an offset on, as `os.pread` does."""
+    """Return at most `length` bytes from an offset on, like `os.pread`."""
     return content[offset : offset + length]
 
 
@@ -82,7 +82,7 @@ def _of_json(text: str) -> dict[str, Any] | None:
     except (ValueError, RecursionError):
         return None
     shape = shape_of(value)
-    # Of a beginning only the names are known, not how many there are.
+    # If only the beginning was read, the names are known, but not the counts.
     return shape if whole else {key: item for key, item in shape.items() if key not in _COUNTS}
 
 
@@ -90,7 +90,7 @@ def _header(text: str) -> list[str] | None:
     """Return the first row of a delimited table, if the rows below it have as many fields."""
     for delimiter in _DELIMITERS:
         rows = _first_rows(text, delimiter)
-        # The last of them may have been cut off.
+        # The last row may be truncated.
         if len(rows) > 2 and len(rows[0]) > 1 and all(len(row) == len(rows[0]) for row in rows[:-1]):
             return rows[0]
     return None
@@ -109,7 +109,7 @@ def _first_rows(text: str, delimiter: str) -> list[list[str]]:
     except csv.Error as error:
         if len(text) == len(beginning) or "end of data" not in str(error):
             return []
-        # A quoted field goes on behind what was read.
+        # A quoted field continues after the beginning that was read.
         rows.append([])
     return rows
 

@@ -1,9 +1,9 @@
-"""JSON text that was cut off, as models leave it when their answer ends early, read as far as it goes.
+"""Reader of truncated JSON text, as models leave it when their answer ends early.
 
-Only an end is put back: quotes and brackets are closed, a literal is completed, a number ends with its last
-digit, and a member whose value never came is left out. Where all brackets are there and only the quote before
-them is missing, it is put there. Text that is wrong before its end is refused, not guessed at: arguments
-decide what a tool does.
+Only the end is restored: quotes and brackets are closed, a literal is completed, a number ends with its last
+digit, and a member without a value is left out. If all brackets are present and only the quote before them is
+missing, it is inserted. Text with an error before its end is refused, not guessed: arguments determine the
+effect of a tool.
 
 Source: rule A4 of the conformance cases; RFC 8259; `docs/decisions/0037-three-readers-measured.md`.
 """
@@ -23,9 +23,9 @@ __all__ = ["parse_object", "read_beginning"]
 
 _log = logging.getLogger(__name__)
 
-# What the reader says where nothing is wrong but that the text ends; its partial mode goes past any fault.
+# The parser's error if the only fault is the early end; its partial mode would skip any fault.
 _CUT_OFF = "EOF while parsing"
-# A string, the last perhaps without its end.
+# A string; the last one possibly without its end.
 _STRING = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)', re.DOTALL)
 _HALF_WORD = re.compile(r"(?<![^\s:,\[])(?:t(?:ru?)?|f(?:a(?:ls?)?)?|n(?:ul?)?)\Z")
 _WORDS = {"t": "true", "f": "false", "n": "null"}
@@ -37,10 +37,10 @@ _BRACKETS = (("{", "}"), ("[", "]"))
 
 
 def parse_object(text: str) -> dict[str, Any]:
-    """Return the JSON object that `text` is, or was before it was cut off. Blank text is an empty object.
+    """Return the JSON object of `text`, which may be truncated. Blank text is an empty object.
 
     Raises:
-        ValueError: It is not JSON; the message says what is wrong and where.
+        ValueError: It is not JSON; the message has the fault and its place.
     """
     if not text.strip():
         return {}
@@ -58,12 +58,12 @@ def parse_object(text: str) -> dict[str, Any]:
 
 
 def read_beginning(text: str) -> Any:
-    """Return the value that the beginning of a JSON text stands for.
+    """Return the value of a truncated JSON text.
 
     Raises:
-        ValueError: The text is wrong before its end, or it is whole.
+        ValueError: The text has an error before its end, or is complete.
     """
-    # This reader takes no line breaks in strings, which models write as they are.
+    # This parser refuses literal line breaks in strings, which models write.
     plain = _STRING.sub(lambda string: string[0].translate(_ESCAPES), text) if _CONTROL.search(text) else text
     try:
         pydantic_core.from_json(plain)
@@ -76,13 +76,13 @@ def read_beginning(text: str) -> Any:
         with contextlib.suppress(ValueError):
             return strict_json.loads(_quoted(plain.rstrip()))
     value = pydantic_core.from_json(_finished(plain), allow_partial="trailing-strings")
-    # It makes an infinity of a number that is out of range.
+    # The parser turns a number that is out of range into an infinity.
     json.dumps(value, allow_nan=False)
     return value
 
 
 def _finished(text: str) -> str:
-    """Return the text with its last literal completed, or its last number ended, if it was cut off there."""
+    """Return the text with its last literal completed or its last number ended, if truncated there."""
     around = _STRING.sub("", text)
     word, number = _HALF_WORD.search(around), _HALF_NUMBER.search(around)
     if word is not None and text.endswith(word[0]):
@@ -93,7 +93,7 @@ def _finished(text: str) -> str:
 
 
 def _quoted(text: str) -> str:
-    """Return the text with a quote before its brackets, if they close the JSON and not what a string says."""
+    """Return the text with a quote before its final brackets, if they close the JSON, not within a string."""
     last = deque(_STRING.finditer(text), maxlen=1)
     around = _STRING.sub("", text)
     missing = sum(around.count(opening) - around.count(closing) for opening, closing in _BRACKETS)

@@ -1,7 +1,7 @@
-"""Databases whose last changes stand in a log beside them: that of SQLite is applied, others are recognised.
+"""Databases whose last changes are in a log beside them: a log of SQLite is applied, others are recognised.
 
-A file of a tool is hostile: so no database is opened here. A write-ahead log of SQLite is a list of pages
-with checksums. What SQLite itself recovers from it after a crash is what is copied from it here.
+A file of a tool is hostile, so no database is opened here. A write-ahead log of SQLite is a list of pages
+with checksums. The pages copied here are those that SQLite itself would recover after a crash.
 
 Source: sqlite.org, "WAL-mode File Format", "Database File Format" (section 3, the rollback journal);
 duckdb.org, "Storage Versions and Format".
@@ -12,10 +12,17 @@ import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-__all__ = ["MOST_LOG_BYTES", "Committed", "committed", "is_log_of_its_own", "is_transaction_under_way"]
+__all__ = [
+    "MOST_LOG_BYTES",
+    "Committed",
+    "LogBudget",
+    "committed",
+    "is_log_of_its_own",
+    "is_transaction_under_way",
+]
 
 MOST_LOG_BYTES = 64 * 1024 * 1024
-"""Longest log that is read; SQLite writes one back to its database from 4 MB on. It takes 2 s."""
+"""Longest log that is read, which takes 2 s; SQLite checkpoints a log to its database from 4 MB on."""
 
 _HEADER = struct.Struct(">8I")
 _FRAME = struct.Struct(">6I")
@@ -25,18 +32,36 @@ _PAGES = frozenset(1 << n for n in range(9, 17))
 _WORD = 0xFFFFFFFF
 _JOURNAL = struct.Struct(">8sI")
 _JOURNAL_MAGIC = bytes.fromhex("d9d505f920a163d7")
-# Of DuckDB behind a checksum; of Kùzu and its successor in front.
+# Magic numbers with offsets: of DuckDB after a checksum; of Kùzu and its successor at the start.
 _OTHERS = ((8, b"DUCK"), (0, b"KUZU"), (0, b"LBUG"))
+
+
+@dataclass(slots=True, eq=False)
+class LogBudget:
+    """Bytes of logs that may still be read for one call: their checksums take processor time.
+
+    Attributes:
+        left_bytes: The bytes.
+    """
+
+    left_bytes: int = MOST_LOG_BYTES
+
+    def takes(self, size: int) -> bool:
+        """Subtract a log; return False if it does not fit."""
+        if size > self.left_bytes:
+            return False
+        self.left_bytes -= size
+        return True
 
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """The pages that a write-ahead log has and its database has not, as of the last commit.
+    """The pages in a write-ahead log that its database lacks, as of the last commit.
 
     Attributes:
         page_bytes: Length of a page.
         size: Length of the database.
-        pages: Number of each page → where in the log it stands.
+        pages: Number of each page → its offset in the log.
     """
 
     page_bytes: int
@@ -44,7 +69,7 @@ class Committed:
     pages: Mapping[int, int]
 
     def write(self, log: int, database: int) -> None:
-        """Write the pages from a log to a copy of its database, and cut that to its length."""
+        """Write the pages of a log to a copy of its database, and truncate the copy to `size`."""
         for number, at in self.pages.items():
             page = os.pread(log, self.page_bytes, at)
             os.pwrite(database, page, (number - 1) * self.page_bytes)
@@ -74,7 +99,7 @@ def committed(log: int) -> Committed | None:
 
 
 def is_transaction_under_way(journal: int) -> bool:
-    """Return whether a rollback journal of SQLite undoes what stands in its database already."""
+    """Return whether a rollback journal of SQLite would undo changes in its database."""
     head = os.pread(journal, _JOURNAL.size, 0)
     if len(head) < _JOURNAL.size:
         return False
@@ -83,7 +108,7 @@ def is_transaction_under_way(journal: int) -> bool:
 
 
 def is_log_of_its_own(database: int) -> bool:
-    """Return whether a file is a database of a kind whose log `.wal` only its own library can read."""
+    """Return whether a file is a database whose log `.wal` only its own library can read."""
     head = os.pread(database, 16, 0)
     return any(head[at : at + len(magic)] == magic for at, magic in _OTHERS)
 
@@ -91,7 +116,7 @@ def is_log_of_its_own(database: int) -> bool:
 def _frames(
     log: int, page_bytes: int, salts: tuple[int, ...], sums: tuple[int, int], order: str
 ) -> Iterator[tuple[int, int, int]]:
-    """Yield the place, the page number and, of a commit, the page count of each frame that is whole."""
+    """Yield the offset, the page number and, for a commit, the page count of each complete frame."""
     at = _HEADER.size
     while len(frame := os.pread(log, _FRAME.size + page_bytes, at)) == _FRAME.size + page_bytes:
         number, pages_after, *own_salts, first, second = _FRAME.unpack_from(frame)

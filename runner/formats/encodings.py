@@ -1,7 +1,7 @@
 """The character encoding of a text, by its first bytes: UTF-8, UTF-16, UTF-32, Shift-JIS, Windows-1252.
 
-Spreadsheet programs write CSV files in the encoding of their country. The standard library decides: a
-byte-order mark, the places of NUL, and the legacy encoding that decodes strictly to what people write.
+Spreadsheet programs write CSV files in the encoding of their country. The criteria are a byte-order mark, the
+positions of NUL, and the legacy encoding that decodes strictly to usual characters.
 
 Source: RFC 2781; Unicode 16, section 23.8; WHATWG Encoding Standard (labels of shift_jis and windows-1252).
 """
@@ -26,8 +26,8 @@ def encoding_of(head: bytes, *, is_whole: bool = False) -> str | None:
     """Return the encoding of a text, by its name in Python; None if it is binary.
 
     Args:
-        head: How it begins.
-        is_whole: Whether that is all of it. Else its last character may be cut.
+        head: Its beginning.
+        is_whole: Whether that is the whole text. Otherwise its last character may be cut.
     """
     if _decodes(head, "utf-8", is_whole=is_whole):
         return None if b"\0" in head else "utf-8"
@@ -46,7 +46,7 @@ def encoding_of(head: bytes, *, is_whole: bool = False) -> str | None:
 
 
 def _without_mark(head: bytes) -> str | None:
-    """Return UTF-16 in which most characters are ASCII, so that every second byte is NUL."""
+    """Return the UTF-16 variant of mostly ASCII text, in which every second byte is NUL; else None."""
     nuls = (head[0::2].count(0), head[1::2].count(0))
     half = len(head) // 2
     name = "utf-16-be" if nuls[0] > nuls[1] else "utf-16-le"

@@ -1,11 +1,11 @@
-"""One name from outside → one safe file name. Pure; nothing here looks at a file system.
+"""One untrusted name → one safe file name. Pure; nothing here accesses a file system.
 
-The steps, in an order in which none can undo another: characters that nobody sees are removed, what
-remains is composed (NFC), the last path segment is kept, look-alikes of separators are replaced, and
-what is then no usable name is repaired at its beginning, so that its extension survives.
+The steps, in an order in which none can undo another: invisible characters are removed, the rest is composed
+(NFC), the last path segment is kept, look-alikes of separators are replaced. A name that is then unusable is
+repaired at its beginning, so that its extension survives.
 
-A name may have any length and any characters. So it is cut before anything else looks at it, and runs of
-combining marks are cut before it is composed: sorting one takes quadratic time.
+A name may have any length and any characters. So it is cut first, and runs of combining marks are cut before
+it is composed: sorting a run takes quadratic time.
 
 Source: requirements S1-50 to S1-53 and S1-94 to S1-99; contradiction C20; rules F1 to F4 of the
 conformance cases; Unicode Technical Reports 9 (bidirectional marks) and 15 (normalisation; runs of marks:
@@ -25,22 +25,22 @@ __all__ = ["MAX_BYTES", "name_in_uri", "safe_name", "unique_name"]
 MAX_BYTES = 255
 
 _FALLBACK = "file"
-# Four times as long as the longest name that stays. A longer one keeps its beginning and its end.
+# Four times the longest safe name. A longer name keeps its beginning and its end.
 _MOST_CHARS = 1024
-# More in a row occur in no language.
+# No language has more in a row.
 _MOST_MARKS = 30
 # Encoded once, twice or more often: %2f, %252f, %25252f.
 _SEPARATOR = re.compile(r"[/\\]|%(?:25)*(?:2f|5c)", re.IGNORECASE)
 _DRIVES = re.compile(r"(?:[A-Za-z]:)+")
-# What a reader takes for an extension. `.tar` belongs to the one behind it.
+# Text that a reader recognises as an extension. `.tar` belongs to the extension after it.
 _EXTENSION = re.compile(r"(?:\.tar)?\.[^.\s]{1,32}", re.IGNORECASE)
 _DEVICE = re.compile(
     r"(?:con|prn|aux|nul|clock\$|conin\$|conout\$|(?:com|lpt)[0-9¹²³])\s*(?:\..*)?", re.IGNORECASE | re.DOTALL
 )
 
-# Control characters, halves of surrogate pairs, line and paragraph separators.
+# Control characters, lone surrogates, line and paragraph separators.
 _UNSEEN_KINDS = frozenset({"Cc", "Cs", "Zl", "Zp"})
-# Characters that reorder, hide or carry text unseen. Joiners are not among them: scripts need them.
+# Characters that reorder, hide or carry text invisibly. Joiners are not included: some scripts need them.
 _UNSEEN = frozenset(
     chr(code)
     for code in (
@@ -51,7 +51,7 @@ _UNSEEN = frozenset(
         *range(0xE0000, 0xE0080),
     )
 )
-# Look-alikes of / \ : that no normal form turns into them.
+# Look-alikes of / \ : that normalisation does not convert to them.
 _ALIKE = frozenset(
     "\u2044\u2215\u2571\u27cb\u29f8"  # /
     "\u2216\u2572\u27cd\u29f5\u29f9"  # \
@@ -65,19 +65,19 @@ def safe_name(name: str) -> str:
     seen = _without_long_runs(char for char in _bounded(name) if not _is_unseen(char))
     segment = _last_segment(unicodedata.normalize("NFC", "".join(seen)))
     safe = _ended("".join("_" if _is_alike(char) else char for char in segment).strip())
-    # Shortening can lay a device name bare and repairing can make a name too long.
+    # Shortening can expose a device name, and repairing can make a name too long.
     while (better := _shorten(_repair(safe))) != safe:
         safe = better
     return safe
 
 
 def unique_name(name: str, taken: Container[str], *, first: int = 2) -> str:
-    """Return `name`, or where it is taken the first free one of `stem_2.ext`, `stem_3.ext` and so on.
+    """Return `name`, or if it is taken the first free one of `stem_2.ext`, `stem_3.ext` and so on.
 
     Args:
         name: A safe name.
         taken: The names that are taken.
-        first: Where to begin to count, if what comes before is known to be taken.
+        first: First number to try, if the lower ones are known to be taken.
     """
     if name not in taken:
         return name
@@ -94,7 +94,7 @@ def name_in_uri(uri: object) -> str:
 
 
 def _bounded(name: str) -> str:
-    """Return a name that is not too long; of one that is, the beginning and the end of its last segment."""
+    """Return a name unchanged, or if it is too long the beginning and the end of its last segment."""
     if len(name) <= _MOST_CHARS:
         return name
     end = name.rstrip("/\\ ")
@@ -102,7 +102,7 @@ def _bounded(name: str) -> str:
 
 
 def _without_long_runs(chars: Iterable[str]) -> Iterator[str]:
-    """Leave out combining marks of which too many follow each other."""
+    """Yield the characters without combining marks in excess of the longest run."""
     run = 0
     for char in chars:
         run = run + 1 if unicodedata.combining(char) else 0
@@ -128,7 +128,7 @@ def _last_segment(path: str) -> str:
 
 
 def _ended(name: str) -> str:
-    # Windows ignores dots and blanks at the end: two names that differ only there are one file.
+    # Windows ignores dots and blanks at the end: names that differ only there denote one file.
     end = len(name)
     while end and (name[end - 1] == "." or name[end - 1].isspace()):
         end -= 1

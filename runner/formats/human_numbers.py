@@ -1,4 +1,4 @@
-"""Sizes and counts as people read them: `850KB`, `2.1GB`, `1.2M`."""
+"""Human-readable sizes and counts: `850KB`, `2.1GB`, `1.2M`."""
 
 __all__ = ["human_count", "human_size"]
 
@@ -7,12 +7,12 @@ _SCALES = ("", "K", "M", "B")
 
 
 def human_size(size: int) -> str:
-    """Return a number of bytes: units of 1024, one decimal unless it is zero."""
+    """Return a number of bytes as text: units of 1024, one decimal unless it is zero."""
     return _scaled(size, 1024, _UNITS)
 
 
 def human_count(number: int) -> str:
-    """Return a number of things: steps of 1000, one decimal unless it is zero."""
+    """Return a count as text: units of 1000, one decimal unless it is zero."""
     return _scaled(number, 1000, _SCALES)
 
 

@@ -1,7 +1,7 @@
 """Size of an image from its header: PNG, GIF, JPEG, WebP, BMP and TIFF. No pixel is decoded.
 
-The image is somebody's, and this runs in the host: fields of a fixed place and length are read, in a bounded
-number of steps, and nothing is kept that the image says how much of (decision 36).
+The image is untrusted, and this runs in the host: only fields of fixed place and length are read, in a
+bounded number of steps, and no allocation depends on a size in the image (decision 36).
 
 Source: PNG 3rd edition, 11.2.1; GIF89a, 18; ITU T.81, B.1.1 and B.2.2; RFC 9649; Windows
 `BITMAPINFOHEADER`; TIFF 6.0, section 2.
@@ -24,11 +24,11 @@ _TIFF_TYPES = {3: "H", 4: "I"}
 
 Size = tuple[int, int]
 Read = Callable[[int, int], bytes]
-"""Gives at most so many bytes from an offset on, as `os.pread` does."""
+"""Returns at most so many bytes from an offset on, like `os.pread`."""
 
 
 def image_size(read: Read) -> Size | None:
-    """Return width and height in pixels as an image's header says; None if it is not a known image."""
+    """Return width and height in pixels from an image's header; None if the format is unknown."""
     header = read(_HEADER, 0)
     size = next((size for signature, size in _FORMATS.items() if header.startswith(signature)), None)
     if size is None:
@@ -53,7 +53,7 @@ def _gif(_read: Read, header: bytes) -> Size | None:
 
 def _bmp(_read: Read, header: bytes) -> Size | None:
     size, width, height = struct.unpack_from("<Iii", header, 14)
-    # A negative height means that the rows come from above.
+    # A negative height means that the rows are stored top-down.
     return (width, abs(height)) if size in _BMP_HEADERS else None
 
 
@@ -80,7 +80,7 @@ def _jpeg(read: Read, _header: bytes) -> Size | None:
         if mark != 0xFF:
             return None
         if marker == 0xFF:
-            # A byte that fills.
+            # A fill byte.
             at += 1
         elif marker in _JPEG_BARE:
             at += 2

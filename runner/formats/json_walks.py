@@ -1,6 +1,6 @@
-"""Walks over JSON values: their size from below, their depth, and edits of the texts in them. Pure.
+"""Walks over JSON values: a lower bound of their size, their depth, and edits of their texts. Pure.
 
-A caller that chooses between the event loop and a thread must not walk all of a large value for that.
+A caller that chooses between the event loop and a thread must not walk all of a large value to decide.
 """
 
 from collections.abc import Callable
@@ -11,8 +11,8 @@ __all__ = ["MOST_LEVELS", "least_chars", "map_texts", "nests_deeper"]
 MOST_LEVELS = 100
 """Deepest nesting of a message to a client: half of what the strictest reader accepts.
 
-Readers of JSON lose a deeper message with the request that it answers: that of pydantic, which clients of the
-Python SDK use, goes 200 levels deep.
+A JSON parser that refuses a deeper message also loses the request that it answers. The limit of pydantic,
+which clients of the Python SDK use, is 200 levels.
 """
 
 
@@ -36,9 +36,9 @@ def least_chars(value: Any, enough: int) -> int:
 
 
 def nests_deeper(value: object, levels: int = MOST_LEVELS) -> bool:
-    """Return whether lists and objects lie more than so many levels deep in a JSON value.
+    """Return whether lists and objects nest more than `levels` deep in a JSON value.
 
-    Looks at each item once, whatever it is, and never recurses.
+    Visits each item once, and never recurses.
     """
     at_level = [value]
     for _ in range(levels):
@@ -47,9 +47,9 @@ def nests_deeper(value: object, levels: int = MOST_LEVELS) -> bool:
 
 
 def map_texts(value: Any, edit: Callable[[str], str], *, most_levels: int = 50) -> Any:
-    """Return a JSON value with each of its texts and keys edited, and without what nests too deep.
+    """Return a JSON value with each of its texts and keys edited, and without values that nest too deeply.
 
-    Deeper values are not read by anyone, and could hold what an edit is to take out.
+    Deeper values have no reader, and could contain text that an edit should remove.
     """
     match value:
         case str():

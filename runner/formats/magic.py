@@ -1,7 +1,7 @@
 """Binary formats by their first bytes; short signatures must be confirmed by the following ones.
 
-Text formats are not among them: text may be read. Office documents are told from other archives by
-the names of their parts, which an archive holds in clear.
+Text formats are not included: models may read text. Office documents are distinguished from other archives
+by the names of their parts, which an archive stores in plain text.
 
 Source: document 004, appendix A; rule X2 of the conformance cases; the formats' own specifications (PNG,
 JFIF, RIFF, RFC 1952, RFC 8878, RFC 3533, ISO 14496-12, MS-CFB, MS-BMP, APPNOTE, ELF, PE and others);
@@ -28,7 +28,7 @@ __all__ = [
     "runs_on",
 ]
 
-# Enough for every check of `identify` but those that look at the end or for the parts of an archive.
+# Enough for all checks of `identify` except those of the end or of the parts of an archive.
 PROBE_BYTES = 3000
 # The longest magic number has 16 bytes.
 MAGIC_BYTES = 16
@@ -99,7 +99,7 @@ def _is_pe(content: bytes) -> bool:
 
 
 def _is_parquet(content: bytes) -> bool:
-    # A page, or what describes the whole, begins with a number. Half a file, or two in a row, end otherwise.
+    # A page or the file metadata begins with a number. A truncated file, or two in a row, end otherwise.
     return content[4:5] == b"\x15" or len(content) <= PROBE_BYTES or not runs_on(content)
 
 
@@ -167,7 +167,7 @@ _PARTS = (
     (b"xl/workbook", BinaryFormat("xlsx", _OFFICE + "spreadsheetml.sheet")),
     (b"ppt/presentation", BinaryFormat("pptx", _OFFICE + "presentationml.presentation")),
 )
-# The first part of these archives is their MIME type, stored as it is.
+# The first part of these archives is their MIME type, uncompressed.
 _DECLARED = (
     (_OPEN.encode() + b"text", BinaryFormat("odt", _OPEN + "text")),
     (_OPEN.encode() + b"spreadsheet", BinaryFormat("ods", _OPEN + "spreadsheet")),
@@ -235,7 +235,7 @@ _BY_FIRST_BYTE = {
 }
 _LATER = tuple(signature for signature in _SIGNATURES if signature.offset)
 
-# How long signatures look in base64: a file may begin behind a word that base64 could hold as well.
+# Long signatures in base64: a file may begin after a word that could be base64 as well.
 BASE64_PREFIXES = (
     *("JVBERi0", "iVBORw0KGgo", "/9j/", "_9j_", "R0lGODlh", "R0lGODdh", "UEsDB", "H4sI", "UklGR", "SUkqA"),
     *("TU0AK", "SUQz", "T2dnUw", "ZkxhQw", "0M8R4KGxGuE", "U1FMaXRlIGZvcm1hdCAz", "UEFSMQ", "f0VMR"),
@@ -244,14 +244,14 @@ BASE64_PREFIXES = (
 
 
 def begins(content: bytes) -> bool:
-    """Return whether a format may begin with these bytes: a quick look before `identify`, blind to tar."""
+    """Return whether a format may begin with these bytes: a quick look before `identify`, without tar."""
     known = _BY_FIRST_BYTE.get(content[:1])
     return content[4:8] == b"ftyp" or (known is not None and any(content.startswith(k.magic) for k in known))
 
 
 @cache
 def first_bytes() -> frozenset[bytes]:
-    """Return the bytes with which `begins` can be true."""
+    """Return the first bytes for which `begins` can be true."""
     return frozenset({each.magic[:1] for each in _SIGNATURES if not each.offset} | {b"\0"})
 
 
@@ -265,7 +265,7 @@ def identify(content: bytes, *, probe_bytes: int = 5_000_000) -> BinaryFormat | 
     """Return the format of `content`, or None if it is unknown.
 
     Args:
-        content: The bytes, or the first `PROBE_BYTES` of them for a first opinion.
+        content: The bytes, or the first `PROBE_BYTES` of them for a preliminary result.
         probe_bytes: How far an archive is searched for the names of its parts.
     """
     if content[4:8] == b"ftyp" and 8 <= int.from_bytes(content[:4], "big") <= 4096:
@@ -278,19 +278,19 @@ def identify(content: bytes, *, probe_bytes: int = 5_000_000) -> BinaryFormat | 
 
 def identify_base64(text: object) -> BinaryFormat | None:
     """Return the format of the bytes of a base64 text by its beginning; None if it is unknown."""
-    # A letter too many would make all of it no base64.
+    # A partial group of characters would make the whole text invalid.
     content = decode_any(text[: PROBE_BYTES // 3 * 4]) if isinstance(text, str) else None
     return None if content is None else identify(content)
 
 
 def runs_on(content: bytes) -> bool:
-    """Return whether a file does not end where its format has it end: it was cut off, or another follows."""
+    """Return whether a file does not end as its format requires: it is truncated, or another follows."""
     return content[:4] == b"PAR1" and content[-4:] != b"PAR1"
 
 
 @cache
 def mime_types() -> frozenset[str]:
-    """Return the MIME types of all formats that are told by their bytes."""
+    """Return the MIME types of all formats that are identified by their bytes."""
     return frozenset(kind.mime for kind in _kinds())
 
 
@@ -303,7 +303,7 @@ def _kinds() -> Iterator[BinaryFormat]:
 def _archive(content: bytes, probe_bytes: int) -> BinaryFormat:
     if content[30:38] == b"mimetype":
         return next((kind for text, kind in _DECLARED if content[38 : 38 + len(text)] == text), _ZIP)
-    # The list of parts is at the end, and the parts themselves from the beginning on.
+    # The directory of parts is at the end; the parts themselves begin at the start.
     for name, kind in _PARTS:
         if content.find(name, 0, probe_bytes) >= 0 or content.find(name, max(0, len(content) - 65_536)) >= 0:
             return kind

@@ -1,6 +1,6 @@
-"""MIME types from names and back, the same on every machine.
+"""MIME types from names and back, independent of the machine.
 
-The system's own tables are left out: a result must not depend on what is installed.
+The system's own tables are not used: a result must not depend on installed software.
 """
 
 import mimetypes
@@ -64,5 +64,5 @@ def guess(name: str) -> str:
 
 
 def extension(mime: str) -> str:
-    """Return the usual ending of a name for `mime`, with its dot, or nothing."""
+    """Return the usual file extension for `mime`, with its dot, or an empty text."""
     return _TABLE.guess_extension(mime.partition(";")[0].strip()) or ""

@@ -1,8 +1,8 @@
-"""The names most like a name that was not found, in time linear in the number of names.
+"""The names most similar to a name that was not found, in time linear in the number of names.
 
-Two names are as alike as the longest common subsequence of their characters is long, relative to both. One
-integer holds a row of its table, so a pair of names costs one addition a character, whatever the names are.
-`difflib` takes quadratic to cubic time for names chosen against it.
+The similarity of two names is the length of the longest common subsequence of their characters, relative to
+both. One integer holds a row of its table, so any pair of names costs one addition per character. `difflib`
+takes quadratic to cubic time for adversarial names.
 
 Source: H. Hyyrö, "Bit-Parallel LCS-length Computation Revisited", 2004.
 """
@@ -23,14 +23,14 @@ _MOST_NAMES = 2000
 def nearest(
     name: str, names: Iterable[str], *, most: int = 3, least: float = 0.6, most_names: int = _MOST_NAMES
 ) -> list[str]:
-    """Return the names most like `name`, the best first.
+    """Return the names most similar to `name`, the best first.
 
     Args:
         name: The name that was not found.
-        names: The names that exist.
-        most: How many are returned.
-        least: Likeness below which a name is left out, between 0 and 1.
-        most_names: How many names are compared; the others are ignored.
+        names: The existing names.
+        most: Most names that are returned.
+        least: Similarity below which a name is left out, between 0 and 1.
+        most_names: Most names that are compared; the others are ignored.
     """
     scored = ((likeness(name, other), other) for other in itertools.islice(names, most_names))
     best = heapq.nlargest(most, (pair for pair in scored if pair[0] >= least))
@@ -40,7 +40,7 @@ def nearest(
 def likeness(one: str, other: str) -> float:
     """Return the similarity of two names: 1 for equal ones, 0 without a common character.
 
-    Of a longer name its beginning and its end are compared.
+    Of a long name, only its beginning and its end are compared.
     """
     one, other = (cut_middle(name, _MOST_CHARS, mark="") for name in (one, other))
     if not one or not other:

@@ -1,7 +1,7 @@
 """Row count of a text table: CSV, TSV and JSON lines, counted in a bounded part of the file.
 
-A line break inside a quoted field does not end a row, and a blank line is not counted. Larger files are
-estimated from their beginning, and the estimate says that it is one.
+A line break inside a quoted field does not end a row, and a blank line is not counted. The count of a larger
+file is estimated from its beginning, and marked as an estimate.
 
 Source: RFC 4180; a quote that does not begin a field quotes nothing, as in Python's `csv`.
 """
@@ -17,9 +17,10 @@ MAX_BYTES = 8 * 1024 * 1024
 """Most bytes of a file that are read; larger files are estimated."""
 
 _CHUNK = 256 * 1024
-_MAX_ROW = 1024 * 1024
+# With a chunk, the most text of one search, which holds the interpreter lock for up to 40 ms.
+_MAX_ROW = 256 * 1024
 _MIN_SAMPLE = 100
-"""Rows that an estimate must rest on."""
+"""Least number of rows for an estimate."""
 
 _UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 _BREAKS = re.compile(rb"[\r\n]+")
@@ -31,7 +32,7 @@ class Count:
     """A number of rows.
 
     Attributes:
-        rows: How many.
+        rows: The number.
         exact: Whether they were counted, not estimated.
     """
 
@@ -39,15 +40,15 @@ class Count:
     exact: bool
 
     def facts(self) -> dict[str, int | bool]:
-        """Return it for a JSON object that says something of the table."""
+        """Return it as members of a JSON object that describes the table."""
         return {"rows": self.rows} if self.exact else {"rows": self.rows, "rows_estimated": True}
 
 
 def count_rows(read: Callable[[int, int], bytes], size: int, *, quotes: bool, header: bool) -> Count | None:
-    """Count the rows of a text table; None where it is not such a text.
+    """Count the rows of a text table; None if it is not one.
 
     Args:
-        read: Returns so many bytes of the text at most, from so far into it.
+        read: Returns at most a number of bytes of the text, from an offset on.
         size: Its length in bytes.
         quotes: Whether a quoted field may hold line breaks, as in CSV.
         header: Whether the first row names the columns, and is not data.
@@ -70,7 +71,7 @@ def count_rows(read: Callable[[int, int], bytes], size: int, *, quotes: bool, he
 
 
 class _Counter:
-    """Counts the rows of a text that comes in chunks; `rest` is the row that is not yet complete."""
+    """Row counter for a text in chunks; `rest` is the incomplete row."""
 
     def __init__(self, first: bytes, *, quotes: bool) -> None:
         self.rows = 0
@@ -78,7 +79,7 @@ class _Counter:
         self._fields = _Fields(first) if quotes else None
 
     def feed(self, chunk: bytes) -> bool:
-        """Take a chunk; say whether this can still be a table."""
+        """Process a chunk; return whether the text can still be a table."""
         text = self.rest + chunk
         body, quoted = self._fields.outside(text) if self._fields is not None else (text, b"")
         cut = max(body.rfind(b"\n"), body.rfind(b"\r")) + 1
@@ -87,25 +88,26 @@ class _Counter:
         return len(self.rest) <= _MAX_ROW and b"\0" not in body
 
     def finish(self) -> int:
-        """Count what is left, and return the number of rows."""
+        """Count the incomplete row, and return the number of rows."""
         return self.rows + bool(self.rest.strip(b"\r\n"))
 
 
 class _Fields:
-    """Finds the quoted fields of a table that begins with `first`, which tells its delimiter."""
+    """Finder of quoted fields in a table that begins with `first`, which determines the delimiter."""
 
     def __init__(self, first: bytes) -> None:
         names = _BREAKS.split(first.lstrip(b"\r\n"), maxsplit=1)[0]
         delimiter = max(_DELIMITERS, key=names.count)
-        start = rb"(?<![^\r\n" + re.escape(delimiter) + rb'])"'
+        # The quote first: a search for a lookbehind would stop at every byte.
+        start = rb'"(?<![^\r\n' + re.escape(delimiter) + rb']")'
         self._quoted = re.compile(start + rb'(?:[^"]++|"")*+"')
         self._opening = re.compile(start)
 
     def outside(self, text: bytes) -> tuple[bytes, bytes]:
-        """Return `text` with a letter for each quoted field, and apart from it what is not yet whole."""
+        """Return `text` with a letter for each quoted field, and separately its incomplete rest."""
         if b'"' not in text:
             return text, b""
-        # Of two quotes in a row the chunk may have brought the first.
+        # The chunk may end between two quotes in a row.
         whole = text.rstrip(b'"')
         body = self._quoted.sub(b"q", whole)
         opening = self._opening.search(body)

@@ -1,7 +1,7 @@
 """The JSON types that a JSON Schema allows, and those that a value has.
 
-Source: JSON Schema 2020-12, core 8 and 10, validation 6.1. Only keywords that name types or values are read:
-what a schema forbids beside them, the tool's own validation says.
+Source: JSON Schema 2020-12, core 8 and 10, validation 6.1. Only keywords that name types or values are read;
+the tool's own validation enforces the others.
 """
 
 from collections.abc import Mapping
@@ -11,13 +11,13 @@ from urllib.parse import unquote
 __all__ = ["types_of_schema", "types_of_value"]
 
 _ALL = frozenset({"null", "boolean", "integer", "number", "string", "array", "object"})
-# A reference may lead to itself.
+# A reference may be circular.
 _MOST_PARTS = 1000
 _DEEPEST = 50
 
 
 def types_of_schema(schema: Any, root: Any) -> frozenset[str]:
-    """Return the types of JSON that a schema allows; every type where it does not say or is too large.
+    """Return the JSON types that a schema allows; all types if it does not restrict them or is too large.
 
     Args:
         schema: The schema.
@@ -27,7 +27,7 @@ def types_of_schema(schema: Any, root: Any) -> frozenset[str]:
 
 
 def types_of_value(value: Any) -> frozenset[str]:
-    """Return the types of JSON that a value has: a whole number is an integer, too."""
+    """Return the JSON types of a value: a whole number is an integer, too."""
     match value:
         case bool():
             return frozenset({"boolean"})
@@ -70,7 +70,7 @@ def _allowed(part: Any, root: Any, left: list[int], depth: int) -> frozenset[str
 
 
 def _named(names: list[Any]) -> frozenset[str]:
-    """Return the types of these names; a number may be whole."""
+    """Return the types with these names; `number` includes `integer`."""
     found = {name for name in names if isinstance(name, str)}
     return _ALL & (found | {"integer"} if "number" in found else found)
 

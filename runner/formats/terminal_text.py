@@ -1,4 +1,4 @@
-r"""Untrusted text for a terminal, a log line or a reviewer: hidden characters are written as escapes.
+r"""Untrusted text for a terminal, a log line or a reviewer: hidden characters are escaped.
 
     "a", ESC, "[2Jb"                     a\x1b[2Jb
     "pay", U+202E, "txt.exe"             pay\u202etxt.exe
@@ -7,10 +7,10 @@ r"""Untrusted text for a terminal, a log line or a reviewer: hidden characters a
 Escaped: control characters (C0 except line feed and tab, DEL, C1), bidirectional controls, tag characters,
 line separators, lone surrogates, and the rest with the Unicode property Default_Ignorable_Code_Point.
 
-Kept, because people write it: a carriage return before a line feed; a joiner inside an emoji or beside a
-letter of a script that needs it; one variation selector after an emoji, an ideograph or a Mongolian letter; a
-zero width space between letters of a script without spaces; a single mark of direction in text with letters
-that are written from right to left; the flags of England, Scotland and Wales.
+Kept, because they occur in normal text: a carriage return before a line feed; a joiner inside an emoji or
+beside a letter of a script that needs it; one variation selector after an emoji, an ideograph or a Mongolian
+letter; a zero width space between letters of a script without spaces; a single direction mark in text with
+right-to-left letters; the flags of England, Scotland and Wales.
 Other runs of tags or selectors can carry hidden text. Pure.
 
 Source: Unicode 16, DerivedCoreProperties (Default_Ignorable_Code_Point) and chapters 9, 12, 13, 16 and 23;
@@ -55,30 +55,30 @@ _IDEOGRAPHS = "\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 _KEPT = "|".join(
     (
         "\r(?=\n)",
-        # Inside a word or an emoji, where a selector may stand before it.
+        # Inside a word or an emoji, possibly after a selector.
         f"(?<={_SEEN}|[\ufe0e\ufe0f])[\u200c\u200d](?={_SEEN})",
-        # At the end of a word, or behind ASCII at its beginning.
+        # At the end of a word, or after ASCII at its beginning.
         f"(?<=[{_JOINING}])[\u200c\u200d](?![{_HIDDEN}])",
         f"(?<![{_HIDDEN}])[\u200c\u200d](?=[{_JOINING}])",
         f"(?<=[{_SPACELESS}])\u200b(?=[{_SPACELESS}])",
         "(?<=[\u1820-\u18aa])[\u180b-\u180f]",
-        # Emoji begin with some characters of ASCII.
+        # Some emoji begin with an ASCII character.
         f"(?<=[0-9#*]|{_SEEN})[\ufe0e\ufe0f]",
         f"(?<=[{_IDEOGRAPHS}])[\ufe00-\ufe0d\U000e0100-\U000e01ef]",
     )
 )
-# Runs, since each replacement takes a microsecond; the class in front lets the search skip all other text.
+# Runs, since each replacement takes a microsecond; the lookahead lets the search skip all other text.
 _FOUND = re.compile(f"(?=[{_FLAG}{_HIDDEN}])(?:{_TAGGED_FLAG}|(?:(?!{_KEPT})[{_HIDDEN}])+)")
-# Arabic letter mark, left-to-right and right-to-left mark: alone they turn no text around.
+# Arabic letter mark, left-to-right and right-to-left mark: alone they do not reverse text.
 _MARKS = "\u061c\u200e\u200f"
 _MARK = re.compile(f"[{_MARKS}]")
 _MARKED = f"(?<![{_HIDDEN}])[{_MARKS}](?![{_HIDDEN}])"
 _FOUND_BESIDE_MARKS = re.compile(
     f"(?=[{_FLAG}{_HIDDEN}])(?:{_TAGGED_FLAG}|(?:(?!{_KEPT}|{_MARKED})[{_HIDDEN}])+)"
 )
-# Hebrew to Arabic Extended-A, and the presentation forms: letters that are written from right to left.
+# Hebrew to Arabic Extended-A, and the presentation forms: letters written from right to left.
 _RIGHT_TO_LEFT = re.compile("[\u05d0-\u05f2\u0620-\u08c7\ufb1d-\ufdfb\ufe70-\ufefc]")
-# Deeper JSON was refused before.
+# Deeper JSON has been refused earlier.
 _MAX_DEPTH = 200
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f]")
 _EXACT = ("const", "default", "enum")
@@ -123,9 +123,9 @@ def table(rows: Iterable[Sequence[str]]) -> list[str]:
 
 
 def visible_schema(schema: Any, depth: int = 0) -> Any:
-    """Return a JSON Schema with hidden characters escaped, but for control characters in values to be sent.
+    """Return a JSON Schema with hidden characters escaped, except control characters in values to be sent.
 
-    Those hide no text, since JSON writes them as escapes, and a client must send such a value as it is.
+    Those hide no text, since JSON escapes them, and a client must send such a value unchanged.
     """
     if isinstance(schema, list) and depth < _MAX_DEPTH:
         return [visible_schema(item, depth + 1) for item in schema]
@@ -136,7 +136,7 @@ def visible_schema(schema: Any, depth: int = 0) -> Any:
         if key in _EXACT:
             shown[key] = _sendable(item, depth + 1)
         elif key in _NAMED and isinstance(item, dict):
-            # Its keys are names, which may be those of keywords.
+            # Its keys are names, which may equal keywords.
             shown[key] = {visible(str(name)): visible_schema(one, depth + 2) for name, one in item.items()}
         else:
             shown[visible(str(key))] = visible_schema(item, depth + 1)
@@ -159,7 +159,7 @@ def _hidden_in(text: str) -> "re.Pattern[str]":
 
 
 def _is_plain(text: str) -> bool:
-    # The expression takes ten times as long, which shows in a file of 300 MiB in base64.
+    # The regular expression takes ten times as long, which matters for a file of 300 MiB in base64.
     return text.isascii() and text.isprintable()
 
 

@@ -1,7 +1,7 @@
 """Locks of running calls, one file for each user, for commands that remove a user.
 
-A call holds the lock of its user shared, in whichever server; who removes a user holds it alone, and no call
-of that user begins meanwhile. A lock goes with the process that holds it.
+A call, in any server, holds a shared lock of its user. A command that removes a user holds it exclusively, so
+no call of that user begins meanwhile. The kernel releases a lock with the process that holds it.
 
 Source: flock(2); `docs/cli.md`, "Users".
 """
@@ -60,13 +60,13 @@ class CallLocks:
         except OSError:
             return None
         try:
-            # A checker holds it exclusively for an instant.
+            # `is_calling` holds it exclusively for an instant.
             for attempt in range(_ATTEMPTS):
                 if locks.try_lock(fd, shared=True):
                     return fd
                 time.sleep(_LOOK_S * attempt)
         except OSError:
-            # A file system without locks.
+            # The file system has no locks.
             os.close(fd)
             return None
         locks.let_go(fd)
@@ -77,14 +77,14 @@ class CallLocks:
         )
 
     def is_calling(self, segment: str) -> bool:
-        """Return whether a call of a user is under way."""
+        """Return whether a call of a user is in flight."""
         with contextlib.suppress(OSError), self.alone(segment) as alone:
             return not alone
         return False
 
     @contextmanager
     def alone(self, segment: str) -> Iterator[bool]:
-        """Let no call of a user begin, if none is under way; say whether that is so.
+        """Prevent calls of a user while the block runs; yield False if one is in flight.
 
         Raises:
             OSError: The lock cannot be made.
@@ -111,5 +111,5 @@ class CallLocks:
 
 @lru_cache(maxsize=1024)
 def _path(state: Path, segment: str) -> Path:
-    # Kept: to put a path together takes longer than to open it.
+    # Cached: building the path takes longer than opening it.
     return Path(state, _FOLDER, f"{segment}.lock")

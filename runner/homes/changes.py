@@ -15,9 +15,9 @@ Source: stat(2), inode(7) on st_ctime; fcntl(2) on open file description locks; 
 """
 
 import fcntl
-import fnmatch
 import logging
 import os
+import re
 import stat
 import struct
 import time
@@ -33,20 +33,22 @@ __all__ = ["ChangedFile", "Changes", "HomeChanges"]
 _log = logging.getLogger(__name__)
 
 _MOST = 1000
-# What SQLite calls a write-ahead log, and DuckDB.
+# Suffix of a write-ahead log of SQLite, and of DuckDB.
 _LOG, _LOG_OF_OTHERS = "-wal", ".wal"
-# What change times are taken from advances in steps, at most this long.
+# The clock of change times advances in steps of at most this length.
 _STEP_NS = 10_000_000
 _CLOCK_REALTIME_COARSE = 5
 # struct flock with 64-bit offsets: type, whence, start, length, process.
 _FLOCK = struct.Struct("hhqqi4x")
 
-_NEVER_OUTPUT = (
-    "input_files", ".*", "__pycache__", "*.pyc", "cache", "caches", "tmp", "temp", "*.tmp", "*.temp",
-    "*.part", "*.lock", "*.lck", "*.pid", "*-journal", "*-wal", "*-shm", "*~", "*.swp", "fontlist-*.json",
-    "fontconfig", "core", "core.[0-9]*", "node_modules",
-)  # fmt: skip
-"""Patterns of names that are never outputs: of a file, or of any folder that it lies in."""
+# Names that are never outputs, of a file or of a folder that it lies in: one search for a path of any depth.
+_NEVER_OUTPUT = re.compile(
+    r"(?:^|/)(?:"
+    r"input_files|caches?|tmp|temp|__pycache__|fontconfig|node_modules|core(?:\.[0-9][^/]*)?"
+    r"|\.[^/]*|fontlist-[^/]*\.json"
+    r"|[^/]*(?:\.(?:pyc|tmp|temp|part|lock|lck|pid|swp)|-journal|-wal|-shm|~)"
+    r")(?![^/])"
+)
 
 
 class ChangedFile(NamedTuple):
@@ -70,7 +72,7 @@ class _Home:
     """The calls in flight in one home.
 
     Attributes:
-        lock: A descriptor of its folder, with the lock that other processes see; None without a call.
+        lock: A descriptor of its folder, with the lock visible to other processes; None without a call.
         calls: How many calls of this process are in flight.
         since_ns: The start of the earliest of them, in ns since 1970.
         left: Files of calls that have ended, by path.
@@ -117,7 +119,7 @@ class Changes:
     """Changes in a home since a call began, or since the earliest overlapping one did.
 
     Attributes:
-        beyond: How many changed files there are beyond the first 1000, which are all that is noticed.
+        beyond: Number of changed files beyond the first 1000, which are the only ones listed.
     """
 
     beyond: int = 0
@@ -137,7 +139,7 @@ class Changes:
 
     def there_before(self, found: os.stat_result) -> None:
         """Record an entry that existed when the call began."""
-        # In the step of the clock in which this call began, another may have written it.
+        # Another call may have written it within the clock step in which this call began.
         if self._began_ns <= found.st_ctime_ns <= self._began_ns + _STEP_NS:
             self._before[found.st_ino] = (found.st_ctime_ns, found.st_size)
 
@@ -145,12 +147,12 @@ class Changes:
         """Record an entry, as `./folder/file`, that exists when the call has answered."""
         if found.st_ctime_ns < self._since_ns or not stat.S_ISREG(found.st_mode):
             return
-        # Else an earlier call that is in flight may have written it in that step.
+        # Otherwise an earlier call still in flight may have written it in that step.
         if self._began_alone and self._was_before(found.st_ino, found.st_ctime_ns, found.st_size):
             return
         seen = ChangedFile(path.removeprefix("./"), found.st_ino, found.st_size, found.st_ctime_ns)
         change = self._of_log(seen) if seen.file.endswith((_LOG, _LOG_OF_OTHERS)) else seen
-        if change is None or not _is_output(change.file):
+        if change is None or _NEVER_OUTPUT.search(change.file):
             return
         known = self._found.get(change.file, change)
         if known is not change or len(self._found) < _MOST:
@@ -159,11 +161,11 @@ class Changes:
             self.beyond += 1
 
     def _of_log(self, log: ChangedFile) -> ChangedFile | None:
-        """Return the change of the database whose log it is: what was committed may stand only there."""
+        """Return the change of the log's database: committed data may be only in the log."""
         other = log if log.file.endswith(_LOG_OF_OTHERS) else None
         if self._home.lock is None or not log.size:
             return other
-        # Both are of one length.
+        # Both suffixes have the same length.
         file = log.file[: -len(_LOG)]
         try:
             fd = openat2(self._home.lock, file, os.O_PATH | os.O_NOFOLLOW, resolve=CONFINED)
@@ -179,7 +181,7 @@ class Changes:
         return ChangedFile(file, database.st_ino, database.st_size + log.size, changed_ns)
 
     def end(self) -> bool:
-        """End the call; return whether no other is in flight, so that all that changed is for this one."""
+        """End the call; return whether no other is in flight, so that this one lists all changes."""
         home = self._home
         if self._has_ended:
             return False
@@ -189,33 +191,32 @@ class Changes:
             return False
         lock, home.lock = home.lock, None
         try:
-            # Unlock first, then look: of calls of two processes that end at once both may be last, but never
-            # none.
+            # Unlock before the check: if calls of two processes end at once, both may be last, never none.
             _flock(lock, fcntl.F_OFD_SETLK, fcntl.F_UNLCK)
             return not _is_locked(lock)
         finally:
             os.close(lock)
 
     def leave(self, files: Iterable[ChangedFile]) -> None:
-        """Leave files, 1000 of a home at most, to the call that ends last."""
+        """Leave files, at most 1000 of a home, to the call that ends last."""
         for change in files:
             if change.file in self._home.left or len(self._home.left) < _MOST:
                 self._home.left[change.file] = change
 
     @property
     def left(self) -> list[ChangedFile]:
-        """Return the files that ended calls have left, by path."""
+        """Return the files left by ended calls, by path."""
         return sorted(self._home.left.values())
 
     def take_left(self, home_fd: int) -> list[ChangedFile]:
-        """Return the files that ended calls have left and that still exist, and forget them."""
+        """Return the existing files left by ended calls, and forget them."""
         files = self.left
         self._home.left.clear()
         return [change for change in files if _exists(change, home_fd)]
 
     @property
     def found_since_begin(self) -> list[ChangedFile]:
-        """Return those that changed while this call ran, by path."""
+        """Return the files that changed while this call ran, by path."""
         return [
             change
             for change in self.found
@@ -241,7 +242,7 @@ def _has_log_of_its_own(handle: int) -> bool:
 
 
 def _flock(fd: int, command: int, kind: int) -> int:
-    """Set or query a lock of the whole folder; return the kind of lock that stands in the way."""
+    """Set or query a lock of the whole folder; return the kind of a conflicting lock."""
     answer = fcntl.fcntl(fd, command, _FLOCK.pack(kind, os.SEEK_SET, 0, 0, 0))
     found: int = _FLOCK.unpack(answer)[0]
     return found
@@ -258,13 +259,3 @@ def _exists(change: ChangedFile, home_fd: int) -> bool:
     except OSError:
         return False
     return True
-
-
-def _is_output(file: str) -> bool:
-    """Return whether a file may be somebody's output: neither cache, nor lock, nor hidden, nor temporary.
-
-    Args:
-        file: Its path below the home.
-    """
-    parts = file.split("/")
-    return not any(fnmatch.fnmatchcase(part, pattern) for pattern in _NEVER_OUTPUT for part in parts)

@@ -1,9 +1,9 @@
-"""Empty a folder that hostile code filled, without ever touching anything outside it.
+"""Emptying of a folder that hostile code filled, without touching anything outside it.
 
-Every step is one system call on one name relative to an open folder, and no name is ever followed: what
-is not a folder is unlinked, and a folder is entered only as `openat2` finds it, below its parent and not
-over a mount. A tree is not climbed down and up again: the folders inside a folder are moved to the top
-first, so depth costs neither descriptors nor recursion, and `..` is never trusted.
+Every step is one system call on one name relative to an open folder, and no link is ever followed: an entry
+other than a folder is unlinked, and a folder is opened by `openat2`, only below its parent and not across
+a mount. The tree is not traversed recursively: subfolders are moved to the top first, so depth costs
+neither descriptors nor recursion, and `..` is never used.
 
 Source: unlink(2), rename(2), openat2(2); sandbox notes, finding 7.
 """
@@ -20,7 +20,7 @@ __all__ = ["Emptied", "empty", "remove"]
 
 _MAX_PASSES = 1000
 _MAX_REASONS = 20
-# Folders moved to the top that are dealt with at once; the others are found by the next pass.
+# Folders moved to the top in one pass; the next pass finds the others.
 _MAX_PENDING = 1000
 
 
@@ -29,15 +29,15 @@ class Emptied:
     """Outcome of emptying a folder.
 
     Attributes:
-        removed: How many files, links and folders are gone.
-        reasons: Why something is still there, by name, the first few; empty if all is gone.
+        removed: Number of removed files, links and folders.
+        reasons: Reasons for remaining entries, by name, the first few; empty if none remain.
     """
 
     removed: int = 0
     reasons: dict[str, str] = field(default_factory=dict)
 
     def keep(self, name: str, reason: OSError | str) -> None:
-        """Note what could not be removed."""
+        """Record an entry that could not be removed."""
         if len(self.reasons) < _MAX_REASONS:
             self.reasons[name] = reason if isinstance(reason, str) else reason.strerror or str(reason)
 
@@ -45,7 +45,7 @@ class Emptied:
 def empty(folder_fd: int) -> Emptied:
     """Delete everything in a folder; the folder itself stays.
 
-    Never raises for what lies in it: what cannot be deleted is reported.
+    Never raises because of its content: entries that cannot be deleted are reported.
 
     Args:
         folder_fd: A descriptor of the folder; `O_PATH` is enough.
@@ -56,7 +56,7 @@ def empty(folder_fd: int) -> Emptied:
         return Emptied(reasons={".": error.strerror or str(error)})
     removed = 0
     try:
-        # A pass that removed nothing is the last. So many are needed only where someone still writes.
+        # A pass that removed nothing is the last. Many passes are needed only if a process still writes.
         for _pass in range(_MAX_PASSES):
             result = Emptied()
             for name in _names(top, result):
@@ -70,9 +70,9 @@ def empty(folder_fd: int) -> Emptied:
 
 
 def remove(folder_fd: int, name: str) -> Emptied:
-    """Delete what lies under one name in a folder, with all its content.
+    """Delete one entry of a folder, with all its content.
 
-    Never raises for what lies there: what cannot be deleted is reported.
+    Never raises because of its content: entries that cannot be deleted are reported.
 
     Args:
         folder_fd: A descriptor of the folder.
@@ -153,7 +153,7 @@ def _unlinked(folder: int, name: str, result: Emptied) -> bool:
 
 
 def _names(folder: int, result: Emptied) -> Iterator[str]:
-    # Names one by one: a folder may hold millions, and a tool chooses how many.
+    # Names one by one: a tool may create millions in a folder.
     try:
         with contextlib.closing(os.scandir(folder)) as entries:
             for entry in entries:

@@ -1,16 +1,16 @@
-"""Homes: `/tmp/{user}/`, one folder a user, made by us, leased to sessions, emptied when the last lets go.
+"""Homes: `/tmp/{user}/`, one folder for each user, created by us, leased to sessions, emptied after the last.
 
-All that is known of a home is on the home itself, so any number of runners may share the folder of homes,
-whichever state folders they have, and none misses a state folder that is gone:
+All metadata of a home is on the home itself, so any number of runners with different state folders may share
+the folder of homes, and a lost state folder does no harm:
 
-- `runner.homes.notes` says that we made it, and for whom.
-- A lease holds the folder shared, as long as it lives. Any number of runners and sessions may.
-- Making and emptying hold it exclusively, so they happen only while nobody holds a lease.
+- `runner.homes.notes` records that we made it, and for which user.
+- A lease holds a shared lock of the folder. Any number of runners and sessions may hold one.
+- Creating and emptying a home takes an exclusive lock, so it happens only without a lease.
 
-A home is made under a name nobody knows, noted, and only then renamed into place, if that is free. So a
-home never stands at its place without a note, even after a crash. What stands there without
-one is taken over only where nothing of anybody's can be lost: in the range of user ids that are given to
-nobody but users, or empty, closed to others and our own. Anything else is somebody's and is refused.
+A home is created under a random name, noted, and only then renamed into place, if that is free. So a
+home never has its final name without a note, even after a crash. A folder without a note is taken over
+only if no one can lose data: its owner is in the range of user ids reserved for users, or it is empty,
+closed to others and our own. Any other folder belongs to someone else and is refused.
 
 Source: requirements S1-23, S1-34 to S1-37, S1-49 and S1-103; architecture, decision "Homes";
 `docs/decisions/0024-*`; flock(2), rename(2).
@@ -58,7 +58,7 @@ USUAL_HOMES = Path("/tmp")  # noqa: S108
 
 _HANDLE = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _MOST_WAIT_S = 30.0
-"""Bound on taking a home while other processes make and remove it; one of them succeeds each time."""
+"""Bound on taking a home while other processes create and remove it; one of them succeeds each time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,14 +80,14 @@ class HomeLease:
 
 @dataclass(frozen=True, slots=True)
 class Homes:
-    """All homes of one runner. Any number of processes may have the same.
+    """All homes of one runner. Any number of processes may share them.
 
     Attributes:
         root: The folder that homes are made in, `/tmp`.
         state: The runner's state folder.
-        uids: User ids, by which homes belong to their users; None where all belong to us.
-        ids: User ids that are given to nobody but users: a home of one of these is ours.
-        lender: The id of who owns what is lent, as whom all tools run: a noted home of that id is ours.
+        uids: User ids of homes' owners; None if all homes belong to us.
+        ids: User ids reserved for users: a home with one of these is ours.
+        lender: User id of the owner of lent files, under which all tools run: a noted home with it is ours.
     """
 
     root: Path
@@ -98,12 +98,12 @@ class Homes:
 
     @classmethod
     def of(cls, settings: ExecutionSettings, uids: Uids | None = None) -> "Homes":
-        """Return the homes that the settings name."""
+        """Return the homes for the settings."""
         return cls(settings.homes, settings.state_dir, uids, settings.uids, settings.lender)
 
     @property
     def known(self) -> Container[int]:
-        """Return the user ids that what is ours may belong to, beside our own."""
+        """Return the user ids, other than our own, that may own our folders."""
         return self.ids if self.lender is None else {*self.ids, self.lender}
 
     @property
@@ -111,7 +111,7 @@ class Homes:
         return HomeNotes(self.state)
 
     def owner(self, segment: str) -> int:
-        """Return the user and group id that a home and all in it belongs to.
+        """Return the user and group id that own a home and its content.
 
         Raises:
             CallError: No id is left, or the record of them cannot be used.
@@ -120,17 +120,17 @@ class Homes:
 
     @contextmanager
     def lease(self, user: str, *, keep_s: float = 0) -> Iterator[HomeLease]:
-        """Make the home of a user ready and hold it; when its last lease ends, it is emptied and removed.
+        """Lease the home of a user, ready for use; when its last lease ends, it is emptied and removed.
 
-        Blocks while another process makes or empties the same home.
+        Blocks while another process creates or empties the same home.
 
         Args:
-            user: Whose home.
-            keep_s: How long after this lease the home is still to be kept, in seconds: for a session
-                that goes on in a later process.
+            user: The user.
+            keep_s: Seconds to keep the home after this lease, for a session that continues in a later
+                process.
 
         Raises:
-            HomeError: The folder is not one that we made, or cannot be made.
+            HomeError: The folder is not one that we made, or cannot be created.
             ValueError: The name cannot name a home.
         """
         segment = home_segment(user)
@@ -146,7 +146,7 @@ class Homes:
                     self._leave(root_fd, held, segment)
 
     def made(self) -> tuple[Path, ...]:
-        """Return the existing homes, whichever process made them."""
+        """Return the existing homes of all processes."""
         try:
             with open_homes(self.root) as root_fd:
                 return tuple(self.root / segment for segment in self._segments(root_fd))
@@ -169,9 +169,9 @@ class Homes:
                 return None if held is None else measure(held, most_entries=most_entries)
 
     def end(self, user: str) -> bool:
-        """End the session that a home is kept for; say whether it was emptied, now or before.
+        """End the session that a home is kept for; return whether it was emptied, now or before.
 
-        A home that somebody holds is left alone and goes when that lease ends.
+        A home with a lease is unchanged, and is removed when that lease ends.
 
         Raises:
             HomeError: The folder of homes cannot be used.
@@ -191,7 +191,7 @@ class Homes:
                 return True
 
     def sweep(self) -> dict[str, Emptied]:
-        """Empty the homes that nobody holds and a crash may have left full; return them by segment.
+        """Empty the unleased homes that a crash may have left full; return the results by segment.
 
         Raises:
             HomeError: The folder of homes cannot be used.
@@ -209,7 +209,7 @@ class Homes:
         return swept
 
     def _segments(self, root_fd: int) -> list[str]:
-        """Return the names of the homes there are."""
+        """Return the names of the existing homes."""
         names = [name for name, _owner in folders_in(root_fd, self.known) if not name.startswith(HIDDEN)]
         return sorted(name for name in names if self._is_noted(root_fd, name))
 
@@ -221,7 +221,7 @@ class Homes:
             return False
 
     def _keep(self, held: int, segment: str, until: float) -> None:
-        """Note until when a home is to be kept; where it cannot be noted, the home is emptied early."""
+        """Record until when a home is to be kept; if that fails, the home is emptied early."""
         try:
             self._notes.write(held, HomeNote(segment=segment, kept_until=until))
         except (OSError, HomeError) as error:
@@ -232,18 +232,18 @@ class Homes:
         return note is not None and note.is_in_use
 
     def _leave(self, root_fd: int, held: int, segment: str) -> None:
-        """Let go of a home that nobody else holds: empty it, unless a session counts on it."""
+        """Release a home without other leases: empty it, unless it is kept for a session."""
         if not self._is_in_use(held, segment):
             self._clear(root_fd, held, segment)
         elif self.lender is not None:
-            # Ours meanwhile: a runner that is lent nothing takes no home of somebody's.
+            # Owned by us meanwhile: a runner without lent files accepts no home of another account.
             with contextlib.suppress(OSError):
                 _give(held, os.geteuid())
 
     def _clear(self, root_fd: int, held: int, segment: str) -> Emptied:
-        """Empty a home that is held exclusively, and take it away."""
+        """Empty and remove a home that is locked exclusively."""
         emptied = _empty(held, segment)
-        # What could not be emptied stays, and so does its note.
+        # A home that could not be emptied stays, with its note.
         with contextlib.suppress(OSError):
             if is_at(root_fd, segment, held):
                 os.rmdir(segment, dir_fd=root_fd)
@@ -252,7 +252,7 @@ class Homes:
 
     @contextmanager
     def _acquired(self, root_fd: int, segment: str) -> Iterator[int]:
-        """Hold a home shared, ready for use; what of it is held goes at the end."""
+        """Hold a shared lock of a home that is ready for use; release it at the end."""
         owner = self.owner(segment)
         deadline = time.monotonic() + _MOST_WAIT_S
         while time.monotonic() < deadline:
@@ -269,12 +269,12 @@ class Homes:
         )
 
     def _hold(self, root_fd: int, fd: int, segment: str, owner: int) -> bool:
-        """Hold an open home shared, and say whether it is still the home."""
+        """Take a shared lock of an open home; return whether its name still leads to it."""
         if locks.try_lock(fd):
             if not is_at(root_fd, segment, fd):
                 return False
             self._make_ready(fd, segment, owner)
-        # The folder is free for an instant here, and another process may empty and remove it again.
+        # The folder is unlocked for an instant here, and another process may empty and remove it.
         locks.wait_for(fd, shared=True)
         if not is_at(root_fd, segment, fd):
             return False
@@ -288,7 +288,7 @@ class Homes:
         return True
 
     def _make_ready(self, fd: int, segment: str, owner: int) -> None:
-        """Take a home that nobody holds into use; empty what a crash left, unless a session counts on it."""
+        """Prepare an unlocked home; empty what a crash left, unless it is kept for a session."""
         try:
             note = self._notes.read(fd, segment)
             if note is None:
@@ -302,10 +302,10 @@ class Homes:
             raise HomeError(f"cannot make the home {self.root / segment}: {error.strerror}") from error
 
     def _check_ownerless(self, fd: int, segment: str) -> None:
-        """Refuse a folder without a note in which something of somebody's might be."""
+        """Refuse a folder without a note that may hold data of others."""
         found = os.fstat(fd)
         if found.st_uid in self.ids:
-            # Only we give away folders there.
+            # Only we assign folders to these user ids.
             return
         with os.scandir(fd) as entries:
             is_empty = next(entries, None) is None
@@ -329,7 +329,7 @@ class Homes:
             raise HomeError(f"cannot make {self.root / segment / INPUT_FOLDER}: {error.strerror}") from error
 
     def _create(self, root_fd: int, segment: str) -> None:
-        """Put a new home in place, unless somebody else has meanwhile."""
+        """Put a new home in place, unless another process has meanwhile."""
         try:
             hidden, fd = made_folder(root_fd)
             try:
@@ -346,7 +346,7 @@ class Homes:
 
     @contextmanager
     def _opened(self, root_fd: int, segment: str) -> Iterator[int | None]:
-        """Open a home that belongs to us; None if there is nothing of that name."""
+        """Open a home that belongs to us; None if it does not exist."""
         try:
             fd = self._open(root_fd, segment)
         except FileNotFoundError:
@@ -372,7 +372,7 @@ class Homes:
             found = os.fstat(handle)
             if found.st_uid != os.geteuid() and (os.geteuid() != 0 or found.st_uid not in self.known):
                 raise self._foreign(segment, f"belongs to the user with id {found.st_uid}")
-            # As it is: what turns out to be no home keeps its permissions.
+            # Unchanged: a folder that turns out not to be a home keeps its permissions.
             return os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=handle)
         finally:
             os.close(handle)
@@ -385,14 +385,14 @@ class Homes:
 
 
 def _give(fd: int, owner: int) -> None:
-    """Let the home and all that lies in it belong to `owner` alone. Nobody of its user may be alive."""
+    """Give the home and its content to `owner` alone. No process of its user may be alive."""
     if os.fstat(fd).st_uid != owner:
         for folder, entry in walk(fd):
             if entry.is_file(follow_symlinks=False) and entry.stat(follow_symlinks=False).st_nlink > 1:
-                # It may be a file of somebody's that lies in what was lent.
+                # It may be a hard link to a lent file of another account.
                 continue
             os.chown(entry.name, owner, owner, dir_fd=folder, follow_symlinks=False)
-        # Last, so that a home that was given halfway is given again.
+        # Last, so that an interrupted change of owner is repeated.
         os.fchown(fd, owner, owner)
     if stat.S_IMODE(os.fstat(fd).st_mode) != 0o700:
         os.fchmod(fd, 0o700)

@@ -1,8 +1,8 @@
 """Partial files of a terminated call, found in its home and discarded.
 
-A home is measured once more when a call that may write it has answered, since a burst can be too short for
-any look at it. One that is over its limit when a call begins, as two calls at once can leave it, may be made
-smaller by the call and not larger.
+A home is measured once more when a call that may write it has answered, since a burst can fall between two
+checks. If a home is over its limit when a call begins, as after two concurrent calls, the call may only make
+it smaller.
 
 Source: requirement S1-123; the architecture's decisions "Time" and "Homes"; docs/isolation.md.
 """
@@ -34,13 +34,13 @@ Walk = Generator[tuple[int, "os.DirEntry[str]"], None, None]
 class Leftovers:
     """The entries of a home when a call began, by inode.
 
-    A home with more than 20,000 entries is not remembered, and nothing is discarded from it: too
-    much is kept rather than something of an earlier call lost.
+    A home with more than 20,000 entries is not recorded, and nothing is discarded from it: it is better to
+    keep too much than to lose a file of an earlier call.
 
     Attributes:
-        known: The inodes, or None where there are too many.
-        usage: What the home held, as far as it was walked.
-        changes: What hears of the files of the home when the call has answered, if anybody wants to know.
+        known: The inodes, or None if there are too many.
+        usage: Content of the home, as far as it was walked.
+        changes: Receives the files of the home when the call has answered, if they are collected.
     """
 
     known: frozenset[int] | None
@@ -49,23 +49,23 @@ class Leftovers:
 
     @classmethod
     async def before(cls, home_fd: int, changes: Changes | None = None) -> "Leftovers":
-        """Remember what is in the home now.
+        """Record the present content of the home.
 
         Args:
             home_fd: The home.
-            changes: What hears of the files that are there now, and of those that are there afterwards.
+            changes: Receives the files that exist now, and those that exist afterwards.
         """
         found = cls(None, HomeUsage(), changes)
         known: set[int] = set()
         entries = walk(home_fd)
-        # A home with much in it would hold up every other call.
+        # A home with many entries would block every other call.
         all_known = found._remember(entries, known, min(_FEW_ENTRIES, _MAX_ENTRIES)) or (
             await run_in_thread(found._remember, entries, known, _MAX_ENTRIES)
         )
         return replace(found, known=frozenset(known) if all_known else None)
 
     def _remember(self, entries: Walk, known: set[int], limit: int) -> bool:
-        """Add the inodes and sizes of further entries until there are `limit`; say whether that was all."""
+        """Add the inodes and sizes of further entries up to `limit`; return whether these were all."""
         for _folder, entry in entries:
             known.add(entry.inode())
             with contextlib.suppress(OSError):
@@ -78,7 +78,7 @@ class Leftovers:
         return True
 
     def room(self, limits: Limits) -> Limits:
-        """Return the limits of a call with as much room as the home takes already, if that is more."""
+        """Return the limits of a call, raised to the present usage of the home if that is higher."""
         if not self._is_over(limits):
             return limits
         return replace(
@@ -88,12 +88,12 @@ class Leftovers:
         )
 
     async def overfilled(self, home_fd: int, limits: Limits) -> Reached | None:
-        """Return the limit that a call has exceeded which has answered; a home may stay as full as it was."""
+        """Return the limit that an answered call has exceeded; a home may stay as full as it was."""
         room = self.room(limits)
         seen = None if self.changes is None else self.changes.there_after
         usage = measure(home_fd, most_entries=min(_FEW_ENTRIES, room.home_entries), seen=seen)
         if _FEW_ENTRIES < usage.entries <= room.home_entries:
-            # A home with much in it would hold up every other call.
+            # A home with many entries would block every other call.
             usage = await run_in_thread(measure, home_fd, most_entries=room.home_entries, seen=seen)
         return overfull(usage, room)
 
@@ -101,15 +101,15 @@ class Leftovers:
         return self.usage.bytes > limits.home_bytes or self.usage.entries > limits.home_entries
 
     def beside_others(self) -> "Leftovers":
-        """Return leftovers that spare the files that other calls have left, too."""
+        """Return leftovers that also spare files left by other calls."""
         if self.known is None or self.changes is None:
             return self
         return replace(self, known=self.known | {change.inode for change in self.changes.left})
 
     def discard(self, home_fd: int) -> int:
-        """Remove all that was not there before; return how much. Never follows a link.
+        """Remove all new entries; return their number. Links are never followed.
 
-        A new folder stays if something of before was moved into it.
+        A new folder stays if an older entry was moved into it.
         """
         if self.known is None:
             return 0
@@ -122,7 +122,7 @@ class Leftovers:
         return removed
 
     def _discard_folders(self, home_fd: int, known: frozenset[int]) -> int:
-        """Remove new folders with what is in them, however deep: what no path names cannot be measured."""
+        """Remove new folders with their content at any depth: too deep entries cannot be measured."""
         removed = 0
         pending = ["."]
         while pending:
@@ -151,19 +151,19 @@ def _folders_in(folder: int) -> list[tuple[str, int]]:
 
 
 def _holds(folder: int, name: str, known: frozenset[int]) -> bool:
-    """Return whether something of before lies in a new folder."""
+    """Return whether a new folder contains an older entry."""
     try:
         with _opened(folder, name) as inside:
             return any(entry.inode() in known for _folder, entry in walk(inside))
     except OSError:
-        # Nobody honest makes a folder that cannot be listed.
+        # No honest tool makes a folder that cannot be listed.
         return False
 
 
 def walk(home_fd: int) -> Walk:
     """Yield each entry of a home with a descriptor of its folder; never through a link or a mount.
 
-    One folder is open at a time, however many there are: a tool decides that, not we.
+    Only one folder is open at a time, since a tool may create any number.
     """
     pending = ["."]
     while pending:
@@ -171,7 +171,7 @@ def walk(home_fd: int) -> Walk:
         try:
             folder = openat2(home_fd, path, _FOLDER, resolve=CONFINED)
         except OSError:
-            # Gone, or something else by now, or a path beyond what the kernel takes.
+            # Removed or replaced meanwhile, or a path too long for the kernel.
             continue
         try:
             with os.scandir(folder) as entries:

@@ -1,13 +1,13 @@
 """Record of a home: its maker, its user, and its end.
 
-The note is an extended attribute of the home itself. So it is there for every runner that comes to the
-home, also after the state folder is gone, and it goes with the home. No tool can write it: a `trusted.`
-attribute needs a capability that no tool has, and `user.` attributes, which stand in for it where the runner
-lacks that capability too, are denied by the filter of system calls. Who else could write a `user.` attribute
-is the owner of the folder, so only folders that belong to us are ever asked.
+The note is an extended attribute of the home itself. So it is available to every runner that uses the
+home, even after the state folder is lost, and is removed with the home. No tool can write it: a `trusted.`
+attribute needs a capability that no tool has. `user.` attributes, the fallback if the runner lacks that
+capability too, are denied to tools by the seccomp filter. Otherwise only the owner of the folder could write
+a `user.` attribute, so it is read only from folders that belong to us.
 
-Where a file system keeps no attributes (ramfs; tmpfs for ordinary users before Linux 6.6) the note is a
-file in the state folder, which names the home by inode and time of birth.
+On a file system without attributes (ramfs; tmpfs for unprivileged users before Linux 6.6) the note is a
+file in the state folder, which identifies the home by inode and birth time.
 
 Source: xattr(7), "Trusted extended attributes" and "User extended attributes"; statx(2), stx_btime.
 """
@@ -32,7 +32,7 @@ __all__ = ["HomeMark", "HomeNote", "HomeNotes"]
 log = logging.getLogger(__name__)
 
 _TRUSTED, _USER = HOME_ATTRIBUTES
-# EPERM: no capability for it, or a folder that takes none; ENOSYS: a file system that knows of none.
+# EPERM: no capability, or a folder that accepts no attributes; ENOSYS: a file system without attributes.
 _NOT_KEPT = (errno.ENOTSUP, errno.EPERM, errno.EACCES, errno.ENOSYS, errno.EINVAL)
 
 
@@ -41,7 +41,7 @@ class HomeNote:
     """Record of one home.
 
     Attributes:
-        segment: The name of the home's folder: a note that was moved elsewhere with its folder is void.
+        segment: The name of the home's folder: a note is void if its folder was renamed.
         kept_until: Time until which a session needs the home, in seconds since the epoch; 0 without one.
     """
 
@@ -50,7 +50,7 @@ class HomeNote:
 
     @classmethod
     def from_json(cls, text: bytes) -> "HomeNote":
-        """Return the note that was written.
+        """Parse a note.
 
         Raises:
             ValueError: It is not a note.
@@ -63,13 +63,13 @@ class HomeNote:
 
     @property
     def is_in_use(self) -> bool:
-        """True if a session that goes on later counts on the home."""
+        """True if the home is kept for a session that continues later."""
         return self.kept_until > time.time()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HomeMark:
-    """Identity of a folder, also against a later one of the same name and inode number."""
+    """Identity of a folder, distinct from that of a later one with its name and inode number."""
 
     device: int
     inode: int
@@ -83,7 +83,7 @@ class HomeMark:
 
     def is_named_by(self, record: Mapping[str, Any]) -> bool:
         """Return whether a record is one of this folder."""
-        # Device numbers may change when a machine or a container restarts; births do not.
+        # Device numbers may change when a machine or a container restarts; birth times do not.
         same = (self.inode, self.born_ns) == (record.get("inode"), record.get("born_ns"))
         return same and (self.born_ns is not None or self.device == record.get("device"))
 
@@ -93,7 +93,7 @@ class HomeNotes:
     """The notes of all homes.
 
     Attributes:
-        state: The runner's state folder, for file systems that keep no attributes.
+        state: The runner's state folder, for file systems without attributes.
     """
 
     state: Path
@@ -106,7 +106,7 @@ class HomeNotes:
             segment: Its name.
 
         Raises:
-            HomeError: It may be noted in a file that this user may not read.
+            HomeError: It may have a note in a file that this user may not read.
         """
         for look in (
             partial(_attribute, fd, _TRUSTED),
@@ -126,17 +126,17 @@ class HomeNotes:
         return None
 
     def write(self, fd: int, note: HomeNote) -> None:
-        """Note something of an open home.
+        """Write the note of an open home.
 
         Raises:
-            HomeError: It can be noted nowhere.
+            HomeError: It cannot be written anywhere.
         """
         text = json.dumps(asdict(note)).encode()
         if not any(_set_attribute(fd, name, text) for name in (_TRUSTED, _USER)):
             self._write_record(fd, note)
 
     def forget(self, segment: str) -> None:
-        """Remove what is noted elsewhere of a home that is gone."""
+        """Remove the note file of a removed home."""
         self._path(segment).unlink(missing_ok=True)
 
     def _path(self, segment: str) -> Path:

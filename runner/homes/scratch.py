@@ -1,10 +1,10 @@
-"""Scratch folders: where libraries may write while a tool file is imported; one for each zygote.
+"""Scratch folders: writable by libraries while a tool file is imported; one for each zygote.
 
-They lie in the folder of homes, where every user id can enter its own. Each is held as long as its host
-lives, so what a host that was killed has left is known by its name, its owner and that nobody holds it; and
-the next process to start removes it, whichever state folder it has.
+They are in the folder of homes, where every user id can enter its own. Each is locked as long as its host
+lives. So an orphan of a killed host is recognised by its name, its owner and the missing lock; the next
+process to start removes it, with any state folder.
 
-Source: `runner.system.worker_environment`, which points everything personal there, and
+Source: `runner.system.worker_environment`, which points personal folders there, and
 `runner.system.own_folders`.
 """
 
@@ -30,7 +30,7 @@ def scratch_folder(homes: Path, *, owner: int | None) -> Iterator[Path]:
 
     Args:
         homes: The folder of homes.
-        owner: User and group id that it shall belong to; by default ours.
+        owner: User and group id of its owner; by default ours.
 
     Raises:
         HomeError: The folder of homes cannot be used.
@@ -47,7 +47,7 @@ def scratch_folder(homes: Path, *, owner: int | None) -> Iterator[Path]:
 
 
 def sweep(homes: Path, ids: Container[int]) -> None:
-    """Remove the folders whose hosts have ended without doing it.
+    """Remove the folders whose hosts have ended without removing them.
 
     Args:
         homes: The folder of homes.

@@ -1,20 +1,18 @@
-"""HTTP routes that a tool file adds to its server (`custom_route`), answered in a worker of its user.
+"""HTTP routes that a tool file adds to its server (`custom_route`), answered in a worker of the caller.
 
-The host knows only their paths, and its own routes have precedence. Callers of the tools may use them, and
-nobody else. The response is made by an author's code, on the origin of this server's own pages: so a browser
-gets it in a sandbox, without a cookie, and with harmless headers only.
+The host knows only their paths, and its own routes take precedence. Only callers of the tools may use them.
+An author's code makes the response, on the origin of this server's own pages. So browsers sandbox it, the
+code receives no cookie, and only harmless headers pass.
 
 Source: Content Security Policy Level 3, `sandbox`; `docs/serving.md`.
 """
 
-import contextlib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 import pybase64
 from starlette.requests import Request
-from starlette.responses import Response
-from starlette.routing import BaseRoute, Match, NoMatchFound, Route
+from starlette.routing import BaseRoute, Match, NoMatchFound
 from starlette.types import Receive, Scope, Send
 
 from runner.http.context import Site
@@ -30,38 +28,34 @@ Ask = Callable[[User, Mapping[str, Any]], Awaitable[Mapping[str, Any]]]
 Known = Sequence[tuple[str, tuple[str, ...]]]
 
 _MOST_BYTES = 16 * 1024 * 1024
-# The cookie is a browser's key to this server, and not the file's. An answer that is compressed would be sent
-# without `Content-Encoding`, and could not be read.
+# The cookie authenticates the browser to this server, not to the tool file. A compressed answer would be sent
+# without `Content-Encoding`, and be unreadable.
 _NOT_PASSED_ON = frozenset({"accept-encoding", "cookie"})
 
 
 class AuthorRoutes(BaseRoute):
-    """All routes of the files that are served, behind those of the host.
+    """The routes of all served tool files, matched after those of the host.
 
     Args:
-        site: What the routes beside MCP work with.
-        known: Says which paths there are now, each with its methods.
-        ask: Has a request answered in a worker of a user.
+        site: Services of the routes beside MCP.
+        known: Returns the current paths, each with its methods.
+        ask: Runs a request in a worker of a user, and returns the answer.
     """
 
     def __init__(self, site: Site, known: Callable[[], Known], ask: Ask) -> None:
         self._site = site
         self._known = known
         self._ask = ask
-        self._compiled_of: Known | None = None
-        self._compiled: Sequence[Route] = ()
 
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
-        """Return whether a request is for one of them."""
-        found = [route.matches(scope)[0] for route in self._routes()]
-        return max(found, key=lambda match: match.value, default=Match.NONE), {}
-
-    def _routes(self) -> Sequence[Route]:
-        """Return the current routes; compiled again only when they change."""
-        known = self._known()
-        if known != self._compiled_of:
-            self._compiled_of, self._compiled = known, compiled(known)
-        return self._compiled
+        """Match a request by the text of a path before its first parameter; the worker's router decides."""
+        # As a regular expression, the path of a hostile file could take the event loop hours.
+        requested = scope["path"] if scope["type"] == "http" else ""
+        for path, _ in self._known():
+            literal, has_parameter, _ = path.partition("{")
+            if requested.startswith(literal) and (has_parameter or requested == path):
+                return Match.FULL, {}
+        return Match.NONE, {}
 
     def url_path_for(self, name: str, /, **path_params: Any) -> Any:
         """Raise `NoMatchFound`: the host builds no URLs, and the router tries the next route."""
@@ -71,8 +65,8 @@ class AuthorRoutes(BaseRoute):
         """Answer a request."""
         request = Request(scope, receive)
         user = await identify(self._site, request)
-        # From here on a refusal is the file's own, of something that is not a token of ours.
-        spare_tokens(request)
+        # From here on a 401 is the tool file's own, and does not concern a token of this server.
+        spare_tokens(request.scope)
         request_facts = {
             "method": request.method,
             "path": request.url.path,
@@ -86,15 +80,6 @@ class AuthorRoutes(BaseRoute):
         await route_response(answer, method=request.method, url=str(request.url))(scope, receive, send)
 
 
-def compiled(known: Known) -> list[Route]:
-    """Return routes that match the paths; without malformed paths, which a hostile file may have."""
-    found = []
-    for path, methods in known:
-        with contextlib.suppress(AssertionError, ValueError):
-            found.append(Route(path, endpoint=_nobody, methods=list(methods) or None))
-    return found
-
-
 def hidden(known: Known, before: Sequence[BaseRoute]) -> list[str]:
     """Return the paths that are unreachable, because a route of the host has precedence."""
     scopes = [
@@ -104,10 +89,6 @@ def hidden(known: Known, before: Sequence[BaseRoute]) -> list[str]:
     ]
     taken = {path for path, scope in scopes if any(route.matches(scope)[0] is Match.FULL for route in before)}
     return sorted(taken)
-
-
-async def _nobody(_request: Request) -> Response:
-    raise NotImplementedError("a path is looked for, and never asked here")
 
 
 async def _body(request: Request) -> bytes:

@@ -1,8 +1,8 @@
 """Browser sessions: `POST /api/session` sets the cookie that identifies a browser, `DELETE` removes it.
 
-A client that may call starts one, with a bearer token where the server requires it. The cookie
-holds a token of its own, never the one it was made for; no script can read it, no other site's page can
-send it, and it ends with the bearer token or after twelve hours.
+A client that may call tools begins one, with a bearer token where the server requires it. The cookie holds a
+token of its own, never the bearer token. No script can read it, and no page of another site can send it. It
+expires with the bearer token or after twelve hours.
 
 Source: RFC 6265; the design's notes on the security of shown content; `docs/serving.md`.
 """
@@ -32,21 +32,21 @@ __all__ = ["SESSION_S", "BrowserSession", "begin_session", "routes"]
 SESSION_S = 12 * 3600.0
 """Lifetime of a browser session in seconds."""
 
-# What the page keeps, unless the person wants it kept (`?keep`): the history of calls, drafts.
-# Not "cookies": those of neighbouring hosts would go, too.
+# Clears the page's call history and drafts, unless the request has `?keep`.
+# Not "cookies": that would also clear those of neighbouring hosts.
 _FORGET = {"Clear-Site-Data": '"storage"'}
 
 
 def routes(site: Site, under_way: UnderWay) -> list[Route]:
-    """Return the routes that begin and end a browser's session.
+    """Return the routes that begin and end a browser session.
 
     Args:
-        site: Whose sessions they are.
-        under_way: What is under way in them, which ends with them.
+        site: The server.
+        under_way: The requests in flight, which are cancelled with their session.
     """
 
     async def begin(request: Request) -> JSONResponse:
-        # A page of another site is not to make one, whatever it sends along.
+        # A page of another site may not begin a session, whatever credentials it sends.
         check_page(site, request)
         user = await identify(site, request)
         session = await begin_session(site, user)
@@ -82,12 +82,12 @@ def routes(site: Site, under_way: UnderWay) -> list[Route]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrowserSession:
-    """A browser session, about to be known to the browser.
+    """A new browser session, whose cookie is not set yet.
 
     Attributes:
-        site: Whose it is.
+        site: The server.
         session: Its id.
-        signed: What proves it.
+        signed: The signed token that proves it.
         now: When it began, in seconds since the epoch.
         end: When it ends.
     """
@@ -111,12 +111,12 @@ class BrowserSession:
 
 
 async def begin_session(site: Site, user: User, token: AccessToken | None = None) -> BrowserSession:
-    """Begin a browser's session of a user, or prolong the one the user speaks in.
+    """Begin a browser session of a user, or renew the session of the request.
 
     Args:
         site: The server.
         user: The user.
-        token: With which the session ends; by default the one of the request.
+        token: The token that the session expires with; by default that of the request.
     """
     speaking = User(user.name, user.session or secrets.token_hex(16))
     now = site.clock()
@@ -125,11 +125,11 @@ async def begin_session(site: Site, user: User, token: AccessToken | None = None
 
 
 def _noted(site: Site, user: User, token: AccessToken | None, now: float) -> tuple[Login, str]:
-    """Record a session; return its note and its proof."""
+    """Record a session; return its note and its signed token."""
     if token is not None:
         made_from = Login(end=0, token_end=token.expires_at or 0, token=token_print(token.token))
     else:
-        # Prolonged by its cookie it ends no later than with the token it was made from.
+        # A session renewed by its cookie ends no later than the token it was made from.
         made_from = site.logins.of(user) or Login(end=0)
     end = int(min(now + SESSION_S, made_from.token_end or now + SESSION_S))
     login = replace(made_from, end=end)

@@ -1,7 +1,7 @@
-"""Requirements of a token on every route, and the challenge without a valid one.
+"""Scope checks of tokens on every route, and the challenge of requests without a valid token.
 
 FastMCP requires the scopes of `auth.required_scopes` on `/mcp` only; this module requires them for files and
-events. The challenge has the URL of this server's metadata, and so the place to log in.
+events. The challenge has the URL of this server's metadata, which names where to log in.
 
 Source: RFC 6750, section 3; RFC 9728, section 5.1; MCP specification 2025-11-25, "Authorization".
 """
@@ -22,12 +22,12 @@ _NAMED = "resource_metadata"
 
 
 class Challenges:
-    """Middleware behind the check of tokens.
+    """Middleware, after token verification, that checks scopes and completes challenges.
 
     Args:
         app: The application.
         required: Scopes that every token must have.
-        metadata: Where this server describes itself as a protected resource, if it does.
+        metadata: URL of this server's protected-resource metadata, if it has any.
     """
 
     def __init__(self, app: ASGIApp, *, required: Sequence[str] = (), metadata: str | None = None) -> None:

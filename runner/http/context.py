@@ -30,18 +30,18 @@ class Site:
     Attributes:
         settings: The effective settings.
         library: The files of all users.
-        events: What happens, for the users' interfaces.
-        tokens: What signs and checks links and cookies.
-        clock: Says the present time in seconds since the epoch.
-        tier: Isolation tier of what is served; None for the one that the settings and the machine make.
-        stopping: Says that no calls are taken any more, as the server is to end; None while they are.
-        observers: Who hears of tokens and keys that are refused.
-        named_files: The files that are served, or that name the servers.
-        faults: Says why what is served cannot take calls now, by part.
-        logins: Which browser sessions hold.
-        known_tokens: What `runner.users.tokens_file.token_print` says of the tokens that hold; None where
-            nobody has a list of them.
-        own_paths: What no client is told.
+        events: Events of calls and files, for the users' interfaces.
+        tokens: Signer and verifier of links and cookies.
+        clock: Returns the time in seconds since the epoch.
+        tier: Isolation tier of the served tools; None: derived from the settings and the machine.
+        stopping: Returns why no more calls are accepted, once the server is stopping; None before.
+        observers: Observers of refused tokens and keys.
+        named_files: The served tool files, or the files that name the servers.
+        faults: Returns the faults that keep the served tools from taking calls now, by part.
+        logins: The valid browser sessions.
+        known_tokens: `runner.users.tokens_file.token_print` of all valid tokens; None where there is no
+            list of them.
+        own_paths: Paths of the server, redacted from answers.
     """
 
     settings: Settings
@@ -68,11 +68,11 @@ class Site:
 
         def take() -> Sequence[str]:
             object.__setattr__(self, "settings", with_live(self.settings, settings))
-            # What has changed in settings is said of all of them together.
+            # The reload lists the changes of all settings together.
             return ()
 
         return take
 
     def renew_tokens(self, known: frozenset[str] | None) -> None:
-        """Take over which tokens hold: a browser session that was begun with another has ended."""
+        """Replace the set of valid tokens; browser sessions begun with any other token have ended."""
         object.__setattr__(self, "known_tokens", known)

@@ -1,7 +1,7 @@
 """`GET /events`: changes of a user's files and calls, as server-sent events.
 
 The stream is for one user's interfaces. It covers all sessions of the user, or with `?session=` one.
-Events describe files and never hold them. Nothing is repeated: a page that reconnects requests the
+Events describe files but never contain them. Nothing is replayed: a page that reconnects requests the
 list of files again.
 
 Source: HTML Standard, "Server-sent events"; requirements S0-68, S4-80; rule H5 of the conformance cases.
@@ -20,7 +20,7 @@ from starlette.routing import Route
 from runner.http.context import Site
 from runner.http.identify import identify
 from runner.http.responses import SAFE_HEADERS, Refusal
-from runner.users.events import LISTENERS_PER_USER, MISSED, Subscription
+from runner.users.events import LISTENERS_PER_USER, MISSED
 from runner.users.identity import User
 
 __all__ = ["routes"]
@@ -34,6 +34,9 @@ def routes(site: Site) -> list[Route]:
 
     async def events(request: Request) -> StreamingResponse:
         user = await identify(site, request)
+        if request.method == "HEAD":
+            # Its stream would be sent to nobody, without an end.
+            raise Refusal(405, "the stream of events is read by GET", {"allow": "GET"})
         if site.events.listeners(user=user.segment) >= LISTENERS_PER_USER:
             raise Refusal(429, f"{LISTENERS_PER_USER} streams of yours are open; close one first")
         frames = _frames(site, user, request.query_params.get("session"))
@@ -44,7 +47,7 @@ def routes(site: Site) -> list[Route]:
 
 async def _frames(site: Site, user: User, session: str | None) -> AsyncIterator[bytes]:
     with site.events.subscribe(user=user.segment, session=session) as subscription:
-        # Sent at once, so that a client knows from when on it misses nothing.
+        # Sent at once: from then on, the client knows that it misses no event.
         yield b"retry: 2000\n: listening\n\n"
         missed = 0
         while True:
@@ -54,21 +57,17 @@ async def _frames(site: Site, user: User, session: str | None) -> AsyncIterator[
                     event = await anext(subscription, None)
             except TimeoutError:
                 beats = True
-            missed, lost = _lost(subscription, missed)
+            # Reported without an event, too: after a host was cut off from others, none may follow.
+            lost = subscription.missed - missed
+            missed += lost
             if lost:
                 yield _frame({"type": MISSED, "count": lost})
             if beats:
-                # Told without an event, too: where a host was cut off from others, none may come.
                 yield b":\n\n"
             elif event is None:
                 return
             else:
                 yield _frame(event)
-
-
-def _lost(subscription: Subscription, known: int) -> tuple[int, int]:
-    """Return the number of lost events in total, and since the last notice."""
-    return subscription.missed, subscription.missed - known
 
 
 def _frame(event: Mapping[str, Any]) -> bytes:

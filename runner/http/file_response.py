@@ -1,7 +1,7 @@
-"""A stored file as an answer: whole or one range of it, always as an attachment.
+"""Responses with a stored file or one range of it, always as an attachment.
 
-The bytes may be anything a tool made: no browser runs them or guesses about them. Ranges are served, so
-that large downloads can be resumed.
+The bytes may be anything that a tool produced, so no browser may run or sniff them. With ranges, clients can
+resume large downloads.
 
 Source: RFC 9110 section 14 (ranges), RFC 6266 (Content-Disposition), RFC 8187; rules H3 and H4 of the
 conformance cases.
@@ -23,6 +23,7 @@ from runner.errors import CallError, Code, RunnerError
 from runner.files.my_files import MyFiles
 from runner.http.responses import SAFE_HEADERS, refused
 from runner.store.protocol import Content, Record
+from runner.users.capability_tokens import TokenError
 
 __all__ = [
     "OpenedResponse",
@@ -40,7 +41,7 @@ _MEDIA_TYPE = re.compile(r"[\w!#$&^.+-]+/[\w!#$&^.+-]+(; ?charset=[\w-]+)?", re.
 # RFC 6838, 4.2: 127 for either name; and a charset.
 _MEDIA_TYPE_CHARS = 300
 
-# What a browser would do with the bytes. The policy of a page trusts its own server, the bytes are anyone's.
+# Refused values of `Sec-Fetch-Dest`: a page's policy trusts its own origin, but anyone may supply the bytes.
 _RUNS = frozenset(
     "embed frame iframe object script serviceworker sharedworker style worker xslt".split()  # noqa: SIM905
 )
@@ -49,7 +50,7 @@ _log = logging.getLogger(__name__)
 
 
 class UnsatisfiableRangeError(ValueError):
-    """A range begins behind the end of the file."""
+    """A range that begins after the end of the file."""
 
 
 def parse_range(header: str | None, size: int) -> tuple[int, int] | None:
@@ -83,91 +84,86 @@ def content_disposition(name: str) -> str:
 
 
 def media_type(mime: str) -> str:
-    """Return a MIME type as a header may carry it."""
+    """Return a MIME type that is safe in a header: octet-stream for a malformed one."""
     return (
         mime if len(mime) <= _MEDIA_TYPE_CHARS and _MEDIA_TYPE.fullmatch(mime) else "application/octet-stream"
     )
 
 
 def gone() -> JSONResponse:
-    """Answer that a file is not there, or not this caller's: the two look the same."""
+    """Return the same 404 for a missing file as for a file of another user."""
     return refused(404, "this file is no longer stored")
 
 
 def failed(key: str, error: RunnerError) -> JSONResponse:
-    """Answer that the store failed, for now or for good."""
+    """Return a 503 for a temporary or permanent failure of the store."""
     _log.error("download failed", extra={"key": key, "reason": str(error)})
     if isinstance(error, CallError) and not error.retryable:
         return refused(503, error.message)
     return refused(503, "the file cannot be read at present; try again later")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Begun:
-    """Content whose first piece has been read."""
+async def _started(content: Content) -> AsyncIterator[bytes]:
+    """Read the first chunk of a file, and return an iterator over all chunks."""
+    rest = aiter(content)
+    first = await anext(rest, b"")
 
-    size: int
-    first: bytes
-    rest: AsyncIterator[bytes]
-    whole: Content
-
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        if self.first:
-            yield self.first
-        async for chunk in self.rest:
+    async def pieces() -> AsyncIterator[bytes]:
+        if first:
+            yield first
+        async for chunk in rest:
             yield chunk
 
-    async def copy_to(self, fd: int) -> None:
-        await self.whole.copy_to(fd)
-
-
-async def _start(content: Content) -> Content:
-    rest = aiter(content)
-    return _Begun(size=content.size, first=await anext(rest, b""), rest=rest, whole=content)
+    return pieces()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenedResponse:
-    """Opens a stored file, answers with it, and closes it, however the answer ends.
+    """A response that opens a stored file, sends it, and always closes it.
 
     Attributes:
         file: The file.
         opened: Opens it, or a range of it.
-        shaped: Makes the answer of what was opened.
+        shaped: Builds the response from the opened bytes.
     """
 
     file: Record
     opened: AbstractAsyncContextManager[Content]
-    shaped: Callable[[Content], Response]
+    shaped: Callable[[AsyncIterator[bytes]], Response]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer the request."""
         async with AsyncExitStack() as stack:
             try:
                 content = await stack.enter_async_context(self.opened)
-                if scope["method"] != "HEAD":
-                    # What is damaged in its first piece, as small files are, is refused in words.
-                    content = await _start(content)
-                response = self.shaped(content)
+                # Damage in the first chunk, and so in any small file, still gets an error response.
+                is_head = scope["method"] == "HEAD"
+                response = self.shaped(aiter(content) if is_head else await _started(content))
+                if is_head:
+                    # The server drops the bytes, but the file would be read to its end.
+                    response = Response(status_code=response.status_code, headers=response.headers)
             except CallError as error:
                 response = gone() if error.code is Code.E_FILE_NOT_FOUND else failed(self.file.id, error)
+            except TokenError as error:
+                # Another request has used up the link since it was checked.
+                response = refused(403, str(error))
             try:
                 await response(scope, receive, send)
             except CallError as error:
-                # Fewer bytes come than were announced, and the server closes the connection: not complete.
+                # With fewer bytes than announced, the server closes the connection: the client notices.
                 _log.error("download broke off", extra={"key": self.file.id, "reason": error.message})
 
 
 def file_response(request: Request, files: MyFiles, file: Record) -> OpenedResponse | Response:
     """Return the response with a file's bytes, or with the requested range.
 
-    A browser that would make them part of a page is refused.
+    A browser that would embed the file in a page is refused.
     """
     size, etag = file.size, f'"{file.sha256}"'
     request_headers = request.headers
     if request_headers.get("sec-fetch-dest") in _RUNS:
         return refused(403, "a stored file is never part of a page: no script, no style, no frame")
-    # If-Range asks for the whole when the file is no longer the one it began with.
+    # If-Range requests the whole file when it has changed since the first part.
     partly = request.method == "GET" and request_headers.get("if-range", etag) == etag
     try:
         part = parse_range(request_headers.get("range"), size) if partly else None
@@ -185,12 +181,10 @@ def file_response(request: Request, files: MyFiles, file: Record) -> OpenedRespo
     if part:
         headers["Content-Range"] = f"bytes {first}-{last}/{size}"
     opened = files.open(file, offset=first, length=last - first + 1)
-    return OpenedResponse(file=file, opened=opened, shaped=partial(_bytes, request, headers))
+    return OpenedResponse(file=file, opened=opened, shaped=partial(_bytes, headers))
 
 
-def _bytes(request: Request, headers: dict[str, str], content: Content) -> Response:
+def _bytes(headers: dict[str, str], pieces: AsyncIterator[bytes]) -> Response:
     status = 206 if "Content-Range" in headers else 200
-    if request.method == "HEAD":
-        return Response(status_code=status, headers=headers)
-    # Where the store ends too early the stream fails: the broken length tells the client.
-    return StreamingResponse(aiter(content), status_code=status, headers=headers)
+    # If the store ends early the stream fails, and the client sees that bytes are missing.
+    return StreamingResponse(pieces, status_code=status, headers=headers)

@@ -20,13 +20,14 @@ from typing import cast
 
 from starlette.requests import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from runner.formats.terminal_text import one_line
+from runner.http.connection import HttpConnection
 from runner.http.responses import refused
 from runner.http.wrong_keys import note_wrong
-from runner.settings.parts import IdentitySettings
+from runner.settings.parts import ServerSettings
 from runner.users.gateway_tls import names_of, wanted_names
+from runner.users.identity import IdentityError, User, user_named
 
 __all__ = ["Gateway", "Peers", "TlsConnection"]
 
@@ -37,7 +38,7 @@ _PEER_NAMES = "toolcell.peer_names"
 _MOST_LOGGED_CHARS = 400
 
 
-class TlsConnection(HttpToolsProtocol):
+class TlsConnection(HttpConnection):
     """A connection over TLS, whose requests carry the names in the client's certificate."""
 
     _names: frozenset[str] = frozenset()
@@ -69,7 +70,7 @@ class Peers:
 
 
 class Gateway:
-    """Middleware in front of the check of tokens.
+    """Middleware, before token verification, that accepts users named by a gateway.
 
     Args:
         app: The application.
@@ -77,8 +78,9 @@ class Gateway:
         give: Returns a pass for a user, in the form of a bearer token.
     """
 
-    def __init__(self, app: ASGIApp, *, settings: IdentitySettings, give: Callable[[str], str]) -> None:
+    def __init__(self, app: ASGIApp, *, settings: ServerSettings, give: Callable[[User], str]) -> None:
         self._app = app
+        self._settings = settings
         self._shown = settings.auth.gateway_header
         self._header = self._shown.lower().encode()
         self._networks = [ip_network(each) for each in settings.auth.gateway_addresses]
@@ -112,10 +114,15 @@ class Gateway:
             )
             await refused(403, sentence)(scope, receive, send)
             return
-        user = _user(named)
-        if user is None:
+        claimed = _claimed(named)
+        if claimed is None:
             sentence = f"{self._shown} must name one user, once, as UTF-8 text; see to the gateway"
             await refused(400, sentence)(scope, receive, send)
+            return
+        try:
+            user = user_named(self._settings, claimed)
+        except IdentityError as error:
+            await refused(403, str(error))(scope, receive, send)
             return
         remaining = [
             (name, value) for name, value in scope["headers"] if name not in (self._header, b"authorization")
@@ -136,11 +143,11 @@ def _address(client: object) -> IPv4Address | IPv6Address | None:
         address = ip_address(client[0]) if isinstance(client, tuple | list) else None
     except (ValueError, IndexError):
         return None
-    # A socket of version 6 shows addresses of version 4 as its own.
+    # An IPv6 socket reports IPv4 peers as mapped addresses.
     return (address.ipv4_mapped or address) if isinstance(address, IPv6Address) else address
 
 
-def _user(named: list[bytes]) -> str | None:
+def _claimed(named: list[bytes]) -> str | None:
     if len(named) != 1:
         return None
     try:

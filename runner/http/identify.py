@@ -1,13 +1,13 @@
-"""Caller of a request beside MCP, and the check for other web pages.
+"""Caller of a request beside MCP, and the check against pages of other sites.
 
 1. A bearer token, checked as on `/mcp`, names the user; the header `Mcp-Session-Id` may name the session.
-2. Otherwise the cookie of a browser session names both. `runner.http.browser_session` set it. Over https
-   its name begins with `__Host-`: such a cookie no neighbouring host and no page without https can have set.
-3. Otherwise `runner.users.identity` says whether requests without a token have a user: the one the server is
-   bound to, or on a loopback address the user of the operating system.
+2. Otherwise the cookie of a browser session names both. `runner.http.browser_session` set it. Over https its
+   name begins with `__Host-`, so no neighbouring host and no page over plain http can have set it.
+3. Otherwise `runner.users.identity` decides whether requests without a token have a user: the user that the
+   server is bound to, or on a loopback address the user of the operating system.
 
-The last two prove nothing about the page that sends the request: a browser adds the cookie, and reaches the
-address, for any page. So such a request must be sent by a page of this server, by no page, or from a
+The last two do not identify the page that sends the request: a browser adds the cookie, and reaches the
+address, for any page. So such a request must come from a page of this server, from no page, or from a
 configured origin.
 
 Source: W3C Fetch Metadata; RFC 6265bis, 4.1.3 (names of cookies); architecture, decision "Identity";
@@ -28,7 +28,7 @@ from runner.http.origins import is_own, over_https
 from runner.http.responses import Refusal
 from runner.settings.parts import ServerSettings
 from runner.users.capability_tokens import TokenError, Tokens
-from runner.users.identity import IdentityError, User, resolve
+from runner.users.identity import IdentityError, User, user_of
 
 __all__ = [
     "BROWSER",
@@ -49,13 +49,13 @@ COOKIE = "toolcell_session"
 """The cookie of a browser session: its id, a dot, and a token for it. Over https it is `cookie_name`."""
 
 BROWSER = "browser"
-"""The purpose of that token."""
+"""The purpose of the token in the cookie."""
 
 ENDED = "this page's session has ended; open the address that the server printed last, or log in"
 """Error text for a session that has ended."""
 
 _SESSION = re.compile(r"[!-~]{1,128}")
-# Where to log in is added by `runner.http.challenges`.
+# `runner.http.challenges` adds where to log in.
 _CHALLENGE = {"WWW-Authenticate": "Bearer"}
 _WRONG_TOKEN = {"WWW-Authenticate": 'Bearer error="invalid_token"'}
 _OF_THIS_SERVER = ("same-origin", "none")
@@ -65,12 +65,12 @@ async def identify(site: Site, request: Request) -> User:
     """Return the caller of a request.
 
     Raises:
-        Refusal: 401 where nobody is named, 403 where it is not for this user or from a foreign page.
+        Refusal: 401 if the caller is unknown, 403 if refused for the user or sent by another site's page.
     """
     token = get_access_token()
     if token is not None:
         if site.settings.auth.kind == "gateway":
-            # A browser's cookie for the gateway is all it took: any page could have sent this.
+            # The browser's cookie for the gateway was enough, so any page could have sent this.
             check_page(site, request)
         return User(named(site, token).name, _session(request))
     if site.settings.auth.kind != "none" and "authorization" in request.headers:
@@ -85,10 +85,10 @@ async def identify(site: Site, request: Request) -> User:
 
 
 async def with_session(site: Site, request: Request) -> User:
-    """Return the caller of a request, in a session.
+    """Return the caller of a request, who must be in a session.
 
     Raises:
-        Refusal: As from `identify`; 401 where there is no session.
+        Refusal: As from `identify`; 401 if there is no session.
     """
     user = await identify(site, request)
     if user.session is None:
@@ -122,16 +122,16 @@ def check_page(site: Site, request: Request) -> None:
 
 
 def cookie_name(settings: ServerSettings, request: Request) -> str:
-    """Return under which name a browser has its session; under another one it does not count."""
+    """Return the name of the session cookie; a cookie of another name is ignored."""
     return f"__Host-{COOKIE}" if over_https(settings, request) else COOKIE
 
 
 def browser_session(settings: ServerSettings, tokens: Tokens, request: Request, *, now: float) -> User | None:
-    """Return the user and the session that a request's cookie names, or None where it has none that holds.
+    """Return the user and the session that a request's cookie names, or None without a valid cookie.
 
     Args:
         settings: The effective settings.
-        tokens: What checks the cookie.
+        tokens: Verifier of the cookie.
         request: The request.
         now: Seconds since the epoch.
     """
@@ -150,7 +150,7 @@ def login_of(site: Site, user: User) -> Login | None:
     login = site.logins.of(user)
     if login is None or login.end <= site.clock():
         return None
-    # A token that the operator took out of the file takes its sessions along.
+    # When the operator removes a token from the file, its sessions end.
     return login if site.known_tokens is None or login.token in site.known_tokens else None
 
 
@@ -160,10 +160,10 @@ async def of_page(site: Site, request: Request, *, closed: str = ENDED) -> User:
     Args:
         site: The server.
         request: The request.
-        closed: What to say where the cookie names nobody.
+        closed: Error text if the cookie names nobody.
 
     Raises:
-        Refusal: 403 where another site's page sent it, 401 where the cookie names nobody served here.
+        Refusal: 403 if another site's page sent it, 401 if the cookie names no user of this server.
     """
     check_page(site, request)
     user = await of_cookie(site, request)
@@ -173,23 +173,23 @@ async def of_page(site: Site, request: Request, *, closed: str = ENDED) -> User:
 
 
 async def of_cookie(site: Site, request: Request) -> User | None:
-    """Return the user and the session of a request's cookie, or None where it names nobody served here."""
+    """Return the user and the session of a request's cookie, or None if it names no user of this server."""
     settings = site.settings
     known = await run_sync(partial(browser_session, settings, site.tokens, request, now=site.clock()))
     if known is None or login_of(site, known) is None:
         return None
     served = _resolved(site, None).name if settings.auth.kind == "none" else settings.user or known.name
-    # Set by another server with the same keys and other users: here its user is nobody.
+    # A server with the same keys and other users may have set the cookie; its user is unknown here.
     return known if served == known.name else None
 
 
 def named(site: Site, token: AccessToken) -> User:
-    """Return whom a token names, which has been checked.
+    """Return the user that a verified token names.
 
     Raises:
-        Refusal: 403; it names nobody who is served here.
+        Refusal: 403: the token names no user of this server.
     """
-    return _resolved(site, {"client_id": token.client_id, **token.claims})
+    return _resolved(site, token)
 
 
 def _session(request: Request) -> str | None:
@@ -199,10 +199,10 @@ def _session(request: Request) -> str | None:
     return session
 
 
-def _resolved(site: Site, claims: dict[str, object] | None) -> User:
+def _resolved(site: Site, token: AccessToken | None) -> User:
     try:
-        return resolve(site.settings, transport="http", claims=claims, host=site.settings.host)
+        return user_of(site.settings, token)
     except IdentityError as error:
-        if claims is None:
+        if token is None:
             raise Refusal(401, str(error), _CHALLENGE) from error
         raise Refusal(403, str(error)) from error

@@ -1,13 +1,16 @@
 """Downloads: `GET /api/files/download/{key}?token=…` streams one stored file to the holder of its token.
 
-The token is the permission, so a request needs neither cookie nor login. It opens one file of one user
-until it expires, or once.
+The token is the permission, so a request needs neither cookie nor login. It opens one file of one user,
+until it expires or for one use, which is used up once the file is open. It counts as a request of that user.
 
 Source: requirements S0-52, S0-53; rule H2 of the conformance cases; `docs/serving.md`.
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import replace
+from functools import partial
 
 from anyio.to_thread import run_sync
 from starlette.requests import Request
@@ -18,15 +21,17 @@ from runner.errors import RunnerError
 from runner.files.download_links import PURPOSE, name_in
 from runner.files.my_files import Library
 from runner.http.file_response import OpenedResponse, failed, file_response, gone
+from runner.http.requests_per_user import count_for
 from runner.http.responses import refused
 from runner.http.wrong_keys import note_wrong
+from runner.store.protocol import Content
 from runner.users.capability_tokens import TokenError, Tokens, named_in
 
 __all__ = ["routes"]
 
 _log = logging.getLogger(__name__)
 
-# What is asked for may be as long as a request, and is logged each time.
+# A requested key may be as long as a request, and is logged each time.
 _KEY_CHARS = 64
 
 
@@ -34,18 +39,23 @@ def routes(tokens: Tokens, library: Library, *, clock: Callable[[], float]) -> l
     """Return the download route.
 
     Args:
-        tokens: What checks capability tokens.
+        tokens: Verifier of capability tokens.
         library: The files of all users.
-        clock: Says the present time in seconds since the epoch.
+        clock: Returns the time in seconds since the epoch.
     """
 
     async def download(request: Request) -> Response | OpenedResponse:
         key, token = request.path_params["key"], request.query_params.get("token", "")
+        check, use = (
+            partial(act, token, purpose=PURPOSE, key=key, now=clock())
+            for act in (tokens.check, tokens.verify)
+        )
         try:
-            holder = await run_sync(_holder, tokens, token, key, clock())
+            holder = await run_sync(check)
             files = library.held_by(holder)
+            count_for(request, files.user)
             file = await files.by_id(key)
-            # Files of equal content share their id, and a link is to one of their names.
+            # Files with equal content share their id, and a link is for one of their names.
             named = await files.find(name_in(token)) if file else None
             file = named if named is not None and named.id == key else file
         except TokenError as error:
@@ -54,10 +64,19 @@ def routes(tokens: Tokens, library: Library, *, clock: Callable[[], float]) -> l
             return refused(403, str(error))
         except RunnerError as error:
             return failed(key, error)
-        return gone() if file is None else file_response(request, files, file)
+        answer = gone() if file is None else file_response(request, files, file)
+        if not isinstance(answer, OpenedResponse):
+            return answer
+        return replace(answer, opened=_used(answer.opened, use))
 
     return [Route("/api/files/download/{key}", download, methods=["GET"])]
 
 
-def _holder(tokens: Tokens, token: str, key: str, now: float) -> str:
-    return tokens.verify(token, purpose=PURPOSE, key=key, now=now)
+@asynccontextmanager
+async def _used(
+    opened: AbstractAsyncContextManager[Content], use: Callable[[], object]
+) -> AsyncIterator[Content]:
+    """Use up a link once its file is open."""
+    async with opened as content:
+        await run_sync(use)
+        yield content

@@ -1,10 +1,10 @@
 """Valid browser sessions: a note for each; a cookie without its note is refused.
 
-A cookie is signed, so each copy of it would stay valid until it expires. So a session is valid only as long
-as its note exists, and a logout removes the note. Notes need no disk blocks, hold for every process with the
-same state folder and after a restart, and removing them logs everybody out: a loss never grants access.
+By its signature alone, every copy of a cookie would stay valid until it expires. So a session is valid only
+while its note exists, and a logout removes the note. Notes survive a restart, and all processes with the
+same state folder share them. Removing them logs everybody out: a loss never grants access.
 
-A note is a dangling symbolic link: it is created atomically, and takes no block of a full disk. It holds the
+A note is a dangling symbolic link: it is created atomically, and needs no block of a full disk. It holds the
 expiry of the session, the expiry of its token, and the id of that token.
 
 Source: symlink(7); `docs/serving.md`.
@@ -14,8 +14,6 @@ import contextlib
 import hashlib
 import os
 import secrets
-import stat
-import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,8 +27,6 @@ LOGINS_PER_USER = 200
 
 _FOLDER = "browser-sessions"
 _UNFINISHED = "."
-# Another request may be about to put such a note in its place, which takes two system calls.
-_ABANDONED_AFTER_S = 60
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,9 +35,8 @@ class Login:
 
     Attributes:
         end: When it ends, in whole seconds since the epoch.
-        token_end: When the token ends that it was made from; 0 where it does not end, or there was none.
-        token: Which token that was, as `runner.users.tokens_file.token_print` says; empty where there was
-            none.
+        token_end: Expiry of the token that began the session; 0 if it never expires or there was none.
+        token: The id of that token, its `runner.users.tokens_file.token_print`; empty if there was none.
     """
 
     end: int
@@ -53,7 +48,7 @@ class Logins:
     """The notes of one state folder.
 
     Args:
-        state_dir: The state folder. What is in it belongs to the runner alone.
+        state_dir: The state folder, which belongs to the runner alone.
     """
 
     def __init__(self, state_dir: Path) -> None:
@@ -63,7 +58,7 @@ class Logins:
         """Record a session, replacing its earlier note.
 
         Raises:
-            OSError: It cannot be noted; then it does not hold.
+            OSError: It cannot be recorded, and so is not valid.
         """
         path = self._path(user)
         make_folder(self._folder.parent, self._folder.name, path.parent.name)
@@ -78,10 +73,10 @@ class Logins:
         return _read(self._path(user))
 
     def end(self, user: User) -> None:
-        """End a session, if it holds. When this returns, it is ended for good.
+        """End a session durably, if it is valid.
 
         Raises:
-            OSError: The note cannot be taken away.
+            OSError: The note cannot be removed.
         """
         path = self._path(user)
         _clear_way(path)
@@ -93,14 +88,14 @@ class Logins:
 
     def count(self, name: str, *, now: float) -> int:
         """Return the number of valid sessions of a user."""
-        found = (_read(each) for each in self._notes(name))
+        found = (_read(each) for each in self._notes(name) if not each.name.startswith(_UNFINISHED))
         return sum(login is not None and login.end > now for login in found)
 
     def end_all(self, name: str) -> int:
-        """End every session of a user for good; return how many notes went.
+        """End every session of a user durably; return the number of notes removed.
 
         Raises:
-            OSError: A note cannot be taken away.
+            OSError: A note cannot be removed.
         """
         notes = self._notes(name)
         for note in notes:
@@ -121,11 +116,10 @@ class Logins:
         held: list[tuple[int, Path]] = []
         for each in path.parent.iterdir():
             login = _read(each)
-            if each.name.startswith(_UNFINISHED):
-                if _is_abandoned(each):
-                    each.unlink(missing_ok=True)
-            elif login is not None and login.end > now:
-                held.append((login.end, each))
+            if login is not None and login.end > now:
+                # Another request may be about to rename an unfinished note into place.
+                if not each.name.startswith(_UNFINISHED):
+                    held.append((login.end, each))
             elif each.is_symlink():
                 each.unlink(missing_ok=True)
         others = sorted(entry for entry in held if entry[1] != path)
@@ -135,14 +129,6 @@ class Logins:
 
 def _name(text: str) -> str:
     return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()
-
-
-def _is_abandoned(note: Path) -> bool:
-    """Return whether an unfinished note is abandoned: its process has ended."""
-    with contextlib.suppress(FileNotFoundError):
-        made = note.lstat()
-        return stat.S_ISLNK(made.st_mode) and time.time() - made.st_mtime > _ABANDONED_AFTER_S
-    return False
 
 
 def _clear_way(path: Path) -> None:

@@ -1,11 +1,11 @@
-"""The private door for tools: a loopback address of this host that serves downloads and nothing else.
+"""Private listener for tools: a loopback address of this host that serves downloads and nothing else.
 
-A tool that gets a link must be able to fetch it, and must reach nothing more: not `/mcp`, not the pages. So
+A tool that gets a link must be able to fetch it, and reach nothing else: neither `/mcp` nor the pages. So
 the link leads to a separate listener with one route, on a port chosen by the kernel. The worker's policy
 allows only that address; the token in the link identifies the file.
 
-Connections cost descriptors of the host, and a tool may open any number. So each caller, identified by its
-loopback source address, has a share, and all together have a limit.
+Connections use descriptors of the host, and a tool may open any number. So connections are limited per
+caller, identified by its loopback source address, and in total.
 
 Source: requirements S0-49 to S0-53 and S0-58; architecture, decision "Network".
 """
@@ -34,12 +34,12 @@ LOOPBACK = "127.0.0.1"
 _STOP_S = 2.0
 # Common clients open at most a hundred at once.
 _MOST_OF_ONE = 100
-# Each costs two descriptors, its own and that of a file; the other half is for calls.
+# Each connection uses two descriptors, its own and a file's; half of all descriptors remain for calls.
 _SHARE_OF_DESCRIPTORS = 4
 
 
 class _Connection(H11Protocol):
-    """A connection, which ends at once where there are too many."""
+    """A connection, aborted at once if there are too many."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -72,7 +72,7 @@ class Loopback:
         """
         listener = socket.create_server((LOOPBACK, 0), backlog=1024)
         port: int = listener.getsockname()[1]
-        # A page in a browser could point a name of its own here; nobody has a reason to send one.
+        # A page in a browser could rebind a name of its own to this address; real clients send no name.
         hosts = Middleware(TrustedHostMiddleware, allowed_hosts=[LOOPBACK])
         app = Starlette(routes=list(routes), middleware=[hosts])
         config = uvicorn.Config(
@@ -97,11 +97,11 @@ class Loopback:
 
     @property
     def url(self) -> str:
-        """Return the address before the path, as links begin with it."""
+        """Return the base URL of links."""
         return f"http://{LOOPBACK}:{self.port}"
 
     async def close(self) -> None:
-        """Answer requests in flight for a moment, and stop."""
+        """Drain requests in flight for a few seconds, and stop."""
         self._server.should_exit = True
         await asyncio.wait({self._task}, timeout=2 * _STOP_S)
         self._task.cancel()

@@ -1,4 +1,4 @@
-"""The one file in a form that a browser sends, found piece by piece.
+"""Incremental parser for the one file in a form that a browser sends.
 
 Source: RFC 7578 (multipart/form-data), RFC 5987 (`filename*`).
 """
@@ -15,7 +15,7 @@ from runner.http.responses import Refusal
 
 __all__ = ["FormFile"]
 
-# Browsers send one for each field.
+# Browsers send one part for each field.
 _MOST_PARTS = 100
 
 
@@ -23,11 +23,11 @@ _EXTENDED_NAME = re.compile(r";\s{0,9}filename\*", re.IGNORECASE)
 
 
 class FormFile:
-    """Takes a form in pieces and gives the bytes of its file. Other fields are passed over.
+    """Parser of a form in chunks, which returns the bytes of its file. Other fields are skipped.
 
     Attributes:
         name: The file's name, once it is known.
-        mime: The MIME type that the browser gives it, if it gives one.
+        mime: The MIME type that the browser sent, if any.
     """
 
     def __init__(self, content_type: str) -> None:
@@ -64,7 +64,7 @@ class FormFile:
             raise Refusal(400, f"this is not a multipart form: {error}") from error
 
     def feed(self, chunk: bytes) -> bytes:
-        """Parse the next piece of the form; return its bytes of the file.
+        """Parse the next chunk of the form; return the file's bytes in it.
 
         Raises:
             Refusal: This is not a form, or it has a second file.
@@ -77,10 +77,10 @@ class FormFile:
         return data
 
     def close(self) -> None:
-        """Check that the form was whole.
+        """Check that the form was complete.
 
         Raises:
-            Refusal: It was cut off, or has no file.
+            Refusal: It was truncated, or has no file.
         """
         if not self._ended:
             raise Refusal(400, "the form ends before its last boundary; send it again")
@@ -125,7 +125,7 @@ class FormFile:
 
 
 def _file_name(disposition: str) -> str | None:
-    """Return the file name of a part; None if it has none, and is a field. Source: RFC 7578, RFC 5987."""
+    """Return the file name of a part; None for a plain field. Source: RFC 7578, RFC 5987."""
     if _EXTENDED_NAME.search(disposition):
         message = Message()
         message["Content-Disposition"] = disposition

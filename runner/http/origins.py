@@ -36,9 +36,9 @@ _FOREIGN = (
 
 
 def over_https(settings: ServerSettings, request: Request) -> bool:
-    """Return whether a browser reaches this server by https: itself, or a proxy in front of it.
+    """Return whether browsers reach this server over https, directly or through a proxy.
 
-    What a proxy says of that (`X-Forwarded-Proto`) the web server believes on the loopback address.
+    By default the web server trusts `X-Forwarded-Proto` only of a proxy on the loopback address.
     """
     return request.url.scheme == "https" or (settings.public_url or "").startswith("https:")
 
@@ -50,7 +50,7 @@ def is_own(settings: ServerSettings, request: Request, origin: str) -> bool:
     if over_https(settings, request):
         own.add(f"https://{host}")
     if settings.public_url is not None:
-        # A proxy may have asked under another name.
+        # A proxy may have sent another `Host`.
         public = urlsplit(settings.public_url)
         own.add(f"{public.scheme}://{public.netloc}")
     return origin in own
@@ -59,8 +59,8 @@ def is_own(settings: ServerSettings, request: Request, origin: str) -> bool:
 class KnownOrigins(HostOriginGuardMiddleware):
     """Middleware that refuses a request whose `Host` or `Origin` is neither this server's nor allowed.
 
-    It has a cache of accepted requests. What it decides by is the same in every request of a client, and to
-    take it apart takes longer than all else that is checked of one.
+    Accepted values are cached: every request of a client has the same ones, and parsing them takes longer
+    than all other checks of a request.
 
     Args:
         app: The application.
@@ -114,7 +114,7 @@ def _decides(scope: Scope) -> tuple[object, ...]:
 def for_pages(settings: ServerSettings) -> list[Middleware]:
     """Return the CORS middleware for allowed origins.
 
-    Cookies are not among what they may send: such a page has a token.
+    Pages of these origins may not send cookies, and use a token instead.
     """
     if not settings.allowed_origins:
         return []

@@ -1,4 +1,6 @@
-"""Readiness for calls, as answered by `/readyz` at any rate of requests.
+"""Health routes. `/healthz`: the process answers. `/readyz`: a call would work now, and if not, why.
+
+They reveal nothing about users, files or tools, so they need no token and have no rate limit.
 
 Each part is checked at most once a second, by one task at a time, and no request waits for it for long: while
 a check is slow, the last result is used, unless it is too old.
@@ -13,24 +15,32 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
+from starlette.requests import Request
+from starlette.responses import JSONResponse
+from starlette.routing import Route
+
 from runner.contract.own_paths import OwnPaths
 from runner.files.download_links import DownloadLinks
 from runner.files.my_files import Library
 from runner.http.context import Site
 from runner.settings.execution import ExecutionSettings
-from runner.store.disk import least_free_bytes
 from runner.store.protocol import ArtifactStore
 from runner.users.capability_tokens import Tokens
 
-__all__ = ["Readiness"]
+__all__ = ["PATHS", "Readiness", "least_free_bytes", "routes"]
+
+PATHS = ("/healthz", "/readyz")
+"""Paths of the health routes."""
 
 Ask = Callable[[], Awaitable[Mapping[str, str]]]
 
+_HEADERS = {"Cache-Control": "no-store"}
 _FRESH_S = 1.0
 _STALE_S = 5.0
-# Orchestrators wait for a second by default.
+# Probes of orchestrators time out after one second by default.
 _PATIENCE_S = 0.7
 _MIB = 1024 * 1024
+_LEAST_BYTES, _LEAST_SHARE = 64 * _MIB, 50
 
 
 @dataclass(slots=True, eq=False)
@@ -88,11 +98,11 @@ class Readiness:
 
     Args:
         settings: The effective settings.
-        tools: Says what of that which executes calls is at fault.
-        store: Where My Files are.
-        tokens: What makes links.
-        own_paths: Paths of ours, which nobody is told.
-        stopping: Says why no further call is taken, if that is so.
+        tools: Returns the faults of what executes calls, by part.
+        store: The store of My Files.
+        tokens: Signer of links.
+        own_paths: Paths of the server, redacted from answers.
+        stopping: Returns why no more calls are accepted, once the server is stopping.
         identity: Returns why tokens cannot be checked at present, if so.
     """
 
@@ -162,12 +172,34 @@ class Readiness:
         """Return a sentence for each part at fault, by its name; empty if a call would work."""
         stopping = self._stopping()
         if stopping is not None:
-            # At once, and not from the last look: who sends requests here is to stop now.
+            # Never cached: clients must stop sending requests at once.
             return {"server": stopping}
         found: dict[str, str] = {}
         for faults in await asyncio.gather(*(part.faults() for part in self._parts)):
             found |= faults
         return {name: str(self._own_paths.redact_unlogged(fault)) for name, fault in found.items()}
+
+
+def routes(*, tier: str, version: str, faults: Ask) -> list[Route]:
+    """Return the two routes.
+
+    Args:
+        tier: Isolation tier in force.
+        version: Version of the runner.
+        faults: Returns the faults that keep calls from working, by part; called on every request.
+    """
+
+    async def healthz(_: Request) -> JSONResponse:
+        return JSONResponse({"status": "ok", "tier": tier, "version": version}, headers=_HEADERS)
+
+    async def readyz(_: Request) -> JSONResponse:
+        failed = await faults()
+        if not failed:
+            return JSONResponse({"status": "ready"}, headers=_HEADERS)
+        answer = {"status": "not ready", "failed": dict(failed)}
+        return JSONResponse(answer, status_code=503, headers={**_HEADERS, "Retry-After": "1"})
+
+    return [Route(path, act, methods=["GET"]) for path, act in zip(PATHS, (healthz, readyz), strict=True)]
 
 
 def _disk_faults(state: Path, homes: Path) -> Mapping[str, str]:
@@ -186,7 +218,7 @@ def _disk_faults(state: Path, homes: Path) -> Mapping[str, str]:
 
 
 def _writing_fault(folder: Path) -> str | None:
-    """Return the reason why no file can be made and written in a folder."""
+    """Return why no file can be created and written in a folder; None if one can."""
     try:
         with tempfile.TemporaryFile(dir=folder) as file:
             file.write(b"ready?")
@@ -197,12 +229,20 @@ def _writing_fault(folder: Path) -> str | None:
 
 
 def _room_fault(folder: Path) -> str | None:
-    """Return a sentence on too little room for a call."""
+    """Return a sentence if the disk has too little room for a call; None if it has enough."""
     there = os.statvfs(folder)
     free, total = there.f_bavail * there.f_frsize, there.f_blocks * there.f_frsize
-    if free < least_free_bytes(folder):
+    if free < least_free_bytes(there):
         return f"has {free // _MIB} MiB left of {total // _MIB}"
-    # Some file systems have no table of files, and say that none is left in it.
+    # Some file systems have no inode table, and report zero inodes.
     if there.f_files and not there.f_favail:
         return "can take no further file, though it has room"
     return None
+
+
+def least_free_bytes(disk: os.statvfs_result) -> int:
+    """Return the bytes to leave free on a disk: 64 MiB, or a fiftieth of a small disk.
+
+    With less, a server is not ready for calls, and accepts no upload.
+    """
+    return min(_LEAST_BYTES, disk.f_blocks * disk.f_frsize // _LEAST_SHARE)

@@ -1,7 +1,7 @@
-"""Bounds of what one user has in flight: requests (open streams, uploads, calls that wait) and their bodies.
+"""Limits on one user's requests in flight (open streams, uploads, waiting calls) and on their bodies.
 
-They apply after the check of tokens, since the user is unknown before; the proxy in front limits
-connections before that. Health checks always pass.
+They apply after token verification, since the user is unknown before; until then, the proxy in front limits
+connections. Health checks always pass.
 
 A body is counted as it is received, until its request ends: most routes need all of it in memory, and so does
 the call that it starts. Bodies that a route streams to disk (`streamed`) are not counted. A body that stalls
@@ -19,6 +19,7 @@ from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import cast
 
 from fastmcp.server.dependencies import get_access_token
@@ -26,20 +27,26 @@ from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from runner.http.context import Site
-from runner.http.health import PATHS
 from runner.http.identify import browser_session
-from runner.http.responses import refused
-from runner.http.wrong_keys import of_address
-from runner.users.identity import IdentityError, resolve
+from runner.http.readiness import PATHS
+from runner.http.responses import Refusal, refused
+from runner.http.wrong_keys import of_address, spare_tokens
+from runner.users.identity import IdentityError, user_of
+from runner.users.resource import LOGINS
 from sandbox.host.server_memory import find_server_memory
 
-__all__ = ["MOST_REQUESTS", "HeldBodies", "RequestsPerUser", "streamed", "token_user"]
+__all__ = ["MOST_REQUESTS", "HeldBodies", "RequestsPerUser", "count_for", "streamed", "token_user"]
 
 MOST_REQUESTS = 100
 """Requests of one user in flight: a browser has ten at most, and each holds a connection and its body."""
 _IN_SCOPE = "toolcell.held_body"
+_COUNT = "toolcell.count_for"
+_TOO_MANY = 429, f"{MOST_REQUESTS} requests of yours are under way; wait for one, or end one"
 _IDLE_S = 60.0
 _NOBODYS_BYTES = 1024 * 1024
+_NOBODYS_BODY_BYTES = 16 * 1024
+# Their requests need no login, so those of users have the bounds of clients without one, too.
+_LOGIN_PATHS = frozenset({"/authorize", "/consent", "/register", "/revoke", "/token"})
 _OF_ONE, _OF_ALL = 2, 8
 _SHARE_OF_MEMORY = 8
 
@@ -49,13 +56,14 @@ class RequestsPerUser:
 
     Args:
         app: The application.
-        site: Whose users they are.
+        site: The server.
     """
 
     def __init__(self, app: ASGIApp, *, site: Site) -> None:
         self._app = app
         self._site = site
         self._under_way: Counter[str] = Counter()
+        self._strangers = _LOGIN_PATHS if site.settings.auth.kind in LOGINS else frozenset()
         self._bodies = HeldBodies(
             max_payload_bytes=site.settings.max_payload_bytes,
             memory_bytes=find_server_memory().limit_bytes,
@@ -66,6 +74,9 @@ class RequestsPerUser:
         if scope["type"] != "http" or scope["path"] in PATHS:
             await self._app(scope, receive, send)
             return
+        if getattr(scope.get("user"), "is_authenticated", False):
+            # From here on, a 401 concerns something else than the token, such as a missing session.
+            spare_tokens(scope)
         user = token_user(self._site)
         if user is None and b"cookie" in dict(scope["headers"]):
             known = browser_session(
@@ -73,12 +84,12 @@ class RequestsPerUser:
             )
             user = None if known is None else known.name
         if user is not None and self._under_way[user] >= MOST_REQUESTS:
-            sentence = f"{MOST_REQUESTS} requests of yours are under way; wait for one, or end one"
-            await refused(429, sentence)(scope, receive, send)
+            await refused(*_TOO_MANY)(scope, receive, send)
             return
-        with self._bodies.one(user, scope, receive, send) as body:
-            # Frameworks leave reference cycles with these two, and tracebacks of a wait for the disconnect.
-            # They keep nothing of a body that has ended.
+        sender = None if scope["path"] in self._strangers else user
+        with self._bodies.one(sender, scope, receive, send) as body:
+            # Frameworks keep these two functions in reference cycles and in tracebacks of a wait for the
+            # disconnect. `held` is cleared so that they do not keep a finished body.
             held = [body]
 
             async def receive_held() -> Message:
@@ -88,38 +99,59 @@ class RequestsPerUser:
                 if held:
                     await held[0].send(message)
 
-            # Requests without a user are refused further on, and at once, or log in.
-            key = user or ""
-            self._under_way[key] += 1
+            # Requests without a user log in, or are refused at once further on.
+            key = [user or ""]
+            self._under_way[key[0]] += 1
+            scope[_COUNT] = partial(self._count, key)
             try:
                 await self._app(scope, receive_held, send_held)
             finally:
                 held.clear()
-                self._under_way[key] -= 1
-                if not self._under_way[key]:
-                    del self._under_way[key]
+                del scope[_COUNT]
+                self._discount(key)
+
+    def _count(self, key: list[str], user: str) -> None:
+        if self._under_way[user] >= MOST_REQUESTS and user not in key:
+            raise Refusal(*_TOO_MANY)
+        self._discount(key)
+        key[0] = user
+        self._under_way[user] += 1
+
+    def _discount(self, key: list[str]) -> None:
+        self._under_way[key[0]] -= 1
+        if not self._under_way[key[0]]:
+            del self._under_way[key[0]]
+
+
+def count_for(request: Request, user: str) -> None:
+    """Count a request for the user whose permission it uses, from now until its end.
+
+    Raises:
+        Refusal: 429: the user has too many in flight.
+    """
+    count = request.scope.get(_COUNT)
+    if count is not None:
+        count(user)
 
 
 def token_user(site: Site) -> str | None:
-    """Return whom the token of the present request names, or who needs none here."""
-    token = get_access_token()
-    claims = None if token is None else {"client_id": token.client_id, **token.claims}
+    """Return the user of the current request's token, or the user who needs no token here."""
     with contextlib.suppress(IdentityError):
-        return resolve(site.settings, transport="http", claims=claims, host=site.settings.host).name
+        return user_of(site.settings, get_access_token()).name
     return None
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class HeldBodies:
-    """The bodies that one server holds.
+    """The request bodies that one server holds in memory.
 
     Attributes:
-        max_payload_bytes: The setting: longest body of a request, of which a user may hold two.
+        max_payload_bytes: The setting: longest body of a request; a user may hold two such bodies.
         memory_bytes: The memory of the server: all bodies may take an eighth of it.
-        idle_s: The time without a byte after which a body is refused, in seconds. One of a client without
-            a user has to be whole by then.
-        most_of_one: The most bytes that one user holds; clients without a user are one together.
-        most: The most bytes of all.
+        idle_s: The time without a byte after which a body is refused, in seconds. A body from a client
+            without a user must be complete by then.
+        most_of_one: The most bytes of one user; clients without a user count together as one.
+        most: The most bytes of all users.
     """
 
     max_payload_bytes: int
@@ -140,7 +172,7 @@ class HeldBodies:
         """Return the body of one request, which is held until the block ends.
 
         Args:
-            user: Whose request it is; None: that is not known, and its address stands for it.
+            user: The user of the request; None: unknown, and the client's address is counted.
             scope: The request.
             receive: Returns its next message.
             send: Sends its answer.
@@ -151,33 +183,45 @@ class HeldBodies:
         scope[_IN_SCOPE] = body
         return body
 
-    def take(self, user: str, address: str | None, count: int) -> tuple[int, str] | None:
-        """Count bytes that were received; return status and sentence of a refusal, if they do not fit."""
+    def take(self, user: str, address: str | None, count: int, *, held: int) -> tuple[int, str] | None:
+        """Count bytes that were received; return status and sentence of a refusal, if they do not fit.
+
+        Args:
+            user: The user; empty if unknown.
+            address: The client's address, if its user is unknown.
+            count: Number of the bytes.
+            held: Number of earlier bytes of the body.
+        """
+        if address is not None and held + count > _NOBODYS_BODY_BYTES:
+            return (
+                413,
+                f"a request without a login may bring {_NOBODYS_BODY_BYTES} bytes; log in, or send less",
+            )
         if address is not None and self._addresses[address] + count > _NOBODYS_BYTES:
             return 413, (
                 f"requests of your address without a login may bring {_NOBODYS_BYTES} bytes at a time; "
                 "log in, or send less"
             )
-        held, total = self._users[user] + count, self._total
-        if held > self.most_of_one:
+        of_user, total = self._users[user] + count, self._total
+        if of_user > self.most_of_one:
             whose = "of all clients without a login" if address is not None else "of yours"
             return 429, (
                 f"requests {whose} that are in flight bring more than {self.most_of_one} bytes, twice "
                 f"max_payload_bytes ({self.max_payload_bytes}); wait for one, then send this one again"
             )
-        if held > self.most - total:
+        if of_user > self.most - total:
             return 503, (
                 f"requests in flight bring {total} of {self.most} bytes that this server holds at a time "
                 f"(by max_payload_bytes, {self.max_payload_bytes}, and its memory); send this one again later"
             )
-        self._users[user] = held
+        self._users[user] = of_user
         self._total += count
         if address is not None:
             self._addresses[address] += count
         return None
 
     def release(self, user: str, address: str | None, count: int) -> None:
-        """Count bytes no more."""
+        """Subtract bytes from the counts."""
         self._total -= count
         for counter, key in ((self._users, user), (self._addresses, address)):
             if key is not None:
@@ -188,10 +232,10 @@ class HeldBodies:
 
 @dataclass(slots=True, eq=False)
 class HeldBody(AbstractContextManager["HeldBody"]):
-    """The body of one request. No generator: each request has one.
+    """The body of one request. Not a generator, which would cost more on every request.
 
     Attributes:
-        is_held: Whether what is received of it is held until its request ends.
+        is_held: Whether received bytes are held until the request ends.
         is_whole: Whether all of it was received.
     """
 
@@ -211,7 +255,7 @@ class HeldBody(AbstractContextManager["HeldBody"]):
         self.release()
 
     async def receive(self) -> Message:
-        """Return the next message of the request; after a refusal, that its client has gone."""
+        """Return the next message of the request; after a refusal, a disconnect."""
         scope, receive, send = self._request
         if self.is_whole:
             return await receive()
@@ -228,11 +272,11 @@ class HeldBody(AbstractContextManager["HeldBody"]):
         if refusal is None:
             self.is_whole = not message.get("more_body")
             count = len(message.get("body", b"")) if self.is_held else 0
-            refusal = self._bodies.take(*self._key, count) if count else None
+            refusal = self._bodies.take(*self._key, count, held=self._held) if count else None
             if refusal is None:
                 self._held += count
                 return message
-        # Sent from here, whatever reads the body: the SDK and FastMCP have no word for it.
+        # Sent from here, whatever reads the body: the SDK and FastMCP cannot express this refusal.
         self._is_refused, self.is_whole = True, False
         self.release()
         if not self._is_answered:
@@ -247,7 +291,7 @@ class HeldBody(AbstractContextManager["HeldBody"]):
             await self._request[2](message)
 
     def release(self) -> None:
-        """Hold nothing of it any more."""
+        """Release all bytes that it holds."""
         count, self._held = self._held, 0
         self._bodies.release(*self._key, count)
 

@@ -45,7 +45,7 @@ class ResponseHeaders:
                 headers = list(message.get("headers", ()))
                 if _POLICY not in {name.lower() for name, _ in headers}:
                     headers.append(_OF_THIS_ORIGIN)
-                # Plain http to a server that has no other address is what it looks like.
+                # A server without an https address is meant to be used over plain http.
                 if scope["scheme"] == "https" or (is_public_https and self._is_public(scope)):
                     headers = [*(each for each in headers if each[0].lower() != _BY_HTTPS[0]), _BY_HTTPS]
                 message = {**message, "headers": headers}
@@ -54,8 +54,8 @@ class ResponseHeaders:
         await self._app(scope, receive, sent)
 
     def _is_public(self, scope: Scope) -> bool:
-        """Return whether this request used https, as far as known, to `public_url`."""
+        """Return whether this request went to `public_url`, over https as far as known."""
         headers = Headers(scope=scope)
-        # Another name reaches the server past the proxy, and a proxy may serve plain http, too.
+        # A request for another name bypassed the proxy, and a proxy may serve plain http, too.
         to_public = headers.get("host") == self._public.netloc
         return to_public and headers.get("x-forwarded-proto", "https") == "https"

@@ -1,4 +1,4 @@
-"""Common parts of files API answers: headers that keep it harmless, sentences of refusal.
+"""Common parts of responses of the files API: safe headers, and refusals.
 
 A response may hold bytes from anybody, so no browser may run, sniff or cache it.
 
@@ -39,7 +39,7 @@ _RETRY_S = {429: "1", 503: "5"}
 
 
 class Refusal(Exception):
-    """A request is refused.
+    """A refused request.
 
     Attributes:
         status: Status of the answer.
@@ -63,9 +63,9 @@ def refused(status: int, sentence: str, headers: Mapping[str, str] | None = None
 
 
 def of_call_error(error: CallError) -> Refusal:
-    """Return the response for an error of the store."""
+    """Return the refusal for an error of the store."""
     later = error.details.get("retry_after_seconds")
-    # A number of ours; details of a tool could hold any text.
+    # Only a number, which is ours: details from a tool could hold any text.
     headers = {"Retry-After": str(later)} if type(later) in (int, float) else {}
     return Refusal(_STATUS.get(error.code, 400), error.message, headers)
 
@@ -74,7 +74,7 @@ def refuses(own_paths: OwnPaths) -> Refuses:
     """Return an exception handler for refused requests.
 
     Args:
-        own_paths: What no client is told.
+        own_paths: Paths of the server to redact.
     """
     return partial(_refuse, own_paths)
 
@@ -87,7 +87,7 @@ async def _refuse(own_paths: OwnPaths, _: Request, error: Exception) -> JSONResp
 
 
 async def fails(_: Request, error: Exception) -> JSONResponse:
-    """Answer a request that failed for a fault of ours. An exception handler of Starlette's."""
+    """Answer a request that failed through a fault of ours. A Starlette exception handler."""
     failure = unexpected(error)
     return refused(500, f"{failure.message}. {failure.details['suggestion']}", {})
 

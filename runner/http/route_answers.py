@@ -1,9 +1,9 @@
-"""The answer of a tool file's own route, as it may stand on the origin that users and the Playground share.
+"""Sanitised response of a tool file's own route, for the origin that users and the Playground share.
 
-The worker that sends it is not trusted: the number and the length of its headers are compared with their
-bounds before a value is read. A header passes if its full name is in `_ALLOWED`, in the form given there. All
-others are dropped: many are an instruction to a proxy in front (`X-Accel-Redirect`, `X-Sendfile`) or to the
-browser for the whole origin (`Set-Cookie`, `Clear-Site-Data`, `Access-Control-*`, `Link`).
+The worker that sends it is not trusted: the number and the length of its headers are checked against their
+limits before a value is read. A header passes if its full name is in `_ALLOWED`, in the form given there. All
+others are dropped: many instruct a proxy in front (`X-Accel-Redirect`, `X-Sendfile`), or the browser for the
+whole origin (`Set-Cookie`, `Clear-Site-Data`, `Access-Control-*`, `Link`).
 
 Source: RFC 9110, sections 8 to 10 and 15; RFC 9111, section 5.2.2; RFC 6266; CSP Level 3; `docs/serving.md`.
 """
@@ -22,10 +22,10 @@ from runner.worker.wire import ROUTE_HEADER_BYTES, ROUTE_HEADERS, ROUTE_HEADERS_
 
 __all__ = ["route_response"]
 
-# Of printable characters in Latin-1: no line break ends a header and begins another.
+# Only printable Latin-1 remains, so that no line break can end a header and begin another.
 _UNPRINTABLE = re.compile(r"[^ -~\xa1-\xac\xae-\xff]+")
-# Each part of `multipart/x-mixed-replace` has headers, and Firefox takes a cookie from there. Of two types
-# with a comma between them, browsers believe the last one.
+# Each part of `multipart/x-mixed-replace` has headers, and Firefox accepts cookies from them. Of two types
+# with a comma between them, browsers use the last one.
 _MEDIA_TYPE = re.compile(
     r"(?!.*x-mixed-replace)[\w!#$&^.+-]+/[\w!#$&^.+-]+( ?;[ -~]*)?", re.ASCII | re.IGNORECASE
 )
@@ -44,15 +44,15 @@ _SAFE = (
 
 
 def route_response(answer: Mapping[str, Any], *, method: str, url: str) -> Response:
-    """Return the response to send for what a worker answered.
+    """Return the response to send for a worker's answer.
 
     Args:
         answer: Status, headers and body, as the worker sent them.
         method: Method of the request.
-        url: Address of the request, as its client wrote it: redirects may stay on its host.
+        url: URL of the request, as its client sent it: redirects must stay on its host.
 
     Raises:
-        Refusal: 500: it is not an answer, has a status that ends no request, or is above a bound.
+        Refusal: 500: it is not an HTTP response, its status is not a final one, or it exceeds a limit.
     """
     status, headers, body = answer.get("status"), answer.get("headers"), answer.get("body")
     if not isinstance(headers, list) or not isinstance(body, str):
@@ -85,7 +85,7 @@ def route_response(answer: Mapping[str, Any], *, method: str, url: str) -> Respo
     length = {"content-length": str(len(content))} if is_bare else None
     response = Response(b"" if is_bare else content, status_code=status, headers=length)
     for name, values in collected.items():
-        # Of what can be said once only, proxies and browsers would believe different ones.
+        # Given a repeated header that is not a list, proxies and browsers would pick different values.
         source = ", ".join(values) if name in _LISTS else values[0]
         sent = _location(source, url) if name == "location" else _ALLOWED[name](source)
         if sent and not (status in _BODILESS and name in _OF_A_BODY):
@@ -102,14 +102,14 @@ def _wrong(answer: str) -> Refusal:
 
 
 def _location(value: str, url: str) -> str | None:
-    """Return a redirect as a path on this server, or None where it leads elsewhere."""
+    """Return a redirect as a path on this server, or None if it leads elsewhere."""
     try:
         here, there = urlsplit(url), urlsplit(urljoin(url, value))
         stays = there.scheme in {"http", "https"} and there.netloc == here.netloc
     except ValueError:
         return None
     path = urlunsplit(("", "", there.path, there.query, there.fragment)) or "/"
-    # Also as it was given, since `urlsplit` drops what a browser would read.
+    # The original value is checked too: `urlsplit` drops characters that a browser would read.
     return path if stays and "\\" not in value and _PATH.fullmatch(path) else None
 
 
@@ -126,7 +126,7 @@ def _cache_control(value: str) -> str:
 
 
 def _policy(value: str) -> str:
-    """Return a policy without the addresses that a browser would send reports to; policies only add up."""
+    """Return a policy without its report addresses; further policies can only restrict more."""
     policies = (
         "; ".join(
             each

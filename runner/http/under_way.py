@@ -1,6 +1,6 @@
-"""Cancels in-flight requests when their browser session ends: event streams, calls, MCP sessions.
+"""Cancellation of in-flight requests when their browser session ends: event streams, calls, MCP sessions.
 
-A request is checked when it is received. A long-lived one would continue for hours after its session ended.
+A request is checked only when it is received. A long-lived one could outlast its session by hours.
 
 Source: `docs/serving.md`, "Browser sessions".
 """
@@ -34,7 +34,7 @@ class UnderWay:
 
     @contextmanager
     def one(self, user: User, *, seconds: float) -> Iterator[anyio.CancelScope]:
-        """Hold one request, which ends with its session: when it is ended, or after so many seconds."""
+        """Register a request, which is cancelled when its session is ended or after `seconds`."""
         key = (user.name, user.session)
         with anyio.CancelScope(deadline=anyio.current_time() + seconds) as scope:
             self._scopes.setdefault(key, set()).add(scope)
@@ -58,12 +58,12 @@ class UnderWay:
 
 
 class EndsWithSession:
-    """Middleware that ends a request with the browser session in which it came.
+    """Middleware that ends a request with its browser session.
 
     Args:
         app: The application.
-        site: Whose sessions they are.
-        under_way: What is under way in them.
+        site: The server.
+        under_way: The requests in flight.
     """
 
     def __init__(self, app: ASGIApp, *, site: Site, under_way: UnderWay) -> None:
@@ -109,7 +109,7 @@ class EndsWithSession:
     async def _watched(self, user: User) -> None:
         """End the requests in flight in a session that another process has ended: `runner users revoke`."""
         await asyncio.sleep(_LOOK_EVERY_S)
-        # Of what another process does nobody tells.
+        # Other processes send no notification, so this one polls.
         while login_of(self._site, user) is not None:  # noqa: ASYNC110
             await asyncio.sleep(_LOOK_EVERY_S)
         await self._under_way.end(user)

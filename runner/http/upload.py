@@ -1,9 +1,9 @@
-"""An upload into My Files, streamed to a file without a name.
+"""Uploads into My Files, streamed to an unnamed file.
 
 Three forms: `multipart/form-data` with one file; a JSON object `{"filename", "content_base64"}`, which is
 held in memory and bounded like any request; otherwise the body is the file, and `?filename=` names it.
-The file without a name is gone with its descriptor, and with the process whatever ends it: until the
-store has it whole, there is nothing to clean up.
+The unnamed file disappears when its descriptor is closed, however the process ends. Until the store has the
+whole file, there is nothing to clean up.
 
 Source: requirements S1-18 to S1-20, contradiction C43; open(2), O_TMPFILE.
 """
@@ -19,18 +19,19 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
 
 from starlette.requests import ClientDisconnect, Request
 
 from runner.formats.base64 import canonical, decode
 from runner.formats.mime import DEFAULT_MIME, guess, is_mime
 from runner.http.multipart import FormFile
+from runner.http.readiness import least_free_bytes
 from runner.http.requests_per_user import streamed
 from runner.http.responses import Refusal
 from runner.http.upload_room import UploadRoom
 from runner.settings.parts import StoreSettings
-from runner.store.disk import free_bytes, least_free_bytes
+from runner.store.sources import write_all
+from runner.system.threads import run_in_thread
 from sandbox.strict_json import values_above
 
 __all__ = ["UploadedFile", "read_json", "receive"]
@@ -38,24 +39,24 @@ __all__ = ["UploadedFile", "read_json", "receive"]
 log = logging.getLogger(__name__)
 
 _BUFFER_BYTES = 1024 * 1024
-# What a form may have around its file.
+# Most bytes of a form besides its file.
 _FORM_BYTES = 1024 * 1024
 _FORM_TYPE, _JSON_TYPE = "multipart/form-data", "application/json"
-# What clients send when nobody said what it is.
+# Types that clients send when they do not know the type.
 _SAYS_NOTHING = frozenset({DEFAULT_MIME, "application/x-www-form-urlencoded"})
-# A few members are asked for; each value takes a moment of everybody's time.
+# The API needs only a few members, and parsing each value blocks the event loop.
 _MOST_VALUES = 10_000
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UploadedFile:
-    """A file that arrived whole.
+    """A completely received file.
 
     Attributes:
         fd: The file, open; owned by the receiver.
         name: Its name, as the client wrote it.
-        mime: Its MIME type where the client knows more than the name says.
+        mime: The client's MIME type, if it is specific and the name suggests none.
     """
 
     fd: int
@@ -67,7 +68,7 @@ class UploadedFile:
 async def receive(
     request: Request, settings: StoreSettings, room: UploadRoom, *, max_json_bytes: int
 ) -> AsyncIterator[UploadedFile]:
-    """Read the file that a request brings; it is gone when the block ends.
+    """Read the file of a request; it is deleted when the block ends.
 
     Args:
         request: The request.
@@ -76,20 +77,20 @@ async def receive(
         max_json_bytes: Longest JSON body.
 
     Raises:
-        Refusal: 400 what the request brings is not a file, 413 it is too large, 503 the store's folder
+        Refusal: 400 the request has no valid file, 413 the file is too large, 503 the store's folder
             cannot be used, 507 its disk is full.
-        CallError: `E_QUOTA`: the user may not keep so much.
+        CallError: `E_QUOTA`: it exceeds the user's quota.
     """
     folder = settings.store_path
     with contextlib.ExitStack() as stack:
         try:
-            await asyncio.to_thread(_make, folder)
+            await asyncio.to_thread(folder.mkdir, mode=0o700, parents=True, exist_ok=True)
             file = stack.enter_context(tempfile.TemporaryFile(dir=folder, buffering=0))
-            sink = _Sink(file, folder, settings.max_artifact_bytes, room)
+            sink = _Sink(file.fileno(), folder, settings.max_artifact_bytes, room)
             yield await _received(request, sink, max_json_bytes)
         except OSError as error:
             if error.errno not in _FULL:
-                # Of the machine, and no fault of ours.
+                # A fault of the machine, not of our code.
                 facts = {"folder": str(folder), "problem": str(error)}
                 log.error("the store takes no upload", extra=facts)  # noqa: TRY400 - see above
                 raise Refusal(
@@ -104,10 +105,10 @@ async def receive(
 
 
 async def read_json(request: Request, max_bytes: int) -> object:
-    """Return the JSON value that a request brings.
+    """Return the JSON value in the body of a request.
 
     Raises:
-        Refusal: 400 it is not JSON or is made of too many values, or 413 it is longer than `max_bytes`.
+        Refusal: 400 it is not JSON or has too many values, or 413 it is longer than `max_bytes`.
     """
     body = bytearray()
     too_large = f"a JSON body may have {max_bytes} bytes; send a larger file as it is, with ?filename="
@@ -125,12 +126,11 @@ async def read_json(request: Request, max_bytes: int) -> object:
 
 
 class _Sink:
-    """Writes a file in large pieces, in a thread: a disk may make one wait."""
+    """Buffered writer of a file. It writes in a thread, since a disk may block."""
 
-    def __init__(self, file: IO[bytes], folder: Path, max_bytes: int, room: UploadRoom) -> None:
-        self.fd = file.fileno()
+    def __init__(self, fd: int, folder: Path, max_bytes: int, room: UploadRoom) -> None:
+        self.fd = fd
         self.max_bytes = max_bytes
-        self._file = file
         self._folder = folder
         self._room = room
         self._held = bytearray()
@@ -143,7 +143,7 @@ class _Sink:
     async def expect(self, least: int, most: int) -> None:
         """Refuse an oversized upload before its body is sent."""
         await self._room.expect(least, most)
-        await asyncio.to_thread(self._check_disk, least)
+        await run_in_thread(self._check_disk, least)
 
     async def write(self, chunk: bytes) -> None:
         self._size += len(chunk)
@@ -156,20 +156,28 @@ class _Sink:
 
     async def flush(self) -> None:
         held, self._held = self._held, bytearray()
-        await asyncio.to_thread(self._write, memoryview(held))
+        await run_in_thread(self._write, held)
 
     def _check_disk(self, more: int) -> None:
         # With less than this, no call would work (`runner.http.readiness`).
-        if more > free_bytes(self._folder) - least_free_bytes(self._folder):
+        disk = os.statvfs(self._folder)
+        if more > disk.f_bavail * disk.f_frsize - least_free_bytes(disk):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    def _write(self, left: memoryview) -> None:
-        self._check_disk(len(left))
-        while left:
-            left = left[self._file.write(left) :]
+    def _write(self, content: bytes | bytearray) -> None:
+        self._check_disk(len(content))
+        write_all(self.fd, content)
 
 
 async def _received(request: Request, sink: _Sink, max_json_bytes: int) -> UploadedFile:
+    if "content-range" in request.headers:
+        # RFC 9110, 14.5: stored as the whole file, a part would be a damaged one.
+        raise Refusal(400, "a part of a file cannot be put; send the whole file, without Content-Range")
+    coding = request.headers.get("content-encoding", "identity")
+    if coding.strip().lower() != "identity":
+        raise Refusal(
+            415, f"the coding {coding[:20]!r} is not decoded; send the file without Content-Encoding"
+        )
     named = request.query_params.get("filename")
     stated = request.headers.get("content-type", "")
     kind = stated.partition(";")[0].strip().lower()
@@ -229,18 +237,18 @@ async def _of_json(request: Request, sink: _Sink, max_bytes: int) -> UploadedFil
 
 
 def _type(name: str, stated: object) -> str | None:
-    """Return a stated type where the name says nothing and it says something; else None."""
+    """Return the stated type if it is specific and the name suggests none; else None."""
     if guess(name) != DEFAULT_MIME or not isinstance(stated, str) or not is_mime(stated):
         return None
     return None if stated.lower() in _SAYS_NOTHING else stated
 
 
 def _check_length(request: Request, most: int, sentence: str) -> int | None:
-    """Return the length that a client has announced, if it has; refuse one that is too large."""
+    """Return the length that a client has announced, if any; refuse one that is too large."""
     header = request.headers.get("content-length", "")
     if not (header.isascii() and header.isdecimal()):
         return None
-    # As a number of so many digits it would take long to read, and be too large anyway.
+    # A number with more digits would take long to parse, and be too large anyway.
     length = int(header[:20])
     if length > most:
         raise Refusal(413, sentence)
@@ -252,9 +260,5 @@ async def _pieces(stream: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
         async for piece in stream:
             yield piece
     except ClientDisconnect as error:
-        # Nobody reads the answer.
+        # No client is left to read this answer.
         raise Refusal(400, "the client left before the file was whole") from error
-
-
-def _make(folder: Path) -> None:
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""Reservations for uploads in flight: of their user's quota and of the disk.
+"""Reservations of users' quotas for uploads in flight.
 
 The store checks the quota when it stores a file. Until then an upload reserves part of it: the announced
 length, or else the bytes received so far. So uploads of one user that do not fit together are refused while
@@ -16,17 +16,19 @@ from dataclasses import dataclass, field
 
 from runner.errors import CallError
 from runner.files.my_files import MyFiles
+from runner.http.responses import Refusal
 from runner.store.retention import Quota, check_quota
 
 __all__ = ["UploadRoom", "UploadRooms"]
 
-# A bucket that does not answer delays no upload for longer: the store refuses it later.
+# A bucket that does not answer delays an upload no longer than this; the store refuses it later.
 _ASK_S = 2.0
+_UPLOADS_PER_USER = 16
 
 
 @dataclass(slots=True, eq=False)
 class _User:
-    """The uploads of one user, and what the store had when it was last asked: lengths, and their sum."""
+    """The uploads of one user, and the last known lengths of the user's stored files, with their sum."""
 
     rooms: list["UploadRoom"] = field(default_factory=list)
     sizes: Sequence[int] = ()
@@ -38,7 +40,7 @@ class UploadRooms:
     """The uploads of all users.
 
     Attributes:
-        quota: Returns what each user may keep now.
+        quota: Returns the current quota of each user.
     """
 
     quota: Callable[[], Quota]
@@ -46,15 +48,21 @@ class UploadRooms:
 
     @asynccontextmanager
     async def one(self, files: MyFiles) -> AsyncIterator["UploadRoom"]:
-        """Reserve the bytes of one upload until the block ends: stored, or given up."""
+        """Reserve the bytes of one upload until the block ends, with the upload stored or abandoned.
+
+        Raises:
+            Refusal: 429: the user has too many uploads in flight.
+        """
         user = self._users.setdefault(files.user, _User())
+        if len(user.rooms) >= _UPLOADS_PER_USER:
+            raise Refusal(429, f"{_UPLOADS_PER_USER} uploads of yours are under way; send this one later")
         room = UploadRoom(quota=self.quota, files=files, user=user)
         user.rooms.append(room)
         try:
             await room.ask()
             yield room
             if len(user.rooms) > 1:
-                # The store counts this one from now on, and the others are compared with what it has.
+                # The store now counts this upload, and the others are checked against its new usage.
                 await room.ask()
         finally:
             user.rooms.remove(room)
@@ -67,10 +75,10 @@ class UploadRoom:
     """The reservation of one upload.
 
     Attributes:
-        quota: Returns what its user may keep now.
+        quota: Returns the current quota of its user.
         files: The files of its user.
         user: All uploads of its user.
-        reserved: The bytes that other uploads of the user may not have.
+        reserved: The bytes that the user's other uploads cannot use.
     """
 
     quota: Callable[[], Quota]
@@ -107,12 +115,12 @@ class UploadRoom:
             self.user.sizes, self.user.used = sizes, sum(sizes)
 
     async def _reserve(self, count: int) -> None:
-        # At once, so that no other upload reserves the same bytes while the store is asked.
+        # At once, so that no other upload reserves these bytes while the store is queried.
         before, self.reserved = self.reserved, count
         try:
             self._check()
         except CallError:
-            # Something may have been removed meanwhile.
+            # Files may have been removed meanwhile.
             await self.ask()
             try:
                 self._check()

@@ -15,7 +15,7 @@ import json
 import logging
 import time
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from ipaddress import IPv6Address, ip_address, ip_network
 
@@ -46,38 +46,38 @@ Hear = Callable[[int, Mapping[str, object]], None]
 
 
 def note_wrong(request: Request, kind: str, *named: str) -> None:
-    """Note that a request came with something wrong, where its answer does not show it.
+    """Record a failed authentication that the status of the answer does not show.
 
     Args:
         request: The request.
-        kind: What was wrong in one or two words, for the log.
-        named: For whom or what it was tried, as far as it says so: users, keys.
+        kind: The fault in one or two words, for the log.
+        named: The claimed users or keys, if any.
     """
     request.scope.setdefault(_NOTED, []).append(_Wrong(kind, named))
 
 
-def spare_tokens(request: Request) -> None:
-    """Let the token of a request count as right, whatever its answer: it let its user in."""
-    request.scope.setdefault(_NOTED, []).append(_LET_IN)
+def spare_tokens(scope: Scope) -> None:
+    """Count the token of a request as valid, whatever the answer: it authenticated its user."""
+    scope.setdefault(_NOTED, []).append(_LET_IN)
 
 
 def of_address(host: str) -> str:
-    """Return the client of an address: an IPv6 client has 2**64 addresses."""
+    """Return the client of an address: for IPv6 its /64 network, since a client has 2**64 addresses."""
     try:
         address = ip_address(host)
     except ValueError:
-        # Any client can send a forwarded address: each text would be a new one.
+        # Any client can send a forwarded address, and each text would count as a new client.
         return _NO_ADDRESS
     return str(ip_network(f"{host}/64", strict=False)) if isinstance(address, IPv6Address) else host
 
 
 @dataclass(frozen=True, slots=True)
 class _Wrong:
-    """Something wrong that a request came with.
+    """A failed authentication.
 
     Attributes:
-        kind: What, in one or two words.
-        named: For whom or what it was tried.
+        kind: The fault in one or two words.
+        named: The claimed users or keys.
     """
 
     kind: str
@@ -85,7 +85,7 @@ class _Wrong:
 
 
 _LET_IN = None
-"""Noted of a request whose token was right. Notes are a plain list, in no circle of ours that would stay."""
+"""Note on a request whose token was valid. Notes are a plain list, which adds no reference cycle."""
 
 
 @dataclass(slots=True)
@@ -95,7 +95,7 @@ class WrongOnes:
     _of: OrderedDict[str, tuple[int, float]] = field(default_factory=OrderedDict)
 
     def one_more(self, address: str, *, now: float) -> float:
-        """Count one more; return for how many seconds its answer waits."""
+        """Count a failure; return the delay of its answer in seconds."""
         count, last = self._of.pop(address, (0, now))
         count = 1 if now - last > _FORGOTTEN_S else count + 1
         self._of[address] = (count, now)
@@ -142,13 +142,13 @@ class _Told:
 
 
 class WrongKeys:
-    """Middleware that counts and slows answers to wrong tokens and keys.
+    """Middleware that counts failed authentications and delays their answers.
 
     Args:
         app: The application.
-        claims: Claims of a token that name its user, the first that is there.
-        hear: Is told how many came, and what the log is told of them.
-        clock: Says the time in seconds, from any moment on.
+        claims: Claims of a token that may name its user; the first one present is used.
+        hear: Receives the number of failures, and the facts that are logged.
+        clock: Returns monotonic time in seconds.
     """
 
     def __init__(
@@ -176,11 +176,12 @@ class WrongKeys:
 
         async def sent(message: Message) -> None:
             nonlocal is_refused
-            # Nearly every answer says that nothing was wrong.
+            # Nearly every answer is to a valid request, and passes at once.
             if message["type"] == "http.response.start" and (noted or message["status"] == 401):
                 wrong = [each for each in noted if each is not _LET_IN]
                 if message["status"] == 401 and _LET_IN not in noted:
-                    wrong.extend(_wrong_tokens(scope, self._claims))
+                    tokens = [value for name, value in scope["headers"] if name == b"authorization"]
+                    wrong += [_Wrong("token", _user_in(token, self._claims)) for token in tokens[:1]]
                 is_refused = bool(wrong) and not await self._waited(scope, wrong[0])
                 if is_refused:
                     sentence = (
@@ -197,11 +198,12 @@ class WrongKeys:
         await self._app({**scope, _NOTED: noted}, receive, sent)
 
     async def _waited(self, scope: Scope, wrong: _Wrong) -> bool:
-        """Wait before an answer to something wrong; False if too many wait."""
+        """Delay the answer to a failed authentication; return False if too many wait."""
         address = of_address(scope["client"][0] if scope.get("client") else "")
-        named = tuple(_short(name) for name in wrong.named)
+        # Bounded in length, and in visible characters only.
+        named = tuple(one_line(name[:_NAME_CHARS]) for name in wrong.named)
         self._reporter.one_more(address, replace(wrong, named=named))
-        # What is named cannot be taken for an address.
+        # The prefix keeps a claimed name from being counted as an address.
         counted = (address, *(f"{wrong.kind} {name}" for name in named))
         now = self._clock()
         wait_s = max(self._wrong.one_more(each, now=now) for each in counted)
@@ -220,14 +222,6 @@ class WrongKeys:
         return True
 
 
-def _wrong_tokens(scope: Scope, claims: Sequence[str]) -> Iterator[_Wrong]:
-    """Yield the bearer token of a refused request, if any, with its claimed user."""
-    for name, value in scope["headers"]:
-        if name == b"authorization":
-            yield _Wrong("token", _user_in(value, claims))
-            return
-
-
 def _user_in(authorization: bytes, claims: Sequence[str]) -> tuple[str, ...]:
     """Return the claimed user of a token, unverified."""
     parts = authorization[:_TOKEN_BYTES].split(b".")
@@ -239,8 +233,3 @@ def _user_in(authorization: bytes, claims: Sequence[str]) -> tuple[str, ...]:
     except (ValueError, AttributeError, RecursionError):
         return ()
     return tuple(users[:1])
-
-
-def _short(name: str) -> str:
-    """Return a name as it is counted and logged: of bounded length, in characters that can be seen."""
-    return one_line(name[:_NAME_CHARS])

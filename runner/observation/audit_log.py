@@ -1,15 +1,15 @@
-"""The audit log: JSON lines for the begin and end of each call and each act of an operator, in a hash chain.
+"""The audit log: JSON lines for the start and end of each call and each act of an operator, in a hash chain.
 
-A line ends with the SHA-256 of all of it before, and holds that of the line before as `prev`. So no line can
-be changed, removed or inserted unnoticed by someone who has the last hash. Lines are only appended, to files
+Each line ends with the SHA-256 of its preceding bytes, and holds the hash of the previous line as `prev`. So
+the last hash reveals any line that was changed, removed or inserted. Lines are only appended, to files
 `audit-000001.jsonl`, `audit-000002.jsonl`, … of one folder. `head.json` beside them names the last line
-written, so that lines missing at the end are noticed too. A lock orders the lines of several processes.
+written, which reveals lines missing at the end. A lock orders the lines of several processes.
 
 A call has two lines: `begin`, written while its worker runs and before its answer, and `call`, written within
-a tenth of a second after it. A host that is killed leaves the first without the second. Both are on disk
-within a second; no call and no event loop waits. Half a line of a process that died stays, and the next file
-goes on. The kernel reports once that a disk has lost written pages, and forgets it: so a line stays in
-memory until a sync has succeeded, and is written again after one that failed.
+a tenth of a second after it. A killed host leaves the first without the second. Both are on disk within a
+second; no call and no event loop waits for that. A partial line of a process that died stays, and the log
+continues in the next file. The kernel reports lost pages once, and then treats them as written. So after a
+failed sync, an `unsynced` line counts the lines that may be lost, and calls are refused until one succeeds.
 
 Source: RFC 6962, 2.1 (an append-only log), simplified to a chain; flock(2); fsync(2), "NOTES";
 `docs/operating.md`.
@@ -24,7 +24,6 @@ import logging
 import os
 import re
 import secrets
-import threading
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -36,7 +35,7 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from runner.errors import CallError, Code, UsageError
-from runner.observation.call_record import CallRecord, FileFacts
+from runner.observation.call_record import CallRecord
 from runner.system import locks
 from runner.system.state_files import Damaged, open_lock, open_regular, read_whole, sync_folder, write_whole
 
@@ -47,11 +46,11 @@ log = logging.getLogger(__name__)
 MOST_PENDING = 1000
 """Number of lines waiting for the disk at which calls are refused."""
 
-# The `prev` of the first line of all.
+# The `prev` of the very first line.
 _GENESIS = "0" * 64
-# Beyond that, lines of refused calls and logins are counted only.
+# Above this, lines of refused calls and logins are only counted.
 _MOST_HELD = 3 * MOST_PENDING
-# Some 70,000 calls: small enough to be moved and searched, and few files a month.
+# About 70,000 calls: small enough to move and search, and few files a month.
 _FILE_BYTES = 64 * 1024 * 1024
 _KEY_BYTES = 32
 _HEAD_BYTES = 256
@@ -61,9 +60,9 @@ _COMPACT = json.JSONEncoder(separators=(",", ":"))
 _SORTED = json.JSONEncoder(sort_keys=True, separators=(",", ":"), default=str)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class _Head:
-    """A line of the log, as `head.json` names the last: its file, its own number and hash, and its end."""
+    """Position of a line, as `head.json` has it for the last: file, sequence number, hash and end offset."""
 
     file: int = 0
     seq: int = 0
@@ -88,18 +87,17 @@ def _numbers_of(folder: Path) -> list[int]:
 
 
 def _path_of(folder: Path, number: int) -> Path:
-    """Return the path of a log's file."""
     return folder / f"audit-{number:06}.jsonl"
 
 
 def _sealed(body: bytes) -> tuple[bytes, str]:
-    """Return a line without its end as it is written, and its hash."""
+    """Return a line in its written form, made from its text before the hash; and the hash."""
     digest = hashlib.sha256(body).hexdigest()
     return b'%b,"hash":"%b"}\n' % (body, digest.encode()), digest
 
 
 def _content(line: bytes) -> dict[str, Any]:
-    """Return the content of a record; nothing for another line."""
+    """Return the content of a record; an empty dict for any other line."""
     with contextlib.suppress(ValueError, RecursionError):
         record = json.loads(line)
         if isinstance(record, dict) and type(record.get("seq")) is int and "hash" in record:
@@ -108,7 +106,7 @@ def _content(line: bytes) -> dict[str, Any]:
 
 
 class _File:
-    """A file of the log, open until it is full and no line of it waits for the disk."""
+    """A file of the log, open until it is full and synced."""
 
     def __init__(self, path: Path, fd: int) -> None:
         self.path, self.fd = path, fd
@@ -116,13 +114,8 @@ class _File:
     def __del__(self) -> None:
         os.close(self.fd)
 
-    def write(self, text: bytes, offset: int) -> None:
-        """Write all of a line, or raise."""
-        if os.pwrite(self.fd, text, offset) < len(text):
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
     def is_at(self, size: int) -> bool:
-        """Return whether it has its name and this length."""
+        """Return whether its path still leads to it, and it has this size."""
         with contextlib.suppress(OSError):
             found = os.stat(self.path, follow_symlinks=False)
             return found.st_size == size and os.path.samestat(found, os.fstat(self.fd))
@@ -130,11 +123,11 @@ class _File:
 
 
 class AuditLog:
-    """The end of an audit log, to which records are added; a folder without one gets one.
+    """Writer of an audit log, which it creates if the folder has none.
 
     Args:
         folder: Folder of its files.
-        max_bytes: Length at which a file is full, and the next one begins.
+        max_bytes: Size at which a file is full, and the next one begins.
 
     Raises:
         UsageError: The folder cannot be used; the message says why.
@@ -156,38 +149,37 @@ class AuditLog:
             self._head_fd = open_regular(folder / "head.json", os.O_RDWR | os.O_CREAT)
         except (OSError, ValueError) as error:
             raise UsageError(f"audit_dir {folder} cannot be used: {error}; name another folder") from error
-        # The last line that this process knows of, and the file of it, which takes the next one.
+        # The last line known to this process, and its file, to which the next one is appended.
         self._head = _Head()
         self._file: _File | None = None
         self._pending: deque[Mapping[str, Any]] = deque()
         self._dropped = 0
-        # Lines that may not be on disk, with their offsets. Only a sync, in its thread, removes them.
-        self._unsynced: list[tuple[_File, int, bytes]] = []
-        self._syncing = threading.Lock()
-        # Why lines cannot be written or synced now.
+        # For each line that may not be on disk, its file.
+        self._unsynced: deque[_File] = deque()
+        # Reasons why lines cannot be written or synced now, by `write` and `sync`.
         self._faults: dict[str, str] = {}
 
     @property
     def fault(self) -> str | None:
-        """Return why records cannot be written now; None while they can."""
+        """Return the reason why records cannot be written now; None while they can."""
         return next(iter(self._faults.values()), None)
 
     @property
     def pending(self) -> int:
-        """Return the number of records that wait to be written, or to be written again."""
-        return len(self._pending) + (len(self._unsynced) if "sync" in self._faults else 0)
+        """Return the number of records that wait to be written."""
+        return len(self._pending)
 
     def digest(self, value: object) -> str:
-        """Return the digest of a value: equal for equal values, and of no use without the folder's key."""
+        """Return the digest of a value: equal for equal values, and useless without the folder's key."""
         return "hmac-sha256:" + hmac.digest(self._key, _SORTED.encode(value).encode(), "sha256").hex()
 
     def check(self) -> None:
         """Refuse a call that could not be recorded.
 
         Raises:
-            CallError: `E_STORE`: so many records wait for the disk that no more may.
+            CallError: `E_STORE`: `MOST_PENDING` records wait for the disk, or the last sync failed.
         """
-        if self.pending >= MOST_PENDING:
+        if self.pending >= MOST_PENDING or "sync" in self._faults:
             raise CallError(
                 Code.E_STORE,
                 f"The audit log cannot be written ({self.fault}), so no further call is taken; "
@@ -195,147 +187,110 @@ class AuditLog:
             )
 
     def begin(self, facts: Mapping[str, str], arguments: object) -> str:
-        """Add the first line of a call, and return the digest of its arguments.
-
-        Args:
-            facts: Content of the line: `call`, its id, `user`, `method`, `tool`.
-            arguments: Arguments from the client.
-        """
+        """Add the first line of a call, with facts about it, and return the digest of its arguments."""
         digest = self.digest(arguments)
         self.add({"kind": "begin", **facts, "arguments": digest})
         return digest
 
     def calls_ended(self, calls: Iterable[tuple[CallRecord, str]]) -> None:
         """Add the last lines of calls, each with the digest of its arguments."""
-        self.add(
-            *(
-                {
-                    "kind": "call",
-                    "call": call.id,
-                    "user": call.user,
-                    "method": call.method,
-                    "tool": call.tool,
-                    "outcome": call.outcome,
-                    "elapsed_ms": call.elapsed_ms,
-                    "arguments": digest,
-                    "inputs": _facts(call.inputs),
-                    "outputs": _facts(call.outputs),
-                    "policy": {"tier": call.tier, "worker": call.worker},
-                    "denials": [f"{operation} by {layer}" for operation, layer in call.denials],
-                    **({"approval": call.approval} if call.approval else {}),
-                    **({"generated": _facts(call.generated)} if call.generated else {}),
-                }
-                for call, digest in calls
-            )
-        )
+        self.add(*(_call_line(call, digest) for call, digest in calls))
 
     def add(self, *records: Mapping[str, Any]) -> None:
-        """Add records; while the disk takes none, they wait."""
+        """Add records; they stay pending while the disk accepts none."""
         for record in records:
-            # Accepted calls never have so many lines; refused ones are not bounded in number.
+            # Accepted calls never have so many lines; the number of refused ones has no bound.
             if self.pending < _MOST_HELD:
-                self._hold(record)
+                self._pending.append(_stamped(record))
             else:
                 self._dropped += 1
         self.flush()
 
-    def _hold(self, record: Mapping[str, Any]) -> None:
-        stamp = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-        self._pending.append({"time": stamp, **record})
-
     def flush(self) -> None:
-        """Write pending records, as far as the disk takes them."""
+        """Write the pending records that the disk accepts."""
         if self._dropped and self.pending < _MOST_HELD:
             count, self._dropped = self._dropped, 0
-            self._hold({"kind": "dropped", "count": count})
-        if not self._pending or self._lock < 0:
-            return
-        with self._reported("write", "{}"), locks.locked(self._lock):
-            self._write()
+            self._pending.append(_stamped({"kind": "dropped", "count": count}))
+        if self._pending and self._lock >= 0:
+            with self._reported("write", "{}"), locks.locked(self._lock):
+                self._write()
 
     def _write(self) -> None:
         """Write all pending records; the caller holds the lock."""
-        if _read_head(self.folder) != self._head:
-            # Another process has written meanwhile, perhaps to a later file.
-            self._file = None
         known = self._head
         try:
             while self._pending:
-                file = self._find_end()
-                record = {"seq": self._head.seq + 1, **self._pending[0], "prev": self._head.hash}
+                file, before = self._find_end()
+                record = {"seq": before.seq + 1, **self._pending[0], "prev": before.hash}
                 text, digest = _sealed(_COMPACT.encode(record)[:-1].encode())
-                before = self._head
-                try:
-                    file.write(text, before.size)
-                except OSError:
-                    # Ours alone, under the lock: half a line would be read as a damaged one.
+                if os.pwrite(file.fd, text, before.size) < len(text):
+                    # Safe under the lock. A partial line would be read as a damaged one.
                     os.ftruncate(file.fd, before.size)
-                    raise
-                self._unsynced.append((file, before.size, text))
-                self._head = replace(before, seq=before.seq + 1, hash=digest, size=before.size + len(text))
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+                self._unsynced.append(file)
+                size = before.size + len(text)
+                self._file, self._head = file, _Head(before.file, before.seq + 1, digest, size)
                 self._pending.popleft()
         finally:
-            # Of constant length, so that it is overwritten in one piece. The lines are in the log whatever
-            # becomes of this: the next process finds the end without it. One that could not be read stays.
+            # Of constant length, so that it is overwritten in one piece. If this fails, the lines are still
+            # in the log: the next process finds its end without the head. Unchanged if no line was written.
             with contextlib.suppress(OSError):
                 if self._head != known:
                     os.pwrite(self._head_fd, _HEAD.dump_json(self._head).ljust(_HEAD_BYTES) + b"\n", 0)
 
-    def _find_end(self) -> _File:
-        """Return the file that takes the next line, and set the head to the line before.
+    def _find_end(self) -> tuple[_File, _Head]:
+        """Return the file for the next line, and the position of the line before it, with the file's size.
 
-        Other processes write too, may die while they do, and files may be moved.
+        Other processes write too and may die while writing, and files may be moved.
         """
-        if self._file is not None and self._head.size < self.max_bytes and self._file.is_at(self._head.size):
-            return self._file
-        self._file = None
-        head = max(self._head, _read_head(self.folder), key=lambda head: head.seq)
-        numbers = _numbers_of(self.folder)
-        # A later line than that of the head is behind it, or in the last file that has one.
-        for number in reversed([number for number in numbers if number >= head.file]):
-            path = _path_of(self.folder, number)
+        head, file, size = self._head, self._file, 0
+        if file is not None and head.size < self.max_bytes and file.is_at(head.size):
+            return file, head
+        head, file = max(head, _read_head(self.folder), key=lambda head: head.seq), None
+        numbers = [number for number in _numbers_of(self.folder) if number >= head.file]
+        # Without a head, the end is in the last file, or in the one before if a full disk left it empty.
+        for number in numbers if head.seq else numbers[-2:]:
+            path, start = _path_of(self.folder, number), head.size if number == head.file else 0
+            head = replace(head, file=number, size=start)
             try:
                 file = _File(path, open_regular(path, os.O_RDWR))
             except Damaged:
-                # Something else has that name: it stays, and a file begins behind it.
+                # Not a regular file: leave it alone, and use the next number.
+                file = None
                 continue
-            size, start = os.fstat(file.fd).st_size, head.size if number == head.file else 0
-            behind = os.pread(file.fd, max(size - start, 0), start)
-            end = behind.rfind(b"\n") + 1
-            last = _content(behind[behind.rfind(b"\n", 0, max(end - 1, 0)) + 1 : end])
-            if last and last["seq"] >= head.seq:
-                head = _Head(file=number, seq=last["seq"], hash=str(last["hash"]), size=start + end)
-            # With half a line of a process that died, it stays, and a file begins.
-            if number == head.file == numbers[-1] and size == head.size < self.max_bytes:
-                self._file = file
-            if number == head.file:
-                break
-        if self._file is None:
-            head = replace(head, file=max([head.file, *numbers]) + 1, size=0)
+            size = os.fstat(file.fd).st_size
+            lines = os.pread(file.fd, max(size - start, 0), start)
+            end = lines.rfind(b"\n") + 1
+            last = _content(lines[lines.rfind(b"\n", 0, max(end - 1, 0)) + 1 : end])
+            if last and last["seq"] > head.seq:
+                head = replace(head, seq=last["seq"], hash=str(last["hash"]))
+            head = replace(head, size=start + end)
+        # Begin a new file after a full one, or after a partial line of a process that died.
+        if file is None or size != head.size or size >= self.max_bytes:
+            head = replace(head, file=head.file + 1, size=0)
             path = _path_of(self.folder, head.file)
-            self._file = _File(path, open_regular(path, os.O_RDWR | os.O_CREAT | os.O_EXCL))
-        self._head = head
-        return self._file
+            file = _File(path, open_regular(path, os.O_RDWR | os.O_CREAT | os.O_EXCL))
+        return file, head
 
     def sync(self) -> None:
-        """Wait until written lines are on disk; also in a thread, while lines are added.
-
-        After a failure they are written again at the next time: the kernel takes lost pages for written.
-        """
-        with self._syncing, self._reported("sync", "its disk does not keep what was written ({})"):
-            lines = tuple(self._unsynced)
-            for file, offset, text in lines if "sync" in self._faults else ():
-                file.write(text, offset)
-            for fd in {file.fd for file, _, _ in lines}:
-                os.fdatasync(fd)
-            if lines:
-                # A file may be new.
+        """Wait until written lines are on disk; a thread may call this while lines are added."""
+        files = [self._unsynced.popleft() for _ in range(len(self._unsynced))]
+        if not files:
+            return
+        with self._reported("sync", "its disk does not keep what was written ({})"):
+            try:
+                for fd in {file.fd for file in files}:
+                    os.fdatasync(fd)
+                # The folder too, since a file may be new.
                 sync_folder(self.folder)
-            del self._unsynced[: len(lines)]
+            except OSError:
+                # The next sync has this line to sync, and so detects whether the disk works again.
+                self._pending.append(_stamped({"kind": "unsynced", "count": len(files)}))
+                raise
 
     @contextmanager
     def _reported(self, act: str, fault: str) -> Iterator[None]:
-        """Log the first of several failures of the disk, and the success after them."""
+        """Log the first of consecutive disk failures, and the recovery from them."""
         facts = {"folder": str(self.folder), "act": act}
         try:
             yield
@@ -348,7 +303,7 @@ class AuditLog:
                 log.warning("audit log recovered", extra=facts)
 
     def close(self) -> None:
-        """Write and sync as far as the disk takes it, and close the files."""
+        """Write and sync what the disk accepts, and close the files."""
         if self._lock < 0:
             return
         self.flush()
@@ -361,8 +316,27 @@ class AuditLog:
         self._file, self._head_fd, self._lock = None, -1, -1
 
 
-def _facts(files: Iterable[FileFacts]) -> list[dict[str, Any]]:
-    return [{**({"id": one.id} if one.id else {}), "sha256": one.sha256, "bytes": one.size} for one in files]
+def _stamped(record: Mapping[str, Any]) -> Mapping[str, Any]:
+    return {"time": datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"), **record}
+
+
+def _call_line(call: CallRecord, digest: str) -> Mapping[str, Any]:
+    return {
+        "kind": "call",
+        "call": call.id,
+        "user": call.user,
+        "method": call.method,
+        "tool": call.tool,
+        "outcome": call.outcome,
+        "elapsed_ms": call.elapsed_ms,
+        "arguments": digest,
+        "inputs": call.inputs,
+        "outputs": call.outputs,
+        "policy": {"tier": call.tier, "worker": call.worker},
+        "denials": [f"{operation} by {layer}" for operation, layer in call.denials],
+        **({"approval": call.approval} if call.approval else {}),
+        **({"generated": call.generated} if call.generated else {}),
+    }
 
 
 def _key_of(path: Path) -> bytes:
@@ -379,14 +353,14 @@ class AuditVerdict:
     """The result of a verification.
 
     Attributes:
-        records: Number of lines that are as they were written.
-        first: Number of the first of them; 0 where there is none.
-        last: Number of the last.
-        hash: The hash of the last; with it, kept elsewhere, nothing before it can be changed unnoticed.
+        records: Number of intact lines.
+        first: Sequence number of the first of them; 0 if there is none.
+        last: Sequence number of the last.
+        hash: Hash of the last; a copy of it elsewhere reveals any later change of these lines.
         open_calls: Calls with a `begin` and no end, by id, the last 100, as `USER TOOL, began TIME`: they run
             now, or their host was killed.
         notes: Facts that are not faults.
-        faults: Lines and files that are not as they were written, the first 20.
+        faults: Damaged or missing lines and files, the first 20.
     """
 
     records: int = 0
@@ -399,12 +373,12 @@ class AuditVerdict:
 
     @property
     def is_whole(self) -> bool:
-        """Return whether all lines are as they were written."""
+        """Return whether all lines are intact."""
         return not self.faults
 
 
 def verify(folder: Path, *, expected: str | None = None) -> AuditVerdict:
-    """Check an audit log: every line whole, in order, and chained to the one before.
+    """Check that every line of an audit log is intact, in order, and chained to the one before.
 
     Args:
         folder: Folder of its files.
@@ -415,40 +389,34 @@ def verify(folder: Path, *, expected: str | None = None) -> AuditVerdict:
     """
     found, is_there = AuditVerdict(), expected is None
     for where, line in _lines(folder, found.faults):
-        if not line.endswith(b"\n"):
-            # Only a process that died in the middle of it leaves that, and the next file goes on.
-            found.notes.append(
-                f"{where} was cut short by the end of a process; the next file, if any, goes on"
-            )
-            continue
         record = _content(line)
-        if not record:
-            found.faults.append(f"{where} is not a record")
-            continue
         text, digest = _sealed(line.rpartition(b',"hash":"')[0])
-        if line != text:
+        if not line.endswith(b"\n"):
+            # Left only by a process that died while writing; the log continues in the next file.
+            found.notes.append(f"{where} was cut short by the end of a process; the next file goes on")
+        elif not record:
+            found.faults.append(f"{where} is not a record")
+        elif line != text:
             found.faults.append(f"{where} is not what was written: its hash does not fit")
-            continue
-        seq, call = record["seq"], str(record.get("call"))
-        if record.get("kind") == "begin":
-            found.open_calls[call] = f"{record.get('user')} {record.get('tool')}, began {record.get('time')}"
         else:
+            seq, call = record["seq"], str(record.get("call"))
             found.open_calls.pop(call, None)
-        if record.get("prev") != found.hash:
-            if found.records:
-                found.faults.append(f"{where}: record {seq} does not follow record {found.last}")
-            else:
-                found.notes.append(f"the log begins with record {seq}: the files before are not here")
-        found.first, found.last, found.hash = found.first if found.records else seq, seq, digest
-        found.records += 1
-        is_there = is_there or digest == expected
+            if record.get("kind") == "begin":
+                facts = f"{record.get('user')} {record.get('tool')}, began {record.get('time')}"
+                found.open_calls[call] = facts
+            if record.get("prev") != found.hash:
+                if found.records:
+                    found.faults.append(f"{where}: record {seq} does not follow record {found.last}")
+                else:
+                    found.notes.append(f"the log begins with record {seq}: the files before are not here")
+            found.first, found.last, found.hash = found.first or seq, seq, digest
+            found.records += 1
+            is_there = is_there or digest == expected
     head = _read_head(folder)
     if not head.seq:
         found.notes.append("head.json is missing, so records missing at the end would not be noticed")
     elif (head.seq, head.hash) != (found.last, found.hash) and head.seq >= found.last:
-        found.faults.append(
-            f"the log ends with record {found.last}, and record {head.seq} was the last written"
-        )
+        found.faults.append(f"the log ends with record {found.last}, but record {head.seq} was written last")
     if not is_there:
         found.faults.append(f"no record has the expected hash {expected}")
     del found.faults[_MOST_FAULTS:]
@@ -457,7 +425,7 @@ def verify(folder: Path, *, expected: str | None = None) -> AuditVerdict:
 
 
 def _lines(folder: Path, faults: list[str]) -> Iterator[tuple[str, bytes]]:
-    """Yield each line with its place; a file that is missing in between is a fault."""
+    """Yield each line with its place; record each gap in the file numbers as a fault."""
     try:
         numbers = _numbers_of(folder)
         if not numbers:

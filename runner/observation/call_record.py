@@ -1,9 +1,10 @@
-"""The record of a call that has ended, for all that is observed: it holds no value, content or token."""
+"""The record of a call that has ended, for all observers; it holds no value, content or token."""
 
 import logging
 import os
 import socket
 from collections.abc import Sequence
+from typing import NotRequired, TypedDict
 
 from runner.system.logging_setup import CallScope
 from sandbox.call_value import call_value
@@ -13,10 +14,10 @@ __all__ = ["MOST_NAME_CHARS", "OTHER", "CallRecord", "FileFacts", "operation", "
 log = logging.getLogger(__name__)
 
 OTHER = "other"
-"""Stands for a word that is not one of ours."""
+"""Stand-in for a name outside a bounded set."""
 
 MOST_NAME_CHARS = 128
-"""Bound of the recorded name of an unknown tool, which is any text its client sent."""
+"""Longest recorded name of an unknown tool, which is any text that its client sent."""
 
 _OPERATIONS = frozenset(
     {
@@ -30,23 +31,22 @@ _OPERATIONS = frozenset(
 def operation(name: str) -> str:
     """Return the name of an operation that was denied, or `other`.
 
-    Code in a worker could send any word there, a new one each time.
+    Code in a worker could send any name, a new one each time.
     """
     return name if name in _OPERATIONS else OTHER
 
 
 def utf8(name: str) -> str:
-    """Return a name without half a surrogate pair: metrics and spans with one would all be lost."""
+    """Return a name with lone surrogates escaped: with one, all metrics or spans would be lost."""
     return name.encode(errors="backslashreplace").decode()
 
 
-@call_value
-class FileFacts:
-    """A file that a call took or made; with its id in the store where no result has it."""
+class FileFacts(TypedDict):
+    """A file that a call took or made; with its id in the store if no result has that."""
 
+    id: NotRequired[str]
     sha256: str | None
-    size: int
-    id: str | None = None
+    bytes: int
 
 
 @call_value
@@ -54,7 +54,7 @@ class CallRecord:
     """One call that has ended.
 
     Attributes:
-        is_known: Whether there is such a tool: only then is the name one of a bounded number.
+        is_known: Whether the tool exists: only then is its name from a bounded set.
         outcome: `ok`, `error` for a result that the tool marked as one, or the code of the envelope.
         steps: The end of each step, in seconds since the call began; in order.
         outputs: The files that it returned or deferred.
@@ -85,7 +85,7 @@ class CallRecord:
 
     @property
     def elapsed_ms(self) -> float:
-        """Return its duration in milliseconds, as the log and the audit log have it."""
+        """Return its duration in milliseconds, as in the log and the audit log."""
         return round(self.elapsed_s * 1000, 1)
 
     def log_end(self) -> None:

@@ -1,23 +1,22 @@
 """Metrics for Prometheus: calls, their outcomes, the time of their steps, and the load of the server.
 
 Counters and histograms grow as calls end; gauges are read at a scrape. A label has a bounded number of
-values: a tool that does not exist is `unknown`, and beyond `MOST_TOOLS` a tool is `other`; servers behind a
-proxy may offer new ones without end.
+values, since servers behind a proxy may offer new tools without end. A tool that does not exist is `unknown`,
+and beyond `MOST_TOOLS` a tool is `other`.
 
-Metrics name users and tools, so they are not a path beside `/mcp`: the operator's network decides who
-reaches the address. A page in a browser cannot read it: it answers to addresses, `localhost` and
-`allowed_hosts` only.
+Metrics name users and tools, so they are not a path beside `/mcp`: the operator's network controls access to
+their own address. A page in a browser cannot read them by DNS rebinding: requests must name an IP address,
+`localhost` or one of `allowed_hosts`.
 
 Source: prometheus.io, "Metric and label naming"; `docs/operating.md`, "Metrics".
 """
 
 import ipaddress
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from functools import cache, partial
-from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -36,48 +35,70 @@ __all__ = ["MOST_TOOLS", "Gauges", "Metrics", "metrics_served"]
 MOST_TOOLS = 1000
 """Number of tools with a label of their own; the others are `other`."""
 
-_UNKNOWN = "unknown"
-_Family = GaugeMetricFamily | CounterMetricFamily
-# Seconds: from a kept worker's empty tool to the longest call that the default settings allow.
+# Seconds: from an empty tool in a kept worker to the longest call that the default settings allow.
 _CALL_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 600)
 _STEP_BUCKETS = (0.0001, 0.0005, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 30, 600)
-
-
-def _row(
-    name: str, about: str, label: str = "", *, kind: type[_Family] = GaugeMetricFamily, unset: int | None = 0
-) -> Any:
-    """Declare a field that is a metric, with a value for each value of its label if it has one."""
-    default = dict if label else lambda: unset
-    return field(default_factory=default, metadata={"row": (name, about, label, kind)})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gauges:
     """The load of a server at one moment.
 
-    `component` is `node` for a worker node: a sum over a fleet leaves it out, since hosts count its calls.
+    `component` is `node` for a worker node: exclude it from sums over a fleet, since hosts count its calls.
     """
 
-    running: int = _row("calls_running", "Calls that run.")
-    waiting: int = _row("calls_waiting", "Calls that wait for a place.")
-    workers: int = _row("workers_kept", "Workers kept for their users' next calls.")
-    user_pools: int = _row("user_pools", "Pools of workers, a few for each recent user.")
-    retired: Mapping[str, int] = _row(
-        "workers_retired", "Workers that serve no other call, by reason.", "reason", kind=CounterMetricFamily
-    )
-    user_memory: Mapping[str, int] = _row("user_memory_bytes", "Memory of the user's processes.", "user")
+    running: int = 0
+    waiting: int = 0
+    workers: int = 0
+    user_pools: int = 0
+    retired: Mapping[str, int] = field(default_factory=dict)
+    user_memory: Mapping[str, int] = field(default_factory=dict)
     faults: Iterable[str] = ()
-    audit_pending: int = _row("audit_pending", "Records that wait for the audit log's disk.")
-    stored_bytes: int | None = _row("store_bytes", "Length of all that the store keeps.", unset=None)
-    pending_files: int = _row("store_pending_files", "Files that wait for the store.")
-    pending_bytes: int = _row("store_pending_bytes", "Length of these files.")
-    failed_puts: int = _row(
-        "store_failed_puts", "Puts that the store did not take.", kind=CounterMetricFamily
-    )
-    events_lost: int = _row(
-        "events_lost", "Events not sent to other hosts of a fleet.", kind=CounterMetricFamily
-    )
+    audit_pending: int = 0
+    stored_bytes: int | None = None
+    pending_files: int = 0
+    pending_bytes: int = 0
+    failed_puts: int = 0
+    events_lost: int = 0
     component: str = ""
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the metrics."""
+        part = "component" if self.component else ""
+        running, waiting = {self.component: self.running}, {self.component: self.waiting}
+        yield _gauge("calls_running", "Calls that run.", running, part)
+        yield _gauge("calls_waiting", "Calls that wait for a place.", waiting, part)
+        yield _gauge("workers_kept", "Workers kept for their users' next calls.", self.workers)
+        yield _gauge("user_pools", "Pools of workers, a few for each recent user.", self.user_pools)
+        about = "Workers that serve no other call, by reason."
+        yield _counter("workers_retired", about, self.retired, "reason")
+        yield _gauge("user_memory_bytes", "Memory of the user's processes.", self.user_memory, "user")
+        yield _gauge("audit_pending", "Records that wait for the audit log's disk.", self.audit_pending)
+        if self.stored_bytes is not None:
+            yield _gauge("store_bytes", "Length of all that the store keeps.", self.stored_bytes)
+        yield _gauge("store_pending_files", "Files that wait for the store.", self.pending_files)
+        yield _gauge("store_pending_bytes", "Length of these files.", self.pending_bytes)
+        yield _counter("store_failed_puts", "Puts that the store did not take.", self.failed_puts)
+        yield _counter("events_lost", "Events not sent to other hosts of a fleet.", self.events_lost)
+        faults = dict.fromkeys(self.faults, 1)
+        yield _gauge("fault", "1 for each part that keeps calls from working.", faults, "part")
+        yield _gauge("ready", "1 while calls would work.", int(not faults))
+
+
+def _family(
+    kind: type[GaugeMetricFamily | CounterMetricFamily],
+    name: str,
+    about: str,
+    values: float | Mapping[str, float],
+    label: str = "",
+) -> Metric:
+    family = kind(f"toolcell_{name}", about, labels=(label,) if label else ())
+    for key, value in (values if isinstance(values, Mapping) else {"": values}).items():
+        family.add_metric((utf8(key),) if label else (), value)
+    return family
+
+
+_gauge, _counter = partial(_family, GaugeMetricFamily), partial(_family, CounterMetricFamily)
 
 
 class Metrics:
@@ -85,7 +106,6 @@ class Metrics:
 
     def __init__(self) -> None:
         registry = self._registry = CollectorRegistry()
-        self._now = Gauges()
         self._tools: set[str] = set()
         ProcessCollector(registry=registry)
         counter = partial(Counter, namespace="toolcell", registry=registry)
@@ -94,21 +114,19 @@ class Metrics:
         calls = counter("calls", about, ("tool", "outcome"))
         about = "Time from a call to its answer."
         call_seconds = histogram("call_seconds", about, ("tool",), buckets=_CALL_BUCKETS)
-        step_seconds = histogram(
-            "step_seconds", "Time of each step of calls.", ("step",), buckets=_STEP_BUCKETS
-        )
+        about = "Time of each step of calls."
+        step_seconds = histogram("step_seconds", about, ("step",), buckets=_STEP_BUCKETS)
         self._denials = counter("denials", "What tools tried and were denied.", ("operation", "layer"))
         self._files = counter("files", "Files that calls took, returned and left to be kept.", ("way",))
         self._bytes = counter("file_bytes", "Length of these files.", ("way",))
         self._refused = counter("refused_logins", "Tokens and keys that were refused.")
-        # The lookup of a child takes longer than the count.
+        # Cached, since looking up a child takes longer than counting.
         self._calls, self._call_seconds = cache(calls.labels), cache(call_seconds.labels)
         self._step_seconds = cache(step_seconds.labels)
-        registry.register(self)
 
     def call_ended(self, record: CallRecord) -> None:
         """Count a call."""
-        tool = self._label(record.tool) if record.is_known else _UNKNOWN
+        tool = self._label(record.tool) if record.is_known else "unknown"
         self._calls(tool, record.outcome).inc()
         self._call_seconds(tool).observe(record.elapsed_s)
         before = 0.0
@@ -121,7 +139,7 @@ class Metrics:
         for way, files in ways.items():
             if files:
                 self._files.labels(way).inc(len(files))
-                self._bytes.labels(way).inc(sum(file.size for file in files))
+                self._bytes.labels(way).inc(sum(file["bytes"] for file in files))
 
     def _label(self, tool: str) -> str:
         label = utf8(tool)
@@ -134,40 +152,8 @@ class Metrics:
         self._refused.inc(count)
 
     def exposition(self, now: Gauges) -> bytes:
-        """Return all of them in the text format of Prometheus.
-
-        Args:
-            now: The load at this moment.
-        """
-        self._now = now
-        return generate_latest(self._registry)
-
-    def collect(self) -> Iterable[Metric]:
-        """Yield the gauges of `exposition`."""
-        now, faults = self._now, dict.fromkeys(self._now.faults, 1)
-        for part in fields(now):
-            values = getattr(now, part.name)
-            if "row" in part.metadata and values is not None:
-                name, about, label, kind = part.metadata["row"]
-                if now.component and name in ("calls_running", "calls_waiting"):
-                    label, values = "component", {now.component: values}
-                yield _family(name, about, values, label, kind=kind)
-        yield _family("fault", "1 for each part that keeps calls from working.", faults, "part")
-        yield _family("ready", "1 while calls would work.", int(not faults))
-
-
-def _family(
-    name: str,
-    about: str,
-    values: float | Mapping[str, float],
-    label: str = "",
-    *,
-    kind: type[_Family] = GaugeMetricFamily,
-) -> Metric:
-    family = kind(f"toolcell_{name}", about, labels=(label,) if label else ())
-    for key, value in (values if isinstance(values, Mapping) else {"": values}).items():
-        family.add_metric((utf8(key),) if label else (), value)
-    return family
+        """Return all metrics, and the given load, in the text format of Prometheus."""
+        return generate_latest(self._registry) + generate_latest(now)
 
 
 @asynccontextmanager
@@ -183,8 +169,8 @@ async def metrics_served(
     Args:
         address: HOST:PORT; port 0 takes a free one, which standard error names.
         metrics: The metrics.
-        gauges: Returns the load now.
-        hosts: Names, beside `localhost` and addresses, that a scraper may use for this server.
+        gauges: Returns the current load.
+        hosts: Host names, besides `localhost` and IP addresses, that a scraper may use for this server.
 
     Raises:
         UsageError: The address cannot be listened on.

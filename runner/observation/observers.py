@@ -1,4 +1,4 @@
-"""Recipients of each call's end: the log, and audit log, metrics and spans where settings ask for them."""
+"""Observers of each call's end: the log, and the audit log, metrics and spans if they are configured."""
 
 import asyncio
 import contextvars
@@ -23,20 +23,14 @@ __all__ = ["Observers", "has_collector"]
 log = logging.getLogger(__name__)
 
 _SYNC_S = 1.0
-# Later than an answer needs to be sent, and long enough to record many calls of a busy host at once, which
-# takes half the time for each.
+# After the answer is sent, and long enough for a busy host to record many calls in one batch, which halves
+# the time for each.
 _RECORD_S = 0.1
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Observers:
-    """The recipients of one server. Make them with `of`; without any, there is only the log.
-
-    Attributes:
-        audit: The audit log.
-        metrics: Metrics for Prometheus.
-        spans: Spans for an OpenTelemetry collector.
-    """
+    """The observers of one server, made with `of`; without any, calls are only logged."""
 
     audit: AuditLog | None = None
     metrics: Metrics | None = None
@@ -46,7 +40,7 @@ class Observers:
 
     @classmethod
     def of(cls, settings: ObservationSettings) -> Self:
-        """Return those that settings ask for.
+        """Return the observers that are configured.
 
         Raises:
             UsageError: The folder of the audit log cannot be used.
@@ -57,14 +51,10 @@ class Observers:
             metrics=None if settings.metrics_address is None else Metrics(),
         )
 
-    def start_span(self, params: Mapping[str, Any]) -> "tuple[CallSpan | None, Mapping[str, Any]]":
-        """Return the span of a call, if spans are made, and its params, which then carry its context."""
-        return (None, params) if self.spans is None else self.spans.begin(params)
-
     def begin_line(self, facts: Mapping[str, str], arguments: object) -> Callable[[], str] | None:
-        """Write the first line of a call soon: while its worker runs, so that no call waits for it.
+        """Schedule the first line of a call, to be written while its worker runs: no call waits for it.
 
-        Return a function that writes it now unless it is written, and returns the digest of the arguments.
+        Return a function that writes it now if it is not written yet, and returns the arguments' digest.
         """
         if self.audit is None:
             return None
@@ -77,11 +67,11 @@ class Observers:
     ) -> None:
         """Record a call once its answer is sent: no client waits for a record or a span.
 
-        The first line of its audit log, if it has none yet, is written before.
+        Its `begin` line in the audit log is written first, if it is not written yet.
         """
         self._ended.append((record, span, None if begin is None else begin()))
         if self._timer is None:
-            # Without the context of this call: a log record about many must not have its id.
+            # Without the context of this call: log records of the whole batch must not have its id.
             self._timer = asyncio.get_running_loop().call_later(
                 _RECORD_S, self.record_ended, context=contextvars.Context()
             )
@@ -95,7 +85,7 @@ class Observers:
         if self.audit is not None:
             self.audit.calls_ended((record, digest) for record, _, digest in ended if digest is not None)
         for record, span, _ in ended:
-            # A failure of one recipient or call leaves the others.
+            # A failure for one call must not affect the others.
             try:
                 record.log_end()
                 if self.metrics is not None:
@@ -113,7 +103,7 @@ class Observers:
             self.metrics.logins_refused(count)
 
     def faults(self) -> Mapping[str, str]:
-        """Return why calls cannot be taken now, or will not be before long."""
+        """Return the reasons why calls are refused now, or soon will be."""
         fault = None if self.audit is None else self.audit.fault
         return {} if fault is None else {"audit": f"the audit log cannot be written: {fault}"}
 
@@ -135,7 +125,7 @@ class Observers:
 
 
 def has_collector(environment: Mapping[str, str]) -> bool:
-    """Return whether the standard variables name a collector, and do not switch traces off."""
+    """Return whether the standard variables name a collector, and do not disable traces."""
     if environment.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
         return False
     names = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
@@ -148,7 +138,7 @@ def _spans() -> "Spans | None":
         # Only here: a server without a collector needs none of it.
         from runner.observation.spans import Spans  # noqa: PLC0415
     except ImportError as error:
-        # The variable may be there for other programs.
+        # The variable may be set for other programs.
         log.warning("spans unavailable", extra={"fault": str(error), "cure": "pip install 'toolcell[otel]'"})
         return None
     return Spans(version("toolcell"))

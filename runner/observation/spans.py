@@ -1,17 +1,15 @@
 """Spans of calls for OpenTelemetry: one for each call, with its steps below it.
 
-They continue the trace of the client (`traceparent` in `_meta`), and the tool's own server gets the call's
-span in the same place, so that an author's spans continue it. The provider is our own: with the process-wide
-one the SDK of MCP would make a span of each message, and calls could not take the short way.
+They continue the trace of the client (`traceparent` in `_meta`). The tool's own server receives the call's
+span in that field, so that an author's spans continue it. The provider is private: with a process-wide one,
+the MCP SDK would make a span of each message, and no call could bypass it.
 
-The batch processor of the SDK sends them from a thread of its own; a collector that is away costs spans and
-no call. The spans of steps are made after the answer.
+OpenTelemetry's batch processor sends them from its own thread; an unreachable collector loses spans, and
+delays no call. The spans of steps are made after the answer.
 
 Source: W3C Trace Context; OpenTelemetry semantic conventions for MCP; SEP-414 (`_meta.traceparent`).
 """
 
-import logging
-import threading
 from collections.abc import Mapping
 from typing import Any
 
@@ -28,11 +26,7 @@ from runner.observation.call_record import MOST_NAME_CHARS, CallRecord, utf8
 
 __all__ = ["CallSpan", "Spans"]
 
-log = logging.getLogger(__name__)
-
 _NS = 1_000_000_000
-# Longest wait for a collector as the host ends; of its own the SDK waits for thirty.
-_END_S = 10.0
 _FIELDS = ("traceparent", "tracestate")
 
 
@@ -41,16 +35,15 @@ class Spans:
 
     Args:
         version: Version of the runner.
-        processor: Takes the spans; by default it sends them to the collector that the environment names.
+        processor: Receives the spans; by default it sends them to the collector that the environment names.
     """
 
     def __init__(self, version: str, processor: SpanProcessor | None = None) -> None:
-        # The environment's name of the service (OTEL_SERVICE_NAME) precedes ours.
+        # The environment's name of the service (OTEL_SERVICE_NAME) overrides ours.
         ours = Resource.create({"service.name": "toolcell", "service.version": version})
         resource = ours.merge(OTELResourceDetector().detect())
         self._provider = TracerProvider(resource=resource, shutdown_on_exit=False)
-        self._processor = processor or BatchSpanProcessor(OTLPSpanExporter())
-        self._provider.add_span_processor(self._processor)
+        self._provider.add_span_processor(processor or BatchSpanProcessor(OTLPSpanExporter()))
         self._tracer = self._provider.get_tracer("toolcell", version)
         self._propagator = TraceContextTextMapPropagator()
 
@@ -58,7 +51,7 @@ class Spans:
         """Begin the span of a call; return it, and the params that carry its context to the tool's server.
 
         Args:
-            params: Of the call, as on the wire.
+            params: Params of the call, as on the wire.
         """
         meta = params.get("_meta")
         meta = dict(meta) if isinstance(meta, Mapping) else {}
@@ -74,28 +67,12 @@ class Spans:
         """End the span of a call, and make those of its steps, unless its trace is not sampled."""
         if not isinstance(span, ReadableSpan) or span.start_time is None:
             return
-        call, before = span.get_span_context(), span.start_time
+        before = span.start_time
+        context = trace.set_span_in_context(span, Context())
         for step, done in record.steps:
-            # Not by the tracer, which takes six times as long for it.
-            below = trace.SpanContext(
-                call.trace_id,
-                self._provider.id_generator.generate_span_id(),
-                is_remote=False,
-                trace_flags=call.trace_flags,
-                trace_state=call.trace_state,
-            )
-            began, before = before, span.start_time + int(done * _NS)
-            self._processor.on_end(
-                ReadableSpan(
-                    step,
-                    context=below,
-                    parent=call,
-                    resource=span.resource,
-                    instrumentation_scope=span.instrumentation_scope,
-                    start_time=began,
-                    end_time=before,
-                )
-            )
+            below = self._tracer.start_span(step, context, start_time=before)
+            before = span.start_time + int(done * _NS)
+            below.end(before)
         span.set_attributes(
             {
                 "mcp.method.name": record.method,
@@ -113,9 +90,5 @@ class Spans:
         span.end(span.start_time + int(record.elapsed_s * _NS))
 
     def close(self) -> None:
-        """Send pending spans, for ten seconds at most."""
-        ending = threading.Thread(target=self._provider.shutdown, daemon=True)
-        ending.start()
-        ending.join(_END_S)
-        if ending.is_alive():
-            log.warning("spans dropped at shutdown")
+        """Send pending spans; the SDK waits for a collector for up to 30 seconds."""
+        self._provider.shutdown()

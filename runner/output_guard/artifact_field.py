@@ -1,8 +1,15 @@
-"""One field of one tool that is known to hold a file: where it is, what it holds, what a model is told.
+"""Fields of tools that are known to hold files: the path, content and summary of each; presets of them.
 
-Source: document 004, section 3.4; requirements S4-28 to S4-32; contradiction C26.
+A preset has the fields of a well-known server's tools, one file in `presets/` per server. The keys are bare
+names of tools. A preset is enabled by name, so it matches tools with any prefix, even one joined by an
+underscore.
+
+Source: document 004, section 3.4 and appendix B; requirements S4-1, S4-2, S4-28 to S4-32, S4-101 and S4-109
+to S4-111; contradiction C26.
 """
 
+import tomllib
+from importlib.resources import files
 from typing import Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, field_validator
@@ -10,7 +17,9 @@ from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, field_validator
 from runner.formats.mime import is_mime
 from runner.output_guard.selectors import parse
 
-__all__ = ["ArtifactField"]
+__all__ = ["ArtifactField", "preset", "preset_names"]
+
+_FOLDER = files("runner.output_guard") / "presets"
 
 
 class ArtifactField(BaseModel):
@@ -51,11 +60,33 @@ class ArtifactField(BaseModel):
 
     @property
     def preset(self) -> str | None:
-        """Return the name of the preset that it comes from, if it does."""
+        """Return the name of the preset that it comes from, if any."""
         return self._preset
 
     def of_preset(self, name: str) -> Self:
-        """Return a copy of this field that says which preset it comes from."""
+        """Return a copy of this field with the name of its preset."""
         made = self.model_copy()
         made._preset = name
         return made
+
+
+def preset_names() -> list[str]:
+    """Return the names of the available presets."""
+    return sorted(
+        entry.name.removesuffix(".toml") for entry in _FOLDER.iterdir() if entry.name.endswith(".toml")
+    )
+
+
+def preset(name: str) -> dict[str, tuple[ArtifactField, ...]]:
+    """Return the fields of a preset by tool, for `tool_fields`.
+
+    Raises:
+        ValueError: No preset has that name; the message lists the available ones.
+    """
+    if name not in preset_names():
+        raise ValueError(f"there is no preset {name!r}; there are: {', '.join(preset_names())}")
+    tools = tomllib.loads((_FOLDER / f"{name}.toml").read_text())
+    return {
+        tool: tuple(ArtifactField.model_validate(field).of_preset(name) for field in fields)
+        for tool, fields in tools.items()
+    }

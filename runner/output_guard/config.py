@@ -1,6 +1,6 @@
 """Configuration of the output guard, validated once. Names and defaults are those of the document.
 
-Where a tool or a server (`SERVER.*`) needs other limits, `tools` gives them; a tool's come first.
+`tools` has other limits for a tool or a server (`SERVER.*`); those of a tool take precedence.
 
 Source: document 004, section 4.2; contradictions C25, C26, C28, C31; rules X3 and X4 of the conformance
 cases; requirements S4-47 to S4-60.
@@ -25,9 +25,8 @@ from pydantic import (
 
 from runner.errors import UsageError
 from runner.formats.nearest import nearest
-from runner.output_guard.artifact_field import ArtifactField
+from runner.output_guard.artifact_field import ArtifactField, preset
 from runner.output_guard.operator_code import function_name
-from runner.output_guard.preset import preset
 from runner.settings.values import PER_TOOL, overrides_of
 from runner.store.retention import RetentionSettings
 
@@ -44,14 +43,13 @@ __all__ = [
 
 PRESET_KEY = "$preset"
 MAX_ELEMENTS = 100_000
-"""Structures with more items are stored as a whole: a walk over so many takes a tenth of a second."""
+"""Structures with more items are stored as a whole: a walk over that many takes a tenth of a second."""
 MAX_PARSE_CHARS = 16 * 1024 * 1024
 """Longer JSON text is stored unparsed: parsed, it takes ten times its size in memory."""
 
 _OLDER = {"auto_artifact_enabled": "auto_artifact_large_content", "artifact_fields": "tool_fields"}
 _FIXED = (
     "cleanup_strategy", "max_artifacts", "max_artifacts_per_session", "max_artifacts_per_trace",
-    "max_elements", "max_parse_bytes", "transformer_max_chars", "transformer_timeout_s",
 )  # fmt: skip
 _SHARES = "set output_guard.retention.max_session_bytes; a call may fill a fifth of it, an artifact a tenth"
 _REMOVED: Mapping[str | int, str] = {
@@ -95,7 +93,7 @@ class BinaryDetection(BaseModel):
 
     @property
     def min_chars(self) -> int:
-        """Return the length from which strings are looked at; while detection is off, none has it."""
+        """Return the length from which strings are examined; unreachable while detection is off."""
         return self.min_size_for_detection if self.enabled else sys.maxsize
 
 
@@ -166,20 +164,20 @@ class GuardConfig(_Limits):
         return merged | {key: fields for key, fields in value.items() if key != PRESET_KEY}
 
     def transformers(self) -> dict[str, Place]:
-        """Return the names of all functions of the operator's, each with one place that gives it."""
-        given: list[tuple[Place, _Limits]] = [(("tools", key), own) for key, own in self.tools.items()]
+        """Return the names of all functions of the operator, each with a place in the settings."""
+        named_limits: list[tuple[Place, _Limits]] = [(("tools", key), own) for key, own in self.tools.items()]
         return {
             limits.output_transformer: (*place, "output_transformer")
-            for place, limits in [*given, ((), self)]
+            for place, limits in [*named_limits, ((), self)]
             if limits.output_transformer is not None
         }
 
     def fields_of(self, tool: str, server: str | None) -> tuple[ArtifactField, ...]:
-        """Return the fields of a tool, whatever prefix its name or the configured key carries."""
+        """Return the fields of a tool, regardless of prefixes in its name or in the configured key."""
         return tuple(field for _, field in self.matching(tool, server))
 
     def matching(self, tool: str, server: str | None) -> Iterator[tuple[str, ArtifactField]]:
-        """Yield the fields of a tool, each with the key that means the tool."""
+        """Yield the fields of a tool, each with the key that matches the tool."""
         called = _spellings(tool, server)
         for key, fields in self.tool_fields.items():
             for field in fields:
@@ -187,7 +185,7 @@ class GuardConfig(_Limits):
                     yield key, field
 
     def budgets_of(self, tool: str, server: str | None) -> Iterator[tuple[Place, Budget]]:
-        """Yield the limits of a tool and where they stand; what comes later counts more."""
+        """Yield the limits of a tool with their places in the settings; later ones take precedence."""
         # Those of a server come before those of a tool.
         for called in ({f"{server}.*"}, _spellings(tool, server)):
             yield from ((("tools", key), budget) for key, budget in self.tools.items() if key in called)
@@ -203,7 +201,7 @@ class GuardConfig(_Limits):
 
     @property
     def reading_tools(self) -> bool:
-        """Return whether a model has tools that read back what was taken out: references name them then."""
+        """Return whether a model has tools to read removed content: references name them then."""
         return self._reading_tools
 
     def with_reading_tools(self) -> Self:
@@ -227,7 +225,7 @@ def from_mapping(
         place: Returns the beginning of a sentence about a key, with the file and line.
 
     Raises:
-        UsageError: Something in it is wrong; the message names each place, the value and what is allowed.
+        UsageError: It is invalid; the message has each place, its value and the allowed values.
     """
     try:
         return GuardConfig.model_validate(table)
@@ -238,7 +236,7 @@ def from_mapping(
 
 
 def _written(place: Place, table: Mapping[str, Any]) -> Place:
-    """Return a place by the names in the file, which may be older ones."""
+    """Return a place in terms of the keys in the file, which may be deprecated ones."""
     if not place:
         return place
     older = next((old for old, new in _OLDER.items() if new == place[0] and old in table), place[0])
@@ -249,7 +247,7 @@ def _written(place: Place, table: Mapping[str, Any]) -> Place:
 
 
 def _spellings(tool: str, server: str | None) -> frozenset[str]:
-    """Return every key that means this tool: bare, and with each prefix that a host may have added."""
+    """Return every key that matches this tool: bare, and with each prefix that a host may have added."""
     parts = _SEPARATOR.split(tool)
     # `a__b__tool` → `b__tool`, `tool`.
     names = [name for at in range(0, len(parts), 2) if (name := "".join(parts[at:]))]
@@ -261,7 +259,7 @@ def _spellings(tool: str, server: str | None) -> frozenset[str]:
 
 
 def _ends_with(tool: str, key: str) -> bool:
-    """Return whether a tool's name is `key` behind a prefix, whatever joins them."""
+    """Return whether a tool's name is `key` after a prefix with any separator."""
     return tool.endswith(key) and tool[-len(key) - 1 : -len(key)] in _JOINTS
 
 

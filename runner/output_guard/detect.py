@@ -1,7 +1,7 @@
-"""Layer 3: encoded binary content that nothing declares, in any string of a result.
+"""Layer 3: undeclared encoded binary content, in any string of a result.
 
 A whole string becomes a reference; a part of a text becomes a marker within the text. A string that is JSON
-is looked into as the value that it is, and stays JSON.
+is examined as its parsed value, and stays JSON.
 
 Source: document 004, sections 3.2 and 4.1, appendix A; requirements S4-17 to S4-23 and S4-44 to S4-51; rule
 X2 of the conformance cases.
@@ -52,12 +52,12 @@ class Detector:
     """Detector of encoded binary content in text.
 
     Attributes:
-        min_chars: Shorter strings are left alone.
-        probe_bytes: How much is looked at to tell a format.
-        needs_magic: Whether only known formats are taken.
-        signatures: Configured base64 prefixes, their formats, and whether only the configuration knows them:
-            where it is not alone, the bytes decide.
-        template: The summary of what was taken out.
+        min_chars: Shorter strings are ignored.
+        probe_bytes: Bytes that are examined to identify a format.
+        needs_magic: Whether only known formats are removed.
+        signatures: Configured base64 prefixes, their formats, and whether the format is unknown to
+            `runner.formats.magic`; for known formats the bytes decide.
+        template: Template of the summary of removed content.
     """
 
     min_chars: int
@@ -68,7 +68,7 @@ class Detector:
 
     @classmethod
     def of(cls, config: GuardConfig) -> Self:
-        """Return the detector that a configuration asks for."""
+        """Return the detector of a configuration."""
         detection = config.binary_detection
         known = mime_types()
         return cls(
@@ -83,7 +83,7 @@ class Detector:
         )
 
     def recognise(self, text: str) -> tuple[bytes, BinaryFormat] | None:
-        """Return the bytes that `text` encodes, whole, and their format; None if it is not a known binary."""
+        """Return the bytes that `text` as a whole encodes, and their format; None for unknown formats."""
         if self._kind(head(text), text) is not None:
             content = decode(text)
         elif identify(unhex(text, probe=True) or b"") is not None:
@@ -100,14 +100,14 @@ class Detector:
         return known or self.configured(text, only_unknown=True)
 
     def configured(self, text: str, *, only_unknown: bool = True) -> BinaryFormat | None:
-        """Return the format that the settings give to a base64 prefix, if one of them fits."""
+        """Return the format of the configured base64 prefix that matches, if any."""
         for prefix, kind, unknown in self.signatures:
             if text.startswith(prefix) and (unknown or not only_unknown):
                 return kind
         return None
 
     def unknown(self, text: str) -> tuple[bytes, BinaryFormat] | None:
-        """Return the bytes that `text` encodes, whole, if they are not a text."""
+        """Return the bytes that `text` as a whole encodes, unless they are a text."""
         content = decode(text) if unhex(text, probe=True) is None else None
         if content is None:
             return None
@@ -119,7 +119,7 @@ class Detector:
 
 
 def scan(value: Any, detector: Detector, where: str = "", level: int = 0) -> LayerRun[Any]:
-    """Return `value` with the encoded binary content in its strings taken out, and all bytes."""
+    """Return `value` without bytes and without the encoded binary content in its strings."""
     match value:
         case str():
             return (yield from _string(value, detector, where, level, {}))
@@ -166,14 +166,14 @@ def _may_be_bytes(value: list[Any], detector: Detector) -> bool:
 
 
 def _as_bytes(value: list[Any] | dict[str, Any], detector: Detector) -> tuple[bytes, BinaryFormat] | None:
-    """Return the file that numbers are: as Node writes a buffer, in rows, or by index."""
+    """Return the file that numbers encode: as Node writes a buffer, in rows, or by index."""
     try:
         if identify(as_bytes(list(itertools.islice(_numbers(value), PROBE_BYTES)))) is None:
             return None
         content = as_bytes(list(_numbers(value)))
     except (ValueError, TypeError):
         return None
-    # Each takes at least two characters, and its index four more.
+    # Each number takes at least two characters, and its index four more.
     least = (6 if isinstance(value, dict) else 2) * len(content)
     kind = identify(content, probe_bytes=detector.probe_bytes) if least >= detector.min_chars else None
     return None if kind is None else (content, kind)
@@ -196,7 +196,7 @@ def _numbers(value: list[Any] | dict[str, Any]) -> Iterator[int]:
 
 
 def _lines(value: list[Any], detector: Detector) -> tuple[bytes, BinaryFormat] | None:
-    """Return the file that a list of strings is: lines of base64 or of a dump, digits of each byte."""
+    """Return the file that a list of strings encodes: lines of base64 or of a dump, digits of each byte."""
     if sum(len(item) if isinstance(item, str) else -sys.maxsize for item in value) < detector.min_chars:
         return None
     text = ("" if value[0].endswith("\n") else "\n").join(value)
@@ -214,14 +214,14 @@ def _string(text: str, detector: Detector, where: str, level: int, payload: dict
     places = Suspects(text, detector.min_chars)
     is_raw = not text.isascii() and "\0" in text[:PROBE_BYTES]
     if next(iter(places), None) is None and not is_raw and text[:5].lower() != "data:":
-        # So it is with most texts.
+        # True for most texts.
         return text
     if seems_encoded(beginning) or beginning[:5].lower() == "data:":
         body = text.strip()
         url = data_url(body)
         found = detector.recognise(url or body)
         if found is None and url is not None and len(url) >= detector.min_chars:
-            # Its author says that it is a file, whatever is in it.
+            # Declared as a file by its author, regardless of its content.
             found = detector.unknown(url)
         if found is not None and not runs_on(found[0]):
             return (yield from _taken(*found, detector, where, payload))
@@ -234,12 +234,12 @@ def _string(text: str, detector: Detector, where: str, level: int, payload: dict
         inside = yield from _json(text, detector, where, level)
         if inside is not text:
             return inside
-    # Also where JSON held nothing: a repeated key hides what stood under it before.
+    # Also if the parsed JSON contained nothing: a repeated key hides its earlier values.
     return (yield from _pieces_out(text, _pieces(places, detector), where))
 
 
 def _raw(text: str) -> tuple[bytes, BinaryFormat] | None:
-    """Return the file that a text is of which each character is one byte, as `decode("latin-1")` makes it."""
+    """Return the file in a text with one byte per character, as from `decode("latin-1")`."""
     try:
         beginning = text[:PROBE_BYTES].encode("latin-1")
         content = text.encode("latin-1") if identify(beginning) else b""
@@ -293,7 +293,7 @@ def _pieces_out(text: str, pieces: Iterable[_Piece], where: str) -> LayerRun[str
 
 
 def _pieces(places: Suspects, detector: Detector) -> Iterator[_Piece]:
-    """Yield the files in a text one by one: where there are too many, a few are enough."""
+    """Yield the files in a text one by one: if there are too many, the caller stops early."""
     text, done = places.text, 0
     searched = {"run": 0, "listed": 0, "escaped": 0}
     for kind, at in places:
@@ -304,7 +304,7 @@ def _pieces(places: Suspects, detector: Detector) -> Iterator[_Piece]:
             continue
         searched[kind] = line_end(text, at) if kind == "run" else at
         if kind == "run":
-            # Dashes between pairs of digits are letters of base64, too.
+            # Dashes between pairs of digits are characters of base64, too.
             dashed = text.find("-", at, at + 8) >= 0
             found: Iterable[Written | None] = _runs(text, lo, at, detector, in_line=lo == done)
             found = itertools.chain(found, listed(text, lo, at, detector.min_chars)[:1] if dashed else ())
@@ -349,7 +349,7 @@ def _run(text: str, lo: int, at: int, detector: Detector, *, in_line: bool) -> W
         for end, body in extents(text, start):
             if end - start < detector.min_chars:
                 break
-            # What stands behind it may be too much padding, or none of its own.
+            # The text after it may be excess padding, or may not belong to it.
             found = detector.recognise(body) or detector.recognise(body.rstrip("="))
             if found is not None and not runs_on(found[0]):
                 return Written(start, end, found[0])

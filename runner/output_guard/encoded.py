@@ -1,7 +1,7 @@
 """Binary content written as text: base64 of either alphabet, hexadecimal digits, data: URLs.
 
-Decoding is strict: line breaks are allowed, blanks are not, padding is optional. Nothing is cut: what is
-decoded is decoded whole.
+Decoding is strict: line breaks are allowed, blanks are not, padding is optional. Content is always decoded
+as a whole.
 
 Source: RFC 4648; RFC 2397; rules N9 and X2 of the conformance cases.
 """
@@ -39,13 +39,13 @@ _CLASS = "A-Za-z0-9+/_-"
 # Base64 in JSON, HTML and URLs: `\/`, `\u002b`, `&#43;`, `%2F`.
 _ESCAPES = r"\\{1,8}+(?:/|u00(?:2[bBfF]|3[dD]))|%(?:2[bBfF]|3[dD])|=3D|&#(?:x2[bBfF]|x3[dD]|43|47|61);"
 _ESCAPE = re.compile(_ESCAPES)
-# What lists of numbers consist of.
+# Characters of lists of numbers.
 LIST_CHARS = "0123456789abcdefABCDEFxXuhnrty\\&#$%;,:|\"'[](){}_- \t\r\n"
 LIST_CLASS = re.escape(LIST_CHARS)
 _LINE = re.compile(rf"(?:[{_CLASS}]++|(?=[\\%&])(?:{_ESCAPES}))++")
 _PADDING = re.compile(r"(?:=3D|\\{1,8}+u003[dD]|%3[dD]|&#(?:x3[dD]|61);|=(?!3D)){0,2}")
-# What stands between two lines: a break, itself perhaps escaped, and an indent or a quote mark of mail; or
-# the end of a literal and the beginning of the next. It is one and the same in a file.
+# Text between two lines: a line break, possibly escaped, and an indent or a quote mark of mail; or the end of
+# a literal and the beginning of the next. It does not vary within a file.
 _BREAK = r"=?(?:\r?\n|(?:\\{1,8}+r)?\\{1,8}+n|&#(?:10|xA|xa);|<br ?/?>(?:\r?\n)?)"
 _QUOTE = r"\\*[\"']"
 _GLUE = re.compile(
@@ -56,17 +56,17 @@ _WIDTH_MAX = 260
 _LINE_MIN = 20
 _PIECE_MIN = 32
 _ENCODED = re.compile(rf"[=\r\n{_CLASS}]+")
-# A file may begin behind a word; not behind a page of them.
+# A file may begin after a word, but not after a page of words.
 _WORD_MAX = 256
 _LONG_LINE = re.compile(rf"(?=[=\\%&#;{_CLASS}]{{{_PIECE_MIN}}}){_LINE.pattern}")
-# As much as shows a tar, whose magic number stands late.
+# Enough to recognise a tar, whose magic number is not at the beginning.
 _TAR_CHARS = 360
 _HEX_START = re.compile(r"(?:0?[xX])?[0-9a-fA-F]{32}")
 _HEAD_CHARS = (PROBE_BYTES + 2) // 3 * 4
 # A line of 64 or 76 characters needs one or two more for its break.
 _HEAD_SLICE = _HEAD_CHARS * 66 // 62
 _LOOK_CHARS = 64
-# What a quick look at one place needs to see of encoded content, and how far it looks for it.
+# Least encoded content that a quick look at one place must find, and how far it looks.
 _AHEAD_CHARS = 300
 _SAMPLE_AHEAD_CHARS = 170
 _LINE_AHEAD_CHARS = 96
@@ -81,8 +81,8 @@ _LISTED = (
 _LOOK = re.compile(
     rf"(?P<run>{_BEFORE_LINE}(?P<line>{_LINE_LOOK}))|(?P<escaped>{_ESCAPED})|(?P<listed>{_LISTED})"
 )
-# A place within a line that goes on, or is followed by another. The first look is for a blank behind a word:
-# to pass over anything but one character takes much less time than to pass over a set of them.
+# A place within a line that continues, or is followed by another. A blank after a word is searched first:
+# skipping to a single character is much faster than skipping to any of a set.
 _BEHIND_LINE = r"(?=[\\\r\n\"'=&<%])"
 _RUN = (
     rf"(?![^ ]{{1,119}}+(?<=[A-Za-z0-9]) )"
@@ -91,7 +91,7 @@ _RUN = (
     rf"(?:[{_CLASS}]{{16,120}}+(?:[{_CLASS}]|{_BEHIND_LINE})|[{_CLASS}]{{0,40}}+{_ESCAPED_CHAR})))"
 )
 _NO_LIST = re.compile(f"{_RUN}|{_ESCAPED}")
-# A place in the cells of a dump, and one beside them.
+# A place in the cells of a dump, and one beside the cells.
 _SEPARATOR = r"[ \t:|│┊<\-]{1,4}+"
 _CELLS = rf"(?:[0-9a-fA-FxX]{{0,16}}+{_SEPARATOR}){{2}}(?:0[xX])?[0-9a-fA-F]{{2,16}}+[ \t:|│┊\-\r\n\\\"]"
 _ROW = (
@@ -111,11 +111,11 @@ def _flags(char: str) -> int:
     bits = (
         char in f"{_CHARS}\\%&=#;",
         is_listed,
-        # What is not in Latin-1 becomes a question mark.
+        # Characters outside Latin-1 become question marks.
         char in "0123456789abcdefABCDEFxXh:|- \t\r\n\\?",
         char == "?" or (is_listed and not char.isalnum()),
         char == "\\",
-        # In no line of base64, and not between two.
+        # Neither in a line of base64 nor between two lines.
         char not in f"{_CHARS}\\%&=#;\"' \t\r\n,.*|<>",
         char == ".",
         char in "\"'",
@@ -144,7 +144,7 @@ def head(text: str, start: int = 0) -> bytes:
     piece = _one_line(text[start : start + _HEAD_SLICE])
     piece = piece[: min(_HEAD_CHARS, len(piece)) // 4 * 4]
     found = strict(piece)
-    # Text may end, or turn into something else, soon.
+    # The base64 may end soon, or be followed by other text.
     shorter = (strict(piece[:chars]) for chars in (400, 64) if found is None)
     return next((each for each in (found, *shorter) if each is not None), b"")
 
@@ -157,16 +157,16 @@ def unhex(text: str, *, probe: bool = False) -> bytes | None:
     body = text[len(start[0]) - 32 :]
     body = body[: 2 * PROBE_BYTES] if probe else _one_line(body)
     try:
-        # Digits that were cut off end within a byte.
+        # Truncated digits may end within a byte.
         return binascii.unhexlify(body[: len(body) // 2 * 2])
     except (binascii.Error, ValueError):
         return bytes.fromhex(start[0][-32:]) if probe else None
 
 
 def cut(text: str, limit: int) -> str:
-    """Return the first `limit` characters of `text`, or fewer where the cut itself would make a file appear.
+    """Return the first `limit` characters of `text`, or fewer if the cut itself would create a file.
 
-    What is not base64 for its length can become some when it is shortened.
+    Text that is not base64 only because of its length can become base64 when it is shortened.
     """
     short = text[:limit]
     if len(short) == len(text):
@@ -182,16 +182,16 @@ def data_url(text: str) -> str | None:
 
 
 class Suspects:
-    """Places so close that content of `at_least` characters cannot stand between them.
+    """Suspect places of a text, so close that content of `at_least` characters cannot fit between them.
 
-    Each is the kind of what a quick look saw (a `run` of base64 or hexadecimal digits, numbers that are
-    `listed`, or `escaped` bytes of a literal), and where that is.
+    Each is the kind of content that a quick look found (a `run` of base64 or hexadecimal digits, numbers that
+    are `listed`, or `escaped` bytes of a literal), and its index.
 
     Attributes:
         text: The text.
-        at_least: Shorter content is left alone.
-        listed_to: No list of numbers is looked for before it: the reader of one sets its end.
-        behind: How far before a place the content there may begin.
+        at_least: Shorter content is ignored.
+        listed_to: Index before which no list of numbers is searched; set to the end of each list read.
+        behind: How far before a place its content may begin.
     """
 
     def __init__(self, text: str, at_least: int) -> None:
@@ -211,7 +211,7 @@ class Suspects:
                 continue
             look = _LOOK.match(text, place)
             if look is None:
-                # Beside a dump, and in a last short line, is anything at all.
+                # The column beside a dump, and a short last line, may contain anything.
                 line = text.find("\n", place, place + _LINE_AHEAD_CHARS) + 1
                 if not line:
                     escaped = text.find("\\n", place, place + _LINE_AHEAD_CHARS)
@@ -224,9 +224,9 @@ class Suspects:
 def _places(text: str, step: int, listed: int) -> list[int]:
     """Return each `step`-th place of a text at which content may be.
 
-    At first all places are judged at once, by characters that follow them: an integer holds a byte for each
-    place. In each writing one of three short stretches is free of line breaks, indents and the column beside
-    a dump.
+    First, all places are judged at once by the characters after them: one integer has a byte for each place.
+    In each notation, one of three short stretches is free of line breaks, indents and the column beside a
+    dump.
 
     Args:
         text: The text.
@@ -271,7 +271,7 @@ def _quick_looks(listed: int) -> tuple[Callable[[str, int], object], ...]:
 
 
 def goes_on(text: str, start: int, at_least: int) -> bool:
-    """Return whether a line of base64 is long, or another one follows: a digest stands alone."""
+    """Return whether a line of base64 is long or followed by another, unlike a digest."""
     long = min(_WIDTH_MAX, at_least - _LOOK_CHARS)
     line = _LINE.match(text, start, min(len(text), start + 2 * _WIDTH_MAX))
     end = line.end() if line else start
@@ -314,7 +314,7 @@ def beginnings(text: str, start: int, stop: int, *, in_line: bool) -> Iterator[i
         text: The text.
         start: Look from here.
         stop: Look to here.
-        in_line: Whether one may begin at `start` itself, though a line goes on there.
+        in_line: Whether one may begin at `start` itself, although that is within a line.
     """
     for line in _LONG_LINE.finditer(text, start, min(len(text), stop + _AHEAD_CHARS)):
         first, end = line.span()
@@ -332,7 +332,7 @@ def beginnings(text: str, start: int, stop: int, *, in_line: bool) -> Iterator[i
         if end - first > _TAR_CHARS and identify(head(text, first)):
             yield first
         elif end - first > _LOOK_CHARS + 4:
-            # Base64 could hold the word before it as well.
+            # The word before it could be base64 as well.
             word = text[first : min(end, first + _WORD_MAX)]
             yield from sorted(first + at for prefix in BASE64_PREFIXES if (at := word.find(prefix, 1)) > 0)
 
@@ -350,7 +350,7 @@ def _first_chars() -> frozenset[str]:
 
 
 def may_begin(text: str) -> bool:
-    """Return whether encoded content of a known format may begin so: the quickest look."""
+    """Return whether a text may begin with encoded content of a known format: the quickest look."""
     known = _first_chars()
     return (
         text[:2] in known
@@ -379,7 +379,7 @@ def extents(text: str, start: int) -> Iterator[tuple[int, str]]:
     while (line := _LINE.match(text, end + len(between))) is not None:
         size = len(line[0]) if line.end() - line.start() == width else len(_ESCAPE.sub(".", line[0]))
         if lines == 1 and size > width:
-            # A word stood before the first.
+            # The first line began after a word.
             width = size
         if size > width or (size < width and text[line.end() : line.end() + 1] == " "):
             break
@@ -411,7 +411,7 @@ def _character(escape: re.Match[str]) -> str:
 
 
 def seems_encoded(text: str) -> bool:
-    """Return whether `text` begins as encoded content may: a quick look, before any decoding."""
+    """Return whether `text` may begin with encoded content: a quick look, before any decoding."""
     start = _ENCODED.match(text, 0, _LOOK_CHARS)
     return start is not None and start.end() == min(_LOOK_CHARS, len(text))
 

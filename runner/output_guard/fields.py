@@ -31,7 +31,7 @@ _MIME_OF = {"pdf": "application/pdf", "text": "text/plain", "json": "application
 def extract_fields(
     value: Any, fields: Iterable[ArtifactField], config: GuardConfig, warnings: list[str]
 ) -> LayerRun[Any]:
-    """Return `value` with the files in `fields` taken out; what is not a file stays, with a warning."""
+    """Return `value` without the files in `fields`; other values stay, with a warning."""
     box = [thawed(value)]
     for spec in fields:
         for root in list(_roots(box)):
@@ -63,7 +63,7 @@ def _extract(root: Any, spec: ArtifactField, config: GuardConfig, warnings: list
         stored = yield found
         text = summary(spec.summary_template, found, stored, spec.content_type, payload)
         if spec.only_large and isinstance(content, str):
-            # What could have stayed is shown by its ends.
+            # Removed only for its size: the replacement shows its beginning and end.
             place.put(large_text(found, stored, text, held, content))
         else:
             place.put(reference(found, stored, text))
@@ -72,7 +72,7 @@ def _extract(root: Any, spec: ArtifactField, config: GuardConfig, warnings: list
 
 
 def _may_hold(held: Any, spec: ArtifactField, config: GuardConfig) -> bool:
-    """Return whether a value is of the kind that a field holds, and is to be taken out."""
+    """Return whether a value is of the kind of a field, and has to be removed."""
     if not isinstance(held, dict | list if spec.holds == "json" else str | bytes) or not held:
         return False
     if not spec.only_large:
@@ -108,14 +108,14 @@ def _content(held: Any, spec: ArtifactField) -> bytes | str | None:
 
 
 def _payload(place: ValueSlot, root: Any) -> Mapping[str, Any]:
-    """Return the fields beside a field, and behind them those of the whole result; never the field itself."""
+    """Return the fields beside a field, then those of the whole result; never the field itself."""
     outer = root if isinstance(root, dict) else {}
     beside = place.container if isinstance(place.container, dict) else {}
     return {key: item for key, item in {**outer, **beside}.items() if item is not place.value}
 
 
 def _roots(box: list[Any]) -> Iterator[Any]:
-    # A path applied to a list is applied to its items: blocks of a list need no word here.
+    # A path applied to a list is applied to its items, so lists of blocks need no extra path.
     value = box[0]
     yield value
     if isinstance(value, dict):

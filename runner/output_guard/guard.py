@@ -1,9 +1,9 @@
-"""The output guard at work: the last step of a call before its result goes to an MCP client.
+"""Application of the output guard: the last step of a call before its result is sent to an MCP client.
 
-Whatever a model reads of a result passes `runner.output_guard`: what is too long or binary is kept in the
-caller's store as an observation, and a reference stands in its place. Bytes that the client asked for, and
-pictures and sounds that `runner.steps.client_message` left in, are not text and stay. Where a tool declares
-what its structured content looks like, the content still is so afterwards.
+All text of a result for a model passes `runner.output_guard`: too long or binary content is kept in the
+caller's store as an observation, and replaced by a reference. Bytes that the client requested, and pictures
+and sounds that `runner.steps.client_message` left in, are not text and stay. If a tool declares a schema of
+its structured content, the guarded content still satisfies it.
 
 Source: document 004, sections 4.1 and 4.2; requirements S4-65, S4-74, S4-80, S4-88 to S4-91; architecture,
 step 10 of a call, and its decision "Results against schemas".
@@ -25,22 +25,26 @@ from runner.output_guard.config import GuardConfig, from_mapping
 from runner.output_guard.message import guard_message, guard_prompt
 from runner.output_guard.operator_code import load_function
 from runner.output_guard.pipeline import Guarded, guard
-from runner.output_guard.schema_fit import fits
+from runner.output_guard.schema_fit import fits, left_out
 from runner.output_guard.storing import Keeper
 from runner.output_guard.transformer import Transformer
 from runner.settings.execution import ServiceSettings
 from runner.store.protocol import Record, Scope
 from sandbox.call_value import call_value
 
-__all__ = ["GuardedCall", "OutputGuard", "config_of", "file_name", "unfit"]
+__all__ = ["LEFT_OUT_META", "GuardedCall", "OutputGuard", "config_of", "unfit"]
 
 log = logging.getLogger(__name__)
 
-# A contract value goes out as text and as structured content, and the text escapes its quotes.
+LEFT_OUT_META = "toolcell/left_out"
+"""Key in `_meta` for the lists and objects that the structured content has only a part of."""
+
+# A contract value is sent as text and as structured content, and the text escapes its quotes.
 _SHARE_OF_RESULTS = 0.4
-# Longer values are made to fit in a thread.
+# Longer values are processed in a thread.
 _LONG = 64 * 1024
 _MOST_BESIDE = 20
+_MOST_COUNTS = 20
 
 
 def config_of(settings: ServiceSettings) -> GuardConfig:
@@ -53,22 +57,18 @@ def config_of(settings: ServiceSettings) -> GuardConfig:
     return config.with_reading_tools() if settings.has_extras else config
 
 
-def file_name(settings: ServiceSettings) -> str | None:
-    """Return the name of the file that the settings were given in; None where there is none."""
-    return settings.config_file.name if settings.config_file else None
-
-
 @call_value
 class GuardedCall:
     """The call whose result is guarded.
 
     Attributes:
         tool: Name of the tool.
-        files: Where what is taken out is kept, and whose it is.
-        server: Name of the remote server, if it is one's.
+        files: My Files of the user, which keep removed content.
+        server: Name of the remote server of the tool, if any.
         schema: The schema that the structured content has to satisfy, if the tool declares one.
-        is_own: Whether the message is the tool's own, and no contract value.
+        is_own: Whether the message is the tool's own, not a contract value.
         is_contract: Whether the message stands for a contract value whose `results` were guarded before.
+        is_for_page: Whether the result reaches a widget's page, and no model.
     """
 
     tool: str
@@ -77,26 +77,27 @@ class GuardedCall:
     schema: Mapping[str, Any] | None = None
     is_own: bool = False
     is_contract: bool = False
+    is_for_page: bool = False
 
     @property
     def is_made_by_tool(self) -> bool:
-        """True if what a client gets is made of the tool's own message, and not of the contract value."""
+        """True if the client's message is made from the tool's own message, not from the contract value."""
         return self.is_own or self.schema is not None
 
     @property
     def scope(self) -> Scope:
-        """Return the scope in which it is kept: the user's, and the session's where files do not persist."""
+        """Return the scope of removed content: the user, and the session if files do not persist."""
         files = self.files
         return Scope(user_id=files.user, trace_id=files.trace) if files.library.persist else files.scope
 
 
 @dataclass(frozen=True, slots=True)
 class OutputGuard:
-    """Guards the results of one server.
+    """Guard of the results of one server.
 
     Attributes:
         config: The settings.
-        transformers: The operator's own functions, by the name that the settings give them.
+        transformers: The operator's own functions, by their names in the settings.
     """
 
     config: GuardConfig
@@ -104,10 +105,10 @@ class OutputGuard:
 
     @classmethod
     def of(cls, settings: ServiceSettings) -> "OutputGuard":
-        """Return the guard that the settings ask for, with the operator's code imported.
+        """Return the guard of the settings, with the operator's code imported.
 
         Raises:
-            UsageError: The section `output_guard` is wrong, or a function that it names cannot be had.
+            UsageError: The section `output_guard` is wrong, or a function that it names cannot be loaded.
         """
         config, file = config_of(settings), settings.config_file
         folder = file.parent if file else None
@@ -125,16 +126,18 @@ class OutputGuard:
 
     async def results(self, value: Any, call: GuardedCall) -> Any:
         """Return the `results` of a contract value guarded, so that text and structured content agree."""
-        # What is made of the tool's own message meets it there.
+        # For a message made by the tool, it runs in `message` instead.
         transformer = None if call.is_made_by_tool else self._transformer(call)
         return await self._guarded(value, call, transformer)
 
     async def facts(self, meta_data: Mapping[str, Any], call: GuardedCall) -> dict[str, Any]:
-        """Return the `meta_data` of a contract value guarded; the operator's function is not for it."""
+        """Return the `meta_data` of a contract value guarded; the operator's function does not get it."""
         made = await self._guarded(meta_data, call, None)
-        return made if isinstance(made, dict) else {"summary": made}
+        return dict(made) if isinstance(made, Mapping) else {"summary": made}
 
     async def _guarded(self, value: Any, call: GuardedCall, transformer: Transformer | None) -> Any:
+        if self._passes(call):
+            return value
         guarded = await guard(value, self._keeper(call), share=_SHARE_OF_RESULTS, transformer=transformer)
         self._tell(guarded, call)
         return guarded.value
@@ -142,16 +145,18 @@ class OutputGuard:
     async def message(
         self, message: Mapping[str, Any], call: GuardedCall, *, media_stay: bool
     ) -> dict[str, Any]:
-        """Return the result of a `tools/call` with what a model reads of it guarded.
+        """Return the result of a `tools/call` with its text for a model guarded.
 
         Args:
             message: The result as on the wire; it is not changed.
-            call: Whose it is.
-            media_stay: Leave alone the blocks whose bytes `runner.steps.client_message` decided to send.
+            call: Its call.
+            media_stay: Keep the blocks whose bytes `runner.steps.client_message` decided to send.
         """
+        if self._passes(call):
+            return dict(message)
         aside = _Aside.of(message) if media_stay else _Aside(message=message)
-        # The operator's own function meets other contract values before, in `results`; our own tools' answers
-        # are ours.
+        # The operator's own function gets other contract values earlier, in `results`, and no answers of our
+        # own tools.
         transforms = call.is_made_by_tool or (call.server is not None and not call.is_contract)
         transformer = self._transformer(call) if transforms else None
         guarded = await guard_message(aside.message, self._keeper(call), transformer=transformer)
@@ -159,13 +164,13 @@ class OutputGuard:
         made: dict[str, Any] = guarded.value
         was = aside.message.get("structuredContent")
         if call.schema is not None and was is not None and made.get("structuredContent") is not was:
-            # What the operator's function left out must not come back from what was there before.
+            # Content that the operator's function removed must not be restored from the original.
             held = made.get("structuredContent") if guarded.transformed else was
             made = await self._fitted(made, held, call, call.schema, is_satisfied=not guarded.transformed)
         return aside.back_in(made) if aside.blocks or aside.carried else made
 
     async def prompt(self, result: Mapping[str, Any], call: GuardedCall) -> dict[str, Any]:
-        """Return the result of a `prompts/get` with what a model reads of it guarded."""
+        """Return the result of a `prompts/get` with its text for a model guarded."""
         guarded = await guard_prompt(result, self._keeper(call))
         self._tell(guarded, call)
         made: dict[str, Any] = guarded.value
@@ -180,7 +185,7 @@ class OutputGuard:
         *,
         is_satisfied: bool,
     ) -> dict[str, Any]:
-        """Return a guarded message whose structured content satisfies its schema, or an error that says why.
+        """Return a guarded message whose structured content satisfies its schema, or an error message.
 
         A message without structured content would make clients throw.
         """
@@ -201,14 +206,21 @@ class OutputGuard:
                 if each["artifact"]["id"] not in beside
             ][:_MOST_BESIDE]
             again = rest | {"content": content, "structuredContent": fit}
+            if missing := left_out(was, fit, most=_MOST_COUNTS):
+                # The schema allows no mark in the content itself.
+                again["_meta"] = {**(rest.get("_meta") or {}), LEFT_OUT_META: missing}
             checked = await guard_message(again, self._keeper(call, stores=False))
-            # It consists of parts of the value before, and has to pass once more.
+            # It contains parts of the original value, and has to be guarded again.
             if checked.value == again:
                 return again
 
     def _keeper(self, call: GuardedCall, *, stores: bool = True) -> Keeper:
         store = call.files.library.store if stores else None
         return Keeper(config=self.config, store=store, scope=call.scope, tool=call.tool, server=call.server)
+
+    def _passes(self, call: GuardedCall) -> bool:
+        """Return whether a result is not guarded: one for a page, without a function of the operator."""
+        return call.is_for_page and self._transformer(call) is None
 
     def _transformer(self, call: GuardedCall) -> Transformer | None:
         if not self.transformers:
@@ -233,7 +245,7 @@ class OutputGuard:
 
 
 def unfit(message: Mapping[str, Any], tool: str) -> dict[str, Any]:
-    """Return a message without structured content as an error, which no client holds against a schema."""
+    """Return a message without structured content as an error, which clients do not validate."""
     text = (
         f"The tool {tool} has done its work, but its result is not for a model as it is, and nothing shorter "
         "satisfies its output schema. What was taken out is named above. Ask the tool for less at a time; "
@@ -256,9 +268,9 @@ class _Aside:
     """A message without the bytes that stay in it, and those bytes.
 
     Attributes:
-        message: What is left.
-        blocks: Content blocks, by their place.
-        carried: Base64 of files in the structured content, by list and place.
+        message: The remaining message.
+        blocks: Content blocks, by their index.
+        carried: Base64 of files in the structured content, by list and index.
     """
 
     message: Mapping[str, Any]
@@ -306,7 +318,7 @@ class _Aside:
         whole = {**structured}
         for (key, index), b64 in self.carried.items():
             entries = [*list_of(whole.get(key))]
-            # The list itself may have been too long; then its files go by reference.
+            # The list itself may have been too long; then its files are sent as references.
             if index < len(entries) and isinstance(entries[index], dict):
                 entries[index] = {**entries[index], "b64": b64}
                 whole[key] = entries

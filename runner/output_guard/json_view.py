@@ -1,8 +1,8 @@
-"""A result as plain JSON values, and what the layers need to know of it before they look closer.
+"""A result as plain JSON values, with the facts that the layers need before they examine it.
 
-Unlike `runner.contract.jsonable` this refuses nothing that a tool, a transformer or a remote server may hand
-over: models become objects, numbers that are not finite null, halves of surrogate pairs question marks. Bytes
-stay bytes, for the layers to take out. A value that needs no change is returned itself, not a copy.
+Unlike `runner.contract.jsonable` this refuses no value of a tool, a transformer or a remote server: models
+become objects, numbers that are not finite null, lone surrogates question marks. Bytes stay bytes, for the
+layers to remove. A value that needs no change is returned itself, not a copy.
 """
 
 import base64
@@ -37,7 +37,7 @@ DEPTH_MAX = 100
 # json.dumps refuses integers above 4300 digits, which is about this many bits.
 _INTEGER_MAX_BITS = 14_000
 _BITS_OF_A_WORD = 64
-# Rounded up: what is counted stays a lower bound.
+# Rounded up, so that the count stays a lower bound.
 _BITS_OF_A_DIGIT = 4
 # A character outside the basic plane, as a pair; a number of 64 bits with its comma or key.
 _LONGEST_ESCAPE = 12
@@ -47,20 +47,20 @@ _BLOCK_TYPES = frozenset({"image", "audio", "resource"})
 
 
 class Unruly(ValueError):
-    """A structure has too many items or nests too deep to be looked into."""
+    """A structure has too many items or nests too deeply to be examined."""
 
 
 @dataclasses.dataclass(slots=True)
 class JsonView:
-    """A plain value and what was seen of it.
+    """A plain value, with facts about it.
 
     Attributes:
         value: The value: None, booleans, numbers, strings, lists, dictionaries; and bytes.
         longest: Length of its longest string, keys included.
         chars: Characters of all strings; a lower bound of its text.
-        elements: How many items it has.
-        typed: Whether a content block that may hold bytes occurs in it.
-        raw: Whether bytes occur in it.
+        elements: Number of its items.
+        typed: Whether it contains a content block that may hold bytes.
+        raw: Whether it contains bytes.
         listed: Least characters of its longest list that may be one content in parts.
     """
 
@@ -74,12 +74,12 @@ class JsonView:
 
     @property
     def most_chars(self) -> int:
-        """An upper bound of its text, where no bytes are in it: what is escaped, and what stands between."""
+        """An upper bound of its text, if it contains no bytes: with escapes and punctuation."""
         return _LONGEST_ESCAPE * self.chars + _LONGEST_BETWEEN * (self.elements + 1)
 
 
 def view(value: Any, *, max_elements: int) -> JsonView:
-    """Return `value` as plain JSON values with what was seen of them.
+    """Return `value` as plain JSON values, with facts about them.
 
     Raises:
         Unruly: It has more than `max_elements` items or nests deeper than `DEPTH_MAX`.
@@ -90,12 +90,12 @@ def view(value: Any, *, max_elements: int) -> JsonView:
 
 
 def text_of(value: Any) -> str:
-    """Return a plain value as a model reads it: a string itself, anything else as JSON."""
+    """Return the text of a plain value for a model: a string itself, anything else as JSON."""
     return value if isinstance(value, str) else json_text(value)
 
 
 def beginning_of(value: Any, most_chars: int) -> str:
-    """Return the first characters of `text_of`, or some more, without making the rest."""
+    """Return at least the first `most_chars` characters of `text_of`, without encoding all of it."""
     if isinstance(value, str):
         return value
     pieces, left = list[str](), most_chars
@@ -113,14 +113,14 @@ def json_text(value: Any) -> str:
 
 
 def raw_json(value: Any) -> bytes:
-    """Return any value at all as JSON; an excerpt of a cycle, or where it nests too deep to be written."""
+    """Return any value at all as JSON; only an excerpt if it is cyclic or nests too deeply."""
     try:
         return to_json(value, bytes_mode="base64", by_alias=True, exclude_none=False, fallback=_foreign)
     except (ValueError, TypeError, RecursionError):
-        # It goes 250 levels deep and takes no halves of surrogate pairs.
+        # It is limited to 250 levels and refuses lone surrogates.
         with contextlib.suppress(ValueError, TypeError, RecursionError):
             return json_text(value).encode("utf-8", "replace")
-    # It comes from code in this process. A whole number may be too long for `repr`, too.
+    # It is an object of code in this process. An integer may also be too long for `repr`.
     excerpt = f"<{type(value).__name__}>"
     with contextlib.suppress(ValueError):
         excerpt = reprlib.repr(value)
@@ -210,7 +210,7 @@ def _key(key: object) -> str:
 
 
 def _foreign(value: Any) -> Any:
-    """Return the plain form of something that JSON has no word for."""
+    """Return the plain form of a value that JSON lacks."""
     match value:
         case BaseModel():
             return value.model_dump(mode="json", by_alias=True, exclude_none=True)
@@ -231,11 +231,11 @@ def _foreign(value: Any) -> Any:
 
 
 def _base_value(value: str | float) -> str | int | float:
-    # Not str(value): an enumeration would give its name.
+    # Not str(value): for an enumeration, that is its name.
     if isinstance(value, str):
         return str.__str__(value)
     return int(value) if isinstance(value, int) else float(value)
 
 
-# One for all: making an encoder takes longer than writing a small value.
+# Shared: making an encoder takes longer than encoding a small value.
 _ENCODER = json.JSONEncoder(ensure_ascii=False, default=_foreign)

@@ -1,9 +1,9 @@
-"""A whole MCP tool result behind the guard, and lawful again afterwards.
+"""A whole MCP tool result through the guard, and valid MCP again afterwards.
 
 Hosts show a model the content blocks, the structured content, or both; so both are guarded together, as one
-value with one limit. A stored file becomes a `resource_link` to `artifact://ID`, in place of the block
-that held it. A reference in a field becomes text. A block that is not valid MCP loses its wrong optional
-fields, or becomes text. `_meta`, also of a block, and `isError` are not text for a model and stay.
+value with one limit. A stored file becomes a `resource_link` to `artifact://ID`, in place of its block. A
+reference in a field becomes text. A block that is not valid MCP loses its wrong optional fields, or becomes
+text. `_meta`, also of a block, and `isError` are not text for a model and stay.
 
 Source: MCP specification 2025-11-25, tools, section "Tool Result"; document 004, section 2.3.
 """
@@ -39,20 +39,20 @@ _BLOCKS: Mapping[str, type[BaseModel]] = {
     "resource_link": mcp_types.ResourceLink,
     "resource": mcp_types.EmbeddedResource,
 }
-# Of the result of `prompts/get`; whatever else it holds, no client knows.
+# Further keys of the result of `prompts/get`; clients know no others.
 _BESIDE_MESSAGES = ("_meta", "resultType")
 
 
 async def guard_message(
     message: Mapping[str, Any], keeper: Keeper, *, transformer: Transformer | None = None
 ) -> Guarded:
-    """Return the result of `tools/call` with what a model reads of it guarded; the value is such a result.
+    """Return the result of `tools/call` with its text for a model guarded; the value is such a result.
 
     Args:
         message: The result as on the wire; it is never changed.
-        keeper: Keeps what is taken out.
-        transformer: The operator's own function; it gets what the tool returned, see
-        `runner.contract.payload`.
+        keeper: Stores removed content.
+        transformer: The operator's own function; it gets the tool's return value, see
+            `runner.contract.payload`.
     """
     shown = {key: message[key] for key in _SHOWN if message.get(key) is not None}
     sent = shown.get("content")
@@ -72,11 +72,11 @@ async def guard_message(
 
 
 async def guard_prompt(result: Mapping[str, Any], keeper: Keeper) -> Guarded:
-    """Return the result of `prompts/get` with its messages and description guarded, lawful again afterwards.
+    """Return the result of `prompts/get` with its messages and description guarded, as valid MCP.
 
     Args:
         result: The result as on the wire; it is not changed.
-        keeper: Keeps what is taken out.
+        keeper: Stores removed content.
     """
     sent = result.get("messages")
     messages = [each for each in sent if isinstance(each, Mapping)] if isinstance(sent, list) else []
@@ -87,13 +87,13 @@ async def guard_prompt(result: Mapping[str, Any], keeper: Keeper) -> Guarded:
         parts += [(role, block) for block in (content if isinstance(content, list) else [content])]
     description = result.get("description")
     if isinstance(description, str):
-        # Last, so that what comes before it has the places of the messages.
+        # Last, so that the other parts keep the indices of the messages.
         parts.append(("", _text(description)))
     guarded = await guard_message({"content": [block for _, block in parts]}, keeper)
     blocks = [_block(block) for block in guarded.value["content"]]
     made = {key: result[key] for key in _BESIDE_MESSAGES if key in result}
     if len(blocks) != len(parts):
-        # All of it together was too long.
+        # The whole result was too long.
         roles = ["user"] * len(blocks)
     else:
         roles = [role for role, _ in parts]
@@ -104,7 +104,7 @@ async def guard_prompt(result: Mapping[str, Any], keeper: Keeper) -> Guarded:
 
 
 def _of_payload(transformer: Transformer) -> Transformer:
-    """Return a transformer of whole results for one of what a tool returned."""
+    """Return a transformer of whole results, given a transformer of a tool's return value."""
 
     async def transform(tool: str, shown: Any, context: TransformContext) -> Any:
         made = transformer(tool, payload_of(shown), context)
@@ -120,9 +120,9 @@ def _of_payload(transformer: Transformer) -> Transformer:
 
 def _lawful(value: Any, shown: list[str]) -> dict[str, Any]:
     if not isinstance(value, dict) or not value or not set(value) <= set(_SHOWN):
-        # What a transformer made of it, or the reference to all of it.
+        # The value of a transformer, or the reference to the whole result.
         structured = {"structuredContent": value} if _SHOWN[1] in shown and isinstance(value, dict) else {}
-        text = value if not structured else value.get("summary", "see structuredContent")
+        text = value if not structured else in_words(value) or value.get("summary", "see structuredContent")
         return {"content": [_text(text)]} | structured
     content = value.get("content", [])
     blocks = content if isinstance(content, list) else [content]
@@ -138,7 +138,7 @@ def _block(block: Any) -> dict[str, Any]:
     made = _lifted(block)
     if kind in _HOLDERS and ("artifact" in made or "truncated" in made):
         return _link(made)
-    # A long text keeps its ends, which a reference in words has not.
+    # A long text keeps its beginning and end, which a reference as text lacks.
     if kind == "text":
         made = made | {"text": text_of(made.get("text"))}
     inner = made.get("resource")
@@ -160,7 +160,7 @@ def _is_valid(block: object) -> bool:
     inner = mapping_of(block.get("resource"))
     parts = [block, inner, *(item for item in block.values() if isinstance(item, dict))]
     if any(item is None for part in parts for item in part.values()):
-        # Absent is allowed, null is not.
+        # A key may be absent, but not null.
         return False
     try:
         _BLOCKS[block["type"]].model_validate(block, by_alias=True, by_name=False)
@@ -171,7 +171,7 @@ def _is_valid(block: object) -> bool:
 
 
 def _worded(key: str, item: Any) -> Any:
-    """Return a field of a block with text in place of references, however deep."""
+    """Return a field of a block with text in place of references at any depth."""
     if isinstance(item, list):
         return [_worded(key, each) for each in item if each is not None]
     if not isinstance(item, dict) or key == "_meta":
@@ -199,7 +199,7 @@ def _without_meta(block: Any) -> Any:
 
 
 def _with_meta(made: dict[str, Any], block: Any) -> dict[str, Any]:
-    """Return a guarded block with the `_meta` of the block before; a link has that of both its parts."""
+    """Return a guarded block with the `_meta` of the original block; a link has that of both its parts."""
     if not _has_meta(block):
         return made
     own, inner = dict(mapping_of(block.get("_meta"))), mapping_of(block.get("resource")).get("_meta")
@@ -211,7 +211,7 @@ def _with_meta(made: dict[str, Any], block: Any) -> dict[str, Any]:
 
 
 def _lifted(block: dict[str, Any]) -> dict[str, Any]:
-    """Return a block whose bytes were taken out as a field with the reference as its own."""
+    """Return a block whose bytes were removed from a field, with the reference as its own."""
     resource = block.get("resource")
     holder, key = (resource, "blob") if isinstance(resource, dict) else (block, "data")
     taken = holder.get(key)

@@ -1,11 +1,11 @@
-r"""Bytes of which each is written by itself: hex dumps, lists of numbers, escapes of string literals.
+r"""Bytes written one by one: hex dumps, lists of numbers, escapes of string literals.
 
     00000000: 8950 4e47 0d0a 1a0a  .PNG....     `dumped`: xxd, hexdump -C, od -t x1, Format-Hex
     [137, 80, 78, 71]   0x89, 0x50   89:50:4e   `listed`: JSON arrays, C initialisers, pairs of digits
     b'\x89PNG\r\n'   "\u0089PNG"   \211PNG      `escaped`: repr of Python, JSON, C, shells
 
-Each reader gets a text and a place in it, and returns the span and the bytes of a known binary format.
-The beginning decides: a list of digests or of pixels costs one look and stays.
+Each reader gets a text and an index in it, and returns the span and the bytes of a known binary format.
+The beginning decides: a list of digests or of pixels is checked once and stays.
 """
 
 import binascii
@@ -22,16 +22,16 @@ __all__ = ["Written", "as_bytes", "dumped", "escaped", "listed"]
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """The bytes that a text writes from `start` up to but not including `end`."""
+    """The bytes written in a text from `start` up to but not including `end`."""
 
     start: int
     end: int
     content: bytes
 
 
-# A file may follow other numbers, such as a time of day; not a page of them.
+# A file may follow other numbers, such as a time of day, but not a page of them.
 _STARTS_MAX = 16
-# Fewer are a mark such as -1 among other numbers.
+# Fewer different negatives are markers such as -1 among other numbers.
 _NEGATIVES_MIN = 8
 _BEGINNING_CHARS = 600
 _LIST = re.compile(rf"[{LIST_CLASS}]*+")
@@ -42,7 +42,7 @@ _PREFIX = r"(?:(?:\(byte\) ?)?(?:0[xX]|&#[xX]?|[$#%]))?"
 
 @dataclass(frozen=True, slots=True)
 class _Form:
-    """A way to write a list of bytes: one number with its digits as the only group, and all that follow."""
+    """A notation of a list of bytes: one number with its digits as the only group, and all that follow."""
 
     number: re.Pattern[str]
     run: re.Pattern[str]
@@ -65,7 +65,7 @@ def _form(before: str, digits: str, behind: str, between: str, base: int) -> _Fo
 
 
 def as_bytes(numbers: Sequence[int]) -> bytes:
-    """Return numbers as bytes, also as Java and Int8Array count them, from -128.
+    """Return numbers as bytes; also signed ones from -128, as in Java and Int8Array.
 
     Raises:
         ValueError: They are not bytes.
@@ -99,9 +99,9 @@ def listed(text: str, lo: int, at: int, at_least: int) -> tuple[Written | None, 
 
     Args:
         text: The text.
-        lo: Nothing begins before it.
-        at: A place in a list.
-        at_least: A shorter list is not looked into.
+        lo: Least start of the list.
+        at: An index in a list.
+        at_least: Shorter lists are ignored.
     """
     end = _end(_LIST, text, at)
     start = lo + len(text[lo:at].rstrip(LIST_CHARS))
@@ -127,7 +127,7 @@ def listed(text: str, lo: int, at: int, at_least: int) -> tuple[Written | None, 
 
 
 def _numbers(form: _Form, text: str, start: int, stop: int) -> Written | None:
-    """Return the bytes of a run of numbers, read by parts: each number is an object for a while."""
+    """Return the bytes of a run of numbers, read in parts: each number is an object temporarily."""
     content = bytearray()
     last = start
     numbers = form.number.finditer(text, start, stop)
@@ -150,7 +150,7 @@ _ROW_END = re.compile(r"\r?\n|\\+r\\+n|\\+n")
 _LINE_END = re.compile(r"\n|\\n")
 _OFFSET = re.compile(r"[0-9a-fA-F]{4,16}(?=[\r\n\\\"']|\Z)")
 _ROW_MAX_CHARS = 400
-# A `*` stands for rows that repeat; what one makes of them is bounded.
+# A `*` stands for repeated rows; their expansion is bounded.
 _FILLED_MAX_BYTES = 16 * 1024 * 1024
 
 
@@ -178,7 +178,7 @@ def _row_start(text: str, lo: int, at: int, line_end: str) -> int:
     start = text.rfind(line_end, lo, at)
     if start >= 0:
         return start + len(line_end)
-    # A quote may be one of the letters beside the cells, too.
+    # A quote may also be a character of the column beside the cells.
     quote = text.rfind('"', lo, at)
     while quote >= 0 and _first_cells(text, quote + 1) is None:
         quote = text.rfind('"', lo, quote)
@@ -197,7 +197,7 @@ def _dump(text: str, start: int, row: re.Match[str]) -> Written | None:
     line_end = _ROW_END.search(text, row.end(), row.end() + _ROW_MAX_CHARS)
     if order is None:
         return None
-    # The offsets say how many of the cells are bytes, and no letters of the column beside them.
+    # The offsets show how many of the cells are bytes, not characters of the column beside them.
     size, base = len(b"".join(cells)), 16
     following = _ROW.match(text, line_end.end()) if line_end else None
     if following is not None:
@@ -263,7 +263,7 @@ _NAMED = {"n": "\n", "r": "\r", "t": "\t", "b": "\b", "f": "\f", "v": "\v", "a":
 
 
 def escaped(text: str, lo: int, at: int) -> Written | None:
-    """Return the string literal around `at`, or soon behind it, if it is of binary bytes."""
+    """Return the string literal around `at`, or soon after it, if it contains binary bytes."""
     for opening in _LITERAL.finditer(text, max(lo, at - _LITERAL_BEFORE), min(len(text), at + 64)):
         start, backslashes = opening.end(), len(opening[1])
         quote = text[start - 1] if start and text[start - 1] in "\"'`" else "\n"
@@ -281,7 +281,7 @@ def escaped(text: str, lo: int, at: int) -> Written | None:
 def _literal(text: str, start: int, stop: int, quote: str, depth: int) -> str:
     """Return the contents of a literal up to its closing quote. In JSON within JSON each backslash is two."""
     one, two, before = r"\\" * depth, r"\\" * 2 * depth, r"\\" * (2 * depth - 1)
-    # C joins literals that follow each other.
+    # C joins adjacent literals.
     # Python escapes its own quote, and JSON then the backslash alone.
     other = r"\\[\"'](?<!" + quote + ")|" + (one + "'|" if quote == "'" else "") if depth > 1 else ""
     joint = rf"{quote}\s{{0,64}}\n\s{{0,64}}{quote}"

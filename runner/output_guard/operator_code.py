@@ -1,6 +1,6 @@
 """The operator's own code: functions that runner.toml names as `module:function`.
 
-A module is looked for beside the configuration file first, then among what is installed. It is imported into
+A module is searched beside the configuration file first, then among installed packages. It is imported into
 the host, unconfined, when the server starts: it is the operator's, never an author's.
 
 Source: document 004, section 3.6; requirements S4-39 and S4-61.
@@ -44,7 +44,7 @@ def load_function(
         named: Its name, as `function_name` returns it.
         folder: Where the configuration file is, if there is one.
         arguments: How many it will be called with.
-        named_config: Whether the operator names that file; if not, a module beside it has to be trusted.
+        named_config: Whether the operator named that file; if not, a module beside it must be trustworthy.
 
     Raises:
         UsageError: There is no such function, its module cannot be imported, or it takes other arguments.
@@ -67,7 +67,7 @@ def load_function(
         wanted = "(tool_name, result, ctx)" if arguments == 3 else f"{arguments} arguments"
         raise UsageError(f"{named}: {name} must take {wanted}") from None
     except ValueError:
-        # Some functions written in C do not tell.
+        # Some functions written in C have no signature.
         pass
     return function
 
@@ -86,13 +86,13 @@ def _module(name: str, folder: Path | None, *, named_config: bool) -> ModuleType
         source = read_judged(beside).content if named_config else read_trusted(beside, "output_transformer")
     except UnsafeFile as error:
         raise UsageError(f"{beside} is not imported: {error}") from None
-    # A name of its own: one like `json` must not stand for the library's in the host.
+    # A unique name: a module like `json` must not replace that of a library in the host.
     spec = importlib.util.spec_from_file_location(f"runner_operator_{name.replace('.', '_')}", beside)
     if spec is None:
         raise UsageError(f"{beside} is not a Python module")
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
-    # Of what was read, since a cached byte code beside it could be anybody's.
+    # From the source that was checked: cached bytecode beside it could be anybody's.
     exec(compile(source, beside, "exec"), module.__dict__)  # noqa: S102 - the operator's code
     return module
 

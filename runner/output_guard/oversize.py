@@ -1,28 +1,35 @@
-"""Layer 0: long strings, and large structures of short ones, are stored and described.
+"""Size limits: long strings, large structures of short ones, and last the whole observation.
 
-Long strings go first. If the whole is still too long, what takes most of it goes: as little of the structure
-as will do, so that what is small stays readable where it stood. What is said in place of a long text is put
-together in `runner.output_guard.references`, from what `runner.formats.content_shape` sees in it.
+Long strings are stored first. If the whole is still too long, its largest parts are stored: no more than
+necessary, so that small parts stay readable in place. `runner.output_guard.references` makes the replacement
+of a long text, from its shape by `runner.formats.content_shape`.
 
-Source: document 004, section 3.1; requirements S4-13 to S4-16, S4-45, S4-57; rule X6 of the
-conformance cases.
+The clamp is the last guardrail: the text of an observation for a model is never longer than the limit. With a
+store the whole observation is kept and referenced. Without one it is shortened, with a mark.
+
+Source: document 004, sections 3.1 and 4.1 step 6; requirements S4-13 to S4-16, S4-45, S4-46, S4-57, S4-90,
+S4-91, S4-107; rules CL1 and X6 of the conformance cases.
 """
 
+from collections.abc import Iterator
 from typing import Any
+
+from pydantic_core import from_json
 
 from runner.formats.json_walks import least_chars
 from runner.output_guard.encoded import cut
-from runner.output_guard.json_view import raw_json, text_of
+from runner.output_guard.json_view import beginning_of, json_text, raw_json, text_of
 from runner.output_guard.references import large_text
-from runner.output_guard.storing import Find, LayerRun, rebuilt
+from runner.output_guard.storing import Find, Keeper, LayerRun, drive, rebuilt
 
-__all__ = ["fit", "inline", "put_away", "size_of"]
+__all__ = ["clamped_by", "fit", "inline", "put_away", "size_of"]
 
-# What a reference takes, generously.
+# Generous length of a reference.
 _REFERENCE_CHARS = 1_600
 _PREVIEW_CHARS = 2_000
-# Above this a lower bound of a size will do.
+# Above this, a lower bound of a size is enough.
 _EXACT_BELOW = 500_000
+_SMALLEST = '{"truncated": true}'
 
 
 def inline(value: Any, limit: int, where: str = "") -> LayerRun[Any]:
@@ -43,9 +50,9 @@ def inline(value: Any, limit: int, where: str = "") -> LayerRun[Any]:
 
 
 def fit(value: Any, budget: int, where: str = "") -> LayerRun[Any]:
-    """Return `value` with what takes most of it stored, so that its text fits into `budget` characters.
+    """Return `value` with its largest parts stored, so that its text fits into `budget` characters.
 
-    What cannot be made to fit is stored as a whole.
+    If no such form fits, it is stored as a whole.
     """
     if size_of(value, budget) <= budget:
         return value
@@ -71,7 +78,7 @@ def put_away(
     """Store a text, or any other structure as unparsed JSON, and return its reference.
 
     Args:
-        value: What is stored.
+        value: The text or structure.
         where: Its place.
         name: Name of its file, without the ending.
         is_json: Whether a text is JSON.
@@ -82,7 +89,7 @@ def put_away(
         what = f"{'JSON' if is_json else 'text'} stored as artifact ({len(value)} chars)"
     else:
         content, is_json = raw_json(value), True
-        # The ends alone: all of it would be in memory twice.
+        # Only its beginning and end: the whole would be in memory twice.
         ends = content[:_PREVIEW_CHARS] + content[-_PREVIEW_CHARS:]
         text = ends.decode("utf-8", "ignore")
         what = f"structure stored as artifact ({len(content)} bytes)"
@@ -123,7 +130,7 @@ def _lightened(value: dict[str, Any], by_weight: list[str], excess: int, where: 
     """Store the heaviest items of an object, one by one, until it has `excess` characters less."""
     heavy: list[str] = []
     while excess > 0:
-        # What is long may be the names, too.
+        # The keys may be the long part, too.
         key = by_weight.pop() if by_weight else None
         size = 0 if key is None else size_of(value[key], _EXACT_BELOW)
         if key is None or size <= 2 * _REFERENCE_CHARS:
@@ -134,3 +141,55 @@ def _lightened(value: dict[str, Any], by_weight: list[str], excess: int, where: 
     for key in heavy:
         made[key] = yield from put_away(value[key], f"{where}.{key[:60]}".lstrip("."))
     return made
+
+
+async def clamped_by(
+    keeper: Keeper, value: Any, limit: int, *, chars: int, unruly: bool = False
+) -> tuple[Any, dict[str, Any] | None]:
+    """Return `value` within `limit` characters and the event, if it had to be clamped.
+
+    Args:
+        keeper: Stores removed content.
+        value: A plain value; any value at all if `unruly`.
+        limit: Limit in characters of its text.
+        chars: Characters to process.
+        unruly: Whether it could not be examined, so that it is stored unparsed.
+    """
+    if not unruly and size_of(value, limit) <= limit:
+        return value, None
+    before = len(keeper.stored)
+    name, where = ("tool-output", "") if unruly else ("observation", "observation")
+    made = await drive(put_away(value, where, name=name), keeper, chars=chars)
+    method = "artifact" if len(keeper.stored) > before else "truncate"
+    if method == "truncate" and not unruly:
+        # If nothing else is left of it, the model gets as much as fits.
+        made["preview"] = beginning_of(value, limit)
+    event = {"type": "observation_clamped", "method": method, "tool": keeper.tool, "max_chars": limit}
+    return _within(made, limit), event
+
+
+def _within(made: dict[str, Any], limit: int) -> Any:
+    """Return a reference within `limit`: the least important keys are removed first."""
+    for smaller in _smaller(made):
+        room = limit - len(json_text(smaller | {"preview": ""}))
+        if room < 0:
+            continue
+        # With the quote before it; a truncated escape is left out.
+        beginning = json_text(smaller["preview"][:room])[: room + 1]
+        fitting = from_json(beginning, allow_partial="trailing-strings")
+        return smaller | {"preview": cut(smaller["preview"], len(fitting))}
+    return {"truncated": True} if limit >= len(_SMALLEST) else "truncated"[:limit]
+
+
+def _smaller(made: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    if len(made["preview"]) <= 1000:
+        yield made
+    without = {key: item for key, item in made.items() if key not in ("tail", "shape")}
+    yield without
+    yield {key: item for key, item in without.items() if key != "read"}
+    yield {"summary": made["summary"][:200], "preview": "", "truncated": True, **_bare(made)}
+    yield {"summary": "truncated", "preview": "", **_bare(made)}
+
+
+def _bare(made: dict[str, Any]) -> dict[str, Any]:
+    return {"artifact": {"id": made["artifact"]["id"]}} if "artifact" in made else {}

@@ -1,23 +1,22 @@
-"""The output guard: whatever a tool returned, a model reads little text and no binary content.
+"""The output guard: for any result of a tool, a model reads little text and no binary content.
 
     guarded = await guard(result, Keeper(config=config, store=store, scope=scope, tool="download"))
 
-`guarded.value` is `result` itself where nothing had to be taken out. Where something had, it is stored, and
-`{artifact, summary, ...}` stands in its place. The layers, in their order:
+`guarded.value` is `result` itself if nothing had to be removed. Removed content is stored and replaced by
+`{artifact, summary, ...}`. The layers, in their order:
 
-1. `transformer`: the operator's own function; what it returns is final but for the last two layers.
+1. `transformer`: the operator's own function; its value is final except for the last two layers.
 2. `fields`: fields that are known to hold files.
 3. `typed`: content blocks that declare their bytes.
 4. `detect`: bytes of a known format in any usual writing: base64, digits, dumps, numbers, literals.
-5. `size_net`: long strings, and structures that are too large as a whole.
-6. `clamp`: the whole, if it is still too long.
+5. `oversize`: long strings, structures that are too large, and last the whole, if it is still too long.
 
-What holds for every input: the text of the value has at most `max_observation_chars` characters; it is JSON
-that encodes to UTF-8; with detection on, no run of base64 of `min_size_for_detection` or more that decodes to
-a known binary is in it. Detection also looks at what a transformer returned. Without a store, and where the
-store refuses, content is cut or left out, and `guarded.warnings` says so; the guard itself never fails.
+Invariants for every input: the text of the value has at most `max_observation_chars` characters; it is JSON
+that encodes to UTF-8; with detection on, it contains no run of base64 of `min_size_for_detection` or more
+that decodes to a known binary. Detection also examines the value of a transformer. Without a store, or if the
+store refuses, content is cut or left out, with an entry in `guarded.warnings`; the guard itself never fails.
 
-A structure of too many items, or nested too deep, is stored unparsed and referenced as a whole.
+A structure with too many items, or nested too deeply, is stored unparsed and referenced as a whole.
 
 Source: document 004, section 4.1; contradiction C24; rules X1 to X6 of the conformance cases; requirements
 S4-2 and S4-41 to S4-46.
@@ -31,12 +30,11 @@ from functools import partial
 from typing import Any
 
 from runner.formats.json_walks import least_chars
-from runner.output_guard.clamp import clamped_by
 from runner.output_guard.config import MAX_ELEMENTS
 from runner.output_guard.detect import Detector, scan
 from runner.output_guard.fields import extract_fields
 from runner.output_guard.json_view import Unruly, text_of, view
-from runner.output_guard.oversize import fit, inline, put_away
+from runner.output_guard.oversize import clamped_by, fit, inline, put_away
 from runner.output_guard.storing import Keeper, LayerRun, TooMany, drive
 from runner.output_guard.transformer import Transformer, transformed
 from runner.output_guard.typed import extract_blocks
@@ -46,18 +44,18 @@ from sandbox.call_value import call_value
 __all__ = ["Guarded", "guard"]
 
 _LONG = 64 * 1024
-# As many as the store keeps of one call by default; a result with more files is stored in larger parts.
+# The store's default limit for one call; a result with more files is stored in larger parts.
 _MOST_ARTIFACTS = 100
 
 
 @call_value
 class Guarded:
-    """A result as a model may read it.
+    """A guarded result for a model.
 
     Attributes:
-        value: The result, or what is left of it.
-        stored: What was stored, in the order in which it was found.
-        warnings: What went wrong, for the log.
+        value: The result without removed content.
+        stored: Records of stored content, in the order in which it was found.
+        warnings: Failures, for the log.
         events: For user interfaces: `observation_clamped`.
         transformed: Whether the operator's function made it.
     """
@@ -72,13 +70,13 @@ class Guarded:
 async def guard(
     result: Any, keeper: Keeper, *, transformer: Transformer | None = None, share: float = 1.0
 ) -> Guarded:
-    """Return `result` with binary and oversized content taken out and stored.
+    """Return `result` with binary and oversized content removed and stored.
 
     Args:
-        result: What the tool returned, of any shape; it is never changed.
-        keeper: Keeps what is taken out.
+        result: The tool's return value, of any shape; it is never changed.
+        keeper: Stores removed content.
         transformer: The operator's own function, if there is one.
-        share: How much of `max_observation_chars` it may take.
+        share: Fraction of `max_observation_chars` that it may take.
     """
     settings = keeper.config.for_call(keeper.tool, keeper.server)
     limit = max(int(settings.max_observation_chars * share), 1)
@@ -86,7 +84,7 @@ async def guard(
     final = None
     try:
         look = partial(view, result, max_elements=MAX_ELEMENTS)
-        # Each value is looked at: of a large result that takes longer than others can wait.
+        # Visits each value: for a large result that would block the event loop too long.
         seen = await asyncio.to_thread(look) if least_chars(result, _LONG) > _LONG else look()
     except Unruly:
         value, event = await clamped_by(keeper, result, limit, chars=sys.maxsize, unruly=True)
@@ -113,7 +111,7 @@ async def guard(
             with contextlib.suppress(TooMany):
                 run = inline(value, settings.max_inline_size)
                 value = await drive(run, keeper, chars=chars, most=_MOST_ARTIFACTS)
-        # Most values are so short that nobody has to write their text.
+        # Most values are so short that their text need not be encoded.
         may_be_long = seen.raw or seen.most_chars > limit
         if value is not seen.value or (may_be_long and (chars > limit or len(text_of(seen.value)) > limit)):
             if not keeps_whole:
@@ -131,7 +129,7 @@ async def guard(
 async def _taken_out(
     layer: Callable[[Any], LayerRun[Any]], value: Any, keeper: Keeper, *, limit: int, chars: int
 ) -> Any:
-    """Run a layer. Where it would take out too much one by one, larger parts of the result go first."""
+    """Run a layer. If it would remove too many parts one by one, larger parts are stored first."""
     try:
         return await drive(layer(value), keeper, chars=chars, most=_MOST_ARTIFACTS)
     except TooMany:

@@ -36,11 +36,11 @@ def large_text(find: Find, stored: KeptFind, summary_text: str, value: Any, text
     """Return the replacement for long text or a large structure.
 
     Args:
-        find: What was taken out.
+        find: The removed content.
         stored: The stored content.
         summary_text: The summary.
-        value: What is described by its shape.
-        text: What the preview shows the ends of.
+        value: The value whose shape is described.
+        text: The text whose beginning and end the preview shows.
     """
     base = (
         {"artifact": _artifact(stored.record), "summary": summary_text}
@@ -94,7 +94,7 @@ def summary(template: str, find: Find, stored: KeptFind, kind: str, payload: Map
 
 
 def file_name(payload: Mapping[str, Any], where: str, mime: str, ending: str = "") -> str:
-    """Return a name for a file taken out of `payload`: what the payload calls it, else its field."""
+    """Return a name for a file removed from `payload`: its name in the payload, else its field."""
     ending = extension(mime) or (f".{ending}" if ending else "")
     for key in _NAME_KEYS:
         named = payload.get(key)

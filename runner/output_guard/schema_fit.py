@@ -3,11 +3,11 @@
     for made in fits(was, guarded, schema): ...
 
 Clients refuse a result whose structured content does not satisfy the schema. A reference is an object, so it
-cannot stand where the schema wants text or a list. There the text names the artifact, a list keeps its first
-items, and a map its first keys: as few as the room allows, as many as the schema asks for.
+is invalid where the schema requires text or a list. There the text names the artifact, a list keeps its first
+items, and a map its first keys: as many as fit, and at least as many as the schema requires.
 
-Only the parts that changed are judged: the others satisfied the schema before. Regular expressions are
-matched by RE2, in linear time. The schema is followed for a bounded number of steps.
+Only changed parts are validated: the others satisfied the schema before. Regular expressions are matched by
+RE2, in linear time. The number of validation steps is bounded.
 
 Source: MCP specification 2025-11-25, tools, "Output Schema"; JSON Schema 2020-12, sections 10 and 11.
 """
@@ -29,30 +29,30 @@ from referencing import Registry
 from runner.output_guard.encoded import cut as cut_text
 from runner.output_guard.references import in_words
 
-__all__ = ["fits", "satisfies", "shortened"]
+__all__ = ["fits", "left_out", "satisfies", "shortened"]
 
 _TEXT_CHARS = 400
 _ITEMS_CHARS = 4_000
-# About how long a list or a map may be, from the first attempt to the last.
+# Approximate maximum length of a list or a map, from the first attempt to the last.
 _ROOMS = (_ITEMS_CHARS, 1_000, 200, 0)
-# How much of a text stays where nothing else satisfies the schema.
+# Length of the prefix of a text that stays if nothing else satisfies the schema.
 _PREFIXES = (_TEXT_CHARS, 200, 100, 50, 20, 0)
-# A schema comes from a stranger: it is followed so far, and no farther. A unit is a step, an item that a step
-# looks at, or what takes as long.
+# A schema is untrusted: its evaluation is bounded. A unit is a step, an item that a step examines, or work
+# that takes as long.
 _MOST_UNITS = 10_000
 _MOST_UNIQUE = 100
 _MOST_REFERENCES = 50
 _MOST_PATTERN_CHARS = 2_000
 _PATTERN_MEMORY = 1024 * 1024
-# The expressions of `unevaluated…` are searched out of sight. A reference by name has the whole schema
-# searched each time. The others hold lists of any length in lists.
+# The cost of `unevaluated…` cannot be counted. A reference by name searches the whole schema each time. The
+# others contain nested lists of any length.
 _NEVER_FOLLOWED = frozenset(
     {
         *("patternProperties", "unevaluatedItems", "unevaluatedProperties"),
         *("$dynamicRef", "$recursiveRef", "dependencies", "dependentRequired"),
     }
 )
-# They look at each item, whatever they have it satisfy.
+# They examine each item, regardless of its schema.
 _OF_ITEMS = frozenset({"items", "prefixItems", "additionalItems", "additionalProperties"}) | {
     *("contains", "propertyNames")
 }
@@ -60,7 +60,7 @@ _COMPARES = frozenset({"const", "enum", "uniqueItems"})
 _QUICK_PER_UNIT = 8
 _CHARS_PER_UNIT = 64
 _UNITS_PER_SEARCHED = 4
-# Followed by `_judged` itself, which knows what has changed.
+# Evaluated by `_judged` itself, which knows the changed parts.
 _APPLIED_HERE = frozenset(
     {
         *("$ref", "allOf", "anyOf", "oneOf", "properties", "patternProperties", "additionalProperties"),
@@ -82,9 +82,9 @@ _FORMATS = frozenset(
 _left: ContextVar[int] = ContextVar("units left")
 _root: ContextVar[Any] = ContextVar("validator of the whole schema")
 _MISSING: Any = object()
-"""No value: there was none before, or none satisfies the schema."""
+"""Marker for no value: there was none before, or none satisfies the schema."""
 _CUT: Any = object()
-"""In place of a guarded value: a part of something that was taken out as a whole."""
+"""Marker for a guarded value within a part that was removed as a whole."""
 
 
 def fits(
@@ -94,9 +94,9 @@ def fits(
 
     Args:
         was: The value before it was guarded.
-        guarded: The guarded value; parts that the guard left alone are the same objects.
+        guarded: The guarded value; its unchanged parts are identical objects in `was`.
         schema: The JSON schema of the value.
-        is_satisfied: Whether `was` satisfies the schema, so that its parts need not be judged.
+        is_satisfied: Whether `was` satisfies the schema, so that its parts need not be validated.
     """
     before = was if is_satisfied else _MISSING
     if satisfies(guarded, schema, was=before):
@@ -106,7 +106,7 @@ def fits(
             _begin(schema, units=10 * _MOST_UNITS)
             made = _made(was, guarded, [schema], _Cut(room=room, note=_reworded(guarded)))
         except Exception:  # noqa: BLE001 - of a schema that is not one, or that takes too long
-            made = shortened(was, [], items_chars=room)
+            made = shortened(was, items_chars=room)
         if satisfies(made, schema, was=before):
             yield made
 
@@ -120,7 +120,7 @@ def satisfies(value: Any, schema: Mapping[str, Any], *, was: Any = _MISSING) -> 
     Args:
         value: The value.
         schema: The JSON schema.
-        was: A value that satisfies the schema. The parts of `value` that are parts of it are not judged.
+        was: A value that satisfies the schema. Parts of it in `value` are not validated.
     """
     if not isinstance(value, dict):
         return False
@@ -134,23 +134,44 @@ def satisfies(value: Any, schema: Mapping[str, Any], *, was: Any = _MISSING) -> 
         return True
 
 
-def shortened(
-    was: Any, notes: list[str], *, text_chars: int = _TEXT_CHARS, items_chars: int = _ITEMS_CHARS
-) -> Any:
-    """Return a value of the same form as `was` in which nothing is long; no key of an object is left out.
+def shortened(was: Any, *, text_chars: int = _TEXT_CHARS, items_chars: int = _ITEMS_CHARS) -> Any:
+    """Return `was` with long texts and lists shortened; no key of an object is left out.
 
     Args:
         was: The value.
-        notes: Text in place of a long text, if any; only the first is used.
         text_chars: The longest text that stays.
-        items_chars: About how long the items of a list that stay are together.
+        items_chars: Approximate total length of the items of a list that stay.
     """
-    note = notes[0] if notes else ""
-    return _made(was, _CUT, None, _Cut(room=items_chars, note=note, text_chars=text_chars))
+    return _made(was, _CUT, None, _Cut(room=items_chars, note="", text_chars=text_chars))
+
+
+def left_out(was: Any, made: Any, *, most: int) -> dict[str, dict[str, int]]:
+    """Return the number of members kept, and of those there were, for lists and objects with fewer in `made`.
+
+    Args:
+        was: The value.
+        made: A shortened form of it; its unchanged parts are identical objects in `was`.
+        most: Most entries of the answer, whose keys are JSON Pointers.
+
+    Source: RFC 6901.
+    """
+    found: dict[str, dict[str, int]] = {}
+    left = [("", was, made)]
+    while left and len(found) < most:
+        path, old, new = left.pop()
+        # A name may be as long as a message.
+        if old is new or type(old) is not type(new) or not isinstance(old, dict | list) or len(path) > 500:
+            continue
+        if len(new) < len(old):
+            found[path] = {"kept": len(new), "of": len(old)}
+        for key, item in new.items() if isinstance(new, dict) else enumerate(new):
+            before = old.get(key) if isinstance(old, dict) else old[key] if key < len(old) else None
+            left.append((f"{path}/{str(key).replace('~', '~0').replace('/', '~1')}", before, item))
+    return found
 
 
 class _TooMuch(Exception):
-    """The schema takes longer to follow than it may."""
+    """Evaluating the schema exceeds the bound."""
 
 
 class _NoExpression(_TooMuch):
@@ -167,8 +188,8 @@ class _Cut:
     """Strategy for shortening a value.
 
     Attributes:
-        room: About how long the items of a list or a map are together.
-        note: Text in place of what was taken out.
+        room: Approximate total length of the items of a list or a map.
+        note: Text in place of removed content.
         text_chars: The longest text that stays.
     """
 
@@ -182,8 +203,8 @@ def _made(was: Any, guarded: Any, schemas: list[Any] | None, cut: _Cut) -> Any:
 
     Args:
         was: The value before it was guarded.
-        guarded: The guarded value; `_CUT` inside of what was taken out as a whole.
-        schemas: The schemas that apply to it; None: none, and no key of an object is left out.
+        guarded: The guarded value; `_CUT` within a part that was removed as a whole.
+        schemas: The schemas that apply to it; None for none: no key of an object is left out then.
         cut: How it is cut.
     """
     if guarded is was:
@@ -254,7 +275,7 @@ def _text_made(was: str, guarded: Any, applied: Iterable[Mapping[str, Any]], cut
 
 
 def _reworded(guarded: Any) -> str:
-    """Return the text in place of what was taken out; empty if the guarded value has no such text."""
+    """Return the text in place of removed content; empty if the guarded value has no such text."""
     return guarded if isinstance(guarded, str) else in_words(guarded) or ""
 
 
@@ -264,7 +285,7 @@ def _count(schema: Mapping[str, Any], key: str) -> int:
 
 
 def _applied(was: Any, schema: Any) -> Iterator[Mapping[str, Any]]:
-    """Yield a schema and those behind it that apply to the value itself."""
+    """Yield a schema and its subschemas that apply to the value itself."""
     if isinstance(schema, dict):
         yield schema
         for each in _branches(was, schema):
@@ -280,7 +301,7 @@ def _schemas_of(key: str, schema: Mapping[str, Any]) -> list[Any]:
 
 
 def _judged(value: Any, was: Any, schema: Any) -> bool:
-    """Return whether a value satisfies a schema that `was` satisfies, looking only where they differ."""
+    """Return whether a value satisfies a schema that `was` satisfies, checking only their differences."""
     if value is was or (isinstance(value, str | int | float) and type(value) is type(was) and value == was):
         return True
     if was is _MISSING or type(value) is not type(was) or not isinstance(schema, dict):
@@ -289,7 +310,7 @@ def _judged(value: Any, was: Any, schema: Any) -> bool:
     for branch in _branches(was, schema):
         if not (_judged(value, was, branch.schema) if branch.is_certain else _checked(value, branch.schema)):
             return False
-    # A value must stay out of all branches but one.
+    # A value may satisfy only one branch.
     alternatives = schema.get("oneOf", ())
     if sum(_may_satisfy(value, each) for each in alternatives) > 1 and not _checked(
         value, {"oneOf": alternatives}
@@ -303,7 +324,7 @@ def _judged(value: Any, was: Any, schema: Any) -> bool:
         else isinstance(value, list) and value[len(was) :]
     )
     if not is_larger and schema.keys().isdisjoint(_CONDITIONS):
-        # What was evaluated still is.
+        # Keys that were evaluated before still are.
         rest = {key: rule_value for key, rule_value in rest.items() if not key.startswith("unevaluated")}
     if isinstance(value, list) and rest.pop("uniqueItems", False) and changed:
         _spend(len(value))
@@ -315,7 +336,7 @@ def _judged(value: Any, was: Any, schema: Any) -> bool:
 
 
 def _changed(value: Any, was: Any, schema: Mapping[str, Any]) -> Iterator[tuple[Any, Any, Iterable[Any]]]:
-    """Yield the items that differ from those before: the new one, the old one, and the schemas of both."""
+    """Yield the changed items: the new one, the old one, and the schemas of both."""
     if isinstance(value, dict):
         for key, item in value.items():
             old = was.get(key, _MISSING)
@@ -330,14 +351,14 @@ def _changed(value: Any, was: Any, schema: Mapping[str, Any]) -> Iterator[tuple[
 
 @dataclass(frozen=True, slots=True)
 class _Branch:
-    """A schema that applies to the value of another one; certain if the value before satisfied it."""
+    """A subschema for the same value; certain if the original value satisfied it."""
 
     schema: Any
     is_certain: bool
 
 
 def _branches(was: Any, schema: Mapping[str, Any]) -> Iterator[_Branch]:
-    """Yield the schemas behind a schema that apply to the value itself."""
+    """Yield the subschemas of a schema that apply to the value itself."""
     if "$ref" in schema:
         target = _referenced(schema["$ref"])
         yield _Branch({"$ref": schema["$ref"]} if target is None else target, target is not None)
@@ -370,7 +391,7 @@ def _may_satisfy(value: Any, schema: Any, depth: int = 0) -> bool:
         target = _referenced(schema["$ref"])
         if target is not None and not _may_satisfy(value, target, depth + 1):
             return False
-    # Without a validator, whose errors hold the value, written out.
+    # Without a validator, whose error messages contain the value.
     named = schema.get("type", [])
     types = [named] if isinstance(named, str) else named
     if types and not any(_root.get().is_type(value, each) for each in types):
@@ -425,7 +446,7 @@ def _matches(pattern: str, text: str) -> bool:
     try:
         return re2.compile(pattern, _options()).search(text) is not None
     except re2.error as error:
-        # It needs more than linear time, such as one that looks ahead.
+        # RE2 refuses expressions that need more than linear time, such as those with lookahead.
         raise _NoExpression from error
 
 
@@ -438,7 +459,7 @@ def _options() -> Any:
 
 
 def _checked(value: Any, schema: Any) -> bool:
-    """Return whether a value satisfies a schema, wholly judged."""
+    """Return whether a value as a whole satisfies a schema."""
     if schema in (True, {}):
         return True
     return not any(True for _ in _root.get().evolve(schema=schema).iter_errors(value))
@@ -446,10 +467,10 @@ def _checked(value: Any, schema: Any) -> bool:
 
 @cache
 def _bounded(kind: Any) -> Any:
-    """Return a class of validators that takes no more steps than are left, and makes no others.
+    """Return a class of validators whose steps are bounded, as are those of the validators it creates.
 
-    A reference, or a part of another dialect, is followed by this class too: else it would be followed
-    without bound.
+    References, and parts in another dialect, are evaluated by this class too: otherwise they would not be
+    bounded.
     """
     bounded = extend(
         kind, {keyword: _counted(keyword, follow) for keyword, follow in kind.VALIDATORS.items()}
@@ -478,12 +499,12 @@ def _counted(keyword: str, follow: Callable[..., Iterable[Any] | None]) -> Calla
         if keyword == "additionalProperties" and "patternProperties" in schema:
             raise _TooMuch
         if keyword == "$ref" and not str(argument).startswith("#/") and argument != "#":
-            # All of the schema is searched for it.
+            # The whole schema is searched for it.
             _search(_root.get().schema)
         if keyword in _COMPARES:
             _compare(instance if keyword == "uniqueItems" else argument, is_unique=keyword == "uniqueItems")
         for error in follow(validator, argument, instance, schema) or ():
-            # It holds what is wrong, written out.
+            # Its message contains the invalid value.
             _spend(len(error.message) // _CHARS_PER_UNIT)
             yield error
 
@@ -498,7 +519,7 @@ def _spend(units: int) -> None:
 
 
 def _search(root: Any) -> None:
-    """Spend the time that it takes to look at each value of a schema once."""
+    """Spend the units for visiting each value of a schema once."""
     left = [root]
     while left:
         value = left.pop()
@@ -508,7 +529,7 @@ def _search(root: Any) -> None:
 
 
 def _compare(items: Any, *, is_unique: bool) -> None:
-    """Refuse to compare lists and objects, or each of too many items with each other."""
+    """Refuse to compare lists and objects, or too many items pairwise."""
     listed = items if isinstance(items, list) else [items]
     if (is_unique and len(listed) > _MOST_UNIQUE) or any(isinstance(item, list | dict) for item in listed):
         raise _TooMuch

@@ -27,7 +27,7 @@ _STEP = re.compile(
 
 
 class _Step(NamedTuple):
-    """One step: a name, an index, or anything (None); `deep`: at any depth below."""
+    """One step: a name, an index, or a wildcard (None); `deep`: at any depth below."""
 
     key: str | int | None
     deep: bool
@@ -45,7 +45,7 @@ class ValueSlot:
 
     @property
     def value(self) -> Any:
-        """Return its present value."""
+        """Return its current value."""
         return self.container[self.key]
 
     def put(self, value: Any) -> None:
@@ -57,7 +57,7 @@ def parse(text: str) -> Selector:
     """Return the steps of a path.
 
     Raises:
-        ValueError: It is not a path; the message names what is allowed.
+        ValueError: It is not a path; the message lists what is allowed.
     """
     body, steps, position = text.strip().removeprefix("$"), list[_Step](), 0
     while (token := _STEP.match(body, position)) is not None:
@@ -72,7 +72,7 @@ def parse(text: str) -> Selector:
 
 
 def find(root: Any, path: Sequence[_Step]) -> Iterator[ValueSlot]:
-    """Yield every place in `root` to which `path` leads. The caller may put other values there."""
+    """Yield every place in `root` that matches `path`. The caller may put other values there."""
     head, rest = path[0], path[1:]
     for place in list(_places(root, head)):
         if rest:

@@ -1,7 +1,7 @@
 """Storage requests of the layers, and the one place that fulfils them.
 
-The layers are generators: they yield a `Find` and get a `KeptFind` back, and touch no store themselves. So
-each of them can be run with values alone, and bytes are let go as soon as they are stored.
+The layers are generators: they yield a `Find` and get a `KeptFind` back, and never use a store themselves.
+So each can run without a store, and bytes are freed as soon as they are stored.
 
 Source: document 004, sections 5.2 to 5.4; requirements S4-15, S4-71 to S4-74, S4-107; contradiction C33.
 """
@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 _SOURCE_MAX_CHARS = 120
 _LOOKED_INTO = frozenset({dict, list, bytes})
-# Less is done quicker than it is handed to another thread.
+# Less is processed faster than it is passed to another thread.
 _THREAD_FROM_CHARS = 100_000
 
 
@@ -40,14 +40,14 @@ class Store(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Find:
-    """Something to be taken out of a result.
+    """Content to remove from a result.
 
     Attributes:
-        content: What it is, whole.
+        content: The whole content.
         mime: Its MIME type.
-        name: A file name for it, if one suggests itself.
+        name: A file name for it, if there is an obvious one.
         where: The field it was found in, for people.
-        facts: What was learnt of it, such as its rows.
+        facts: Facts about it, such as its rows.
     """
 
     content: bytes | str
@@ -69,9 +69,9 @@ class KeptFind:
     """Outcome of one find.
 
     Attributes:
-        record: Its record, if it was kept.
-        reason: Why it was not.
-        reading_tools: Whether a model has tools that read text of it.
+        record: Its record, if it was stored.
+        reason: Why it was not stored.
+        reading_tools: Whether a model has tools that read its text.
     """
 
     record: Record | None
@@ -88,16 +88,16 @@ LayerRun = Generator[Find, KeptFind, T]
 
 @dataclass(slots=True, kw_only=True)
 class Keeper:
-    """Keeps the finds of one result.
+    """Storage of the finds of one result.
 
     Attributes:
         config: The guard's settings.
-        store: Where; None: nowhere, everything is left out with a warning.
-        scope: Whose it is.
+        store: The store; None if there is none, so that all finds are left out with a warning.
+        scope: Scope of the stored content.
         tool: Name of the tool, with or without a prefix.
         server: Name of its server, if it has one; also the namespace of ids.
-        stored: Everything kept so far.
-        warnings: What went wrong, for the log.
+        stored: Records stored so far.
+        warnings: Failures, for the log.
     """
 
     config: GuardConfig
@@ -109,7 +109,7 @@ class Keeper:
     warnings: list[str] = field(default_factory=list)
 
     async def keep(self, find: Find) -> KeptFind:
-        """Store one find. What cannot be stored is left out, and a warning says so."""
+        """Store one find; if that fails, leave it out, with a warning."""
         if self.store is None:
             return self._lost(find, "no artifact store is configured")
         about = Put(
@@ -155,13 +155,13 @@ def rebuilt(
     least: int,
     rename: Callable[[str, str], LayerRun[str]] | None = None,
 ) -> LayerRun[Any]:
-    """Return a list or an object with its items edited; `value` itself where none changes.
+    """Return a list or an object with its items edited; `value` itself if none changes.
 
     Args:
         value: The list or the object.
         edit: Gets each container, bytes, and text of at least `least` characters, and its place.
         where: The place of `value`.
-        least: Shorter texts and keys are left alone.
+        least: Shorter texts and keys are ignored.
         rename: Gets each key of at least `least` characters, and its place.
     """
     is_object, is_same = isinstance(value, dict), True
@@ -185,14 +185,14 @@ def _place(where: str, key: str | int) -> str:
 
 
 async def drive(layer: LayerRun[T], keeper: Keeper, *, chars: int, most: int | None = None) -> T:
-    """Run a layer to its end, keep what it finds, and return what it returns.
+    """Run a layer to its end, store its finds, and return its value.
 
     Args:
-        layer: The layer, not yet begun.
-        keeper: Keeps what it finds.
-        chars: How much it has to look at. While that is much for each step, it works in a thread, so that
-            other calls go on.
-        most: How many finds there may be.
+        layer: The layer, not yet started.
+        keeper: Stores its finds.
+        chars: Characters that it has to process. While there are many for each step, it runs in a thread, so
+            that other calls are not blocked.
+        most: Most finds.
 
     Raises:
         TooMany: There are more.

@@ -1,12 +1,12 @@
-"""Layer 5: a function of the operator's that may turn a result into what the model shall read.
+"""Layer 5: a function of the operator that may convert a result for the model.
 
 It is called with the tool's name, the result and a `TransformContext`, and may be a coroutine function. None
 means that it does not handle this result. If it raises, takes too long, or returns too much, the other layers
-do their work instead.
+run instead.
 
-It runs in a thread of its own, a coroutine function in a loop of its own, so that the host goes on meanwhile.
-A thread cannot be ended: one that takes too long is left behind, works on a copy of the result, and while too
-many are left behind no further one is started.
+It runs in a thread of its own, a coroutine function in a loop of its own, so that the host is not blocked. A
+thread cannot be ended: one that takes too long is abandoned, with a copy of the result. If too many threads
+are abandoned, no further one is started.
 
 Source: document 004, section 3.6; requirements S4-3, S4-39 to S4-41, S4-66; contradiction C24; rule X5 of the
 conformance cases.
@@ -28,9 +28,9 @@ from runner.store.protocol import ArtifactRef
 
 __all__ = ["TransformContext", "Transformer", "TransformerArtifacts", "transformed"]
 
-# A call waits for the transformer, whose thread cannot be ended: longer would hold up the client.
+# A call waits for the transformer, whose thread cannot be ended: a longer time would delay the client.
 _TIMEOUT_S = 10.0
-# What is handed on is a copy: more text than this takes too much memory of the server.
+# It gets a copy: more text than this takes too much memory of the server.
 _MAX_CHARS = 16 * 1024 * 1024
 
 Transformer = Callable[[str, Any, "TransformContext"], Any]
@@ -38,7 +38,7 @@ Transformer = Callable[[str, Any, "TransformContext"], Any]
 
 @dataclass(frozen=True, slots=True)
 class TransformerArtifacts:
-    """Keeps bytes and text of the current call; what a transformer gets of the store."""
+    """A transformer's access to the store: keeps bytes and text for the current call."""
 
     _keeper: Keeper
     _loop: asyncio.AbstractEventLoop
@@ -99,7 +99,7 @@ class TransformContext:
 async def transformed(
     transformer: Transformer, seen: JsonView, keeper: Keeper, *, timeout_s: float = _TIMEOUT_S
 ) -> JsonView | None:
-    """Return the transformer's value for a result, or None if it handles no such result."""
+    """Return the transformer's value for a result, or None if it does not handle the result."""
     if seen.chars > _MAX_CHARS:
         keeper.warnings.append(f"the transformer was not called: more than {_MAX_CHARS} characters")
         return None
@@ -122,10 +122,10 @@ def _seen(made: Any) -> JsonView:
 
 
 class _Busy(RuntimeError):
-    """Too many transformers are running, or were left behind."""
+    """Too many transformers are running, or were abandoned."""
 
 
-# Of the whole process, since its threads are.
+# For the whole process, since threads belong to the process.
 _MOST_THREADS = 32
 _PLACES = threading.BoundedSemaphore(_MOST_THREADS)
 
@@ -133,7 +133,7 @@ _PLACES = threading.BoundedSemaphore(_MOST_THREADS)
 async def _run(transformer: Transformer, result: Any, keeper: Keeper, timeout_s: float) -> Any:
     loop = asyncio.get_running_loop()
     outcome = Future[tuple[Any, Exception | None]]()
-    # Running, it cannot be cancelled: a thread goes on when its time is over.
+    # Marked as running, so that it cannot be cancelled: the thread continues after the timeout.
     outcome.set_running_or_notify_cancel()
     context = TransformContext(TransformerArtifacts(keeper, loop), keeper.tool, keeper.server)
     value = thawed(result)
@@ -142,7 +142,7 @@ async def _run(transformer: Transformer, result: Any, keeper: Keeper, timeout_s:
         made = transformer(keeper.tool, value, context)
         if not inspect.isawaitable(made):
             return made
-        # Ends with its time, unlike a thread.
+        # A coroutine ends at the timeout, unlike a thread.
         async with asyncio.timeout(timeout_s):
             return await made
 
@@ -151,13 +151,13 @@ async def _run(transformer: Transformer, result: Any, keeper: Keeper, timeout_s:
         try:
             made = asyncio.run(call())
         except SystemExit as error:
-            # What ends a process must not end the host.
+            # SystemExit must not end the host.
             failure = RuntimeError(f"it called exit: {error}")
         except Exception as error:  # noqa: BLE001 - raised to the waiter, see `transformed`
             failure = error
         finally:
             _PLACES.release()
-        # A value, as some exceptions would cancel the waiter.
+        # The failure is a value, since some exceptions would cancel the waiter.
         outcome.set_result((made, failure))
 
     if not _PLACES.acquire(blocking=False):

@@ -1,7 +1,7 @@
-"""Layer 2: content blocks that declare what they hold, wherever in a result they stand.
+"""Layer 2: content blocks that declare their content, anywhere in a result.
 
-The bytes of images, audio and embedded resources are taken out whatever their size; the block stays where it
-was, with a reference. Links and embedded text stay as they are.
+The bytes of images, audio and embedded resources are removed regardless of size; the block stays in place,
+with a reference. Links and embedded text stay unchanged.
 
 Source: document 004, section 3.3; requirements S4-6 to S4-11 and S4-24 to S4-27; contradiction C32.
 """
@@ -21,7 +21,7 @@ __all__ = ["extract_blocks"]
 
 
 def extract_blocks(value: Any, template: str, warnings: list[str], where: str = "") -> LayerRun[Any]:
-    """Return `value` with the bytes of its content blocks taken out."""
+    """Return `value` without the bytes of its content blocks."""
     replaced = (yield from _block(value, template, warnings, where)) if isinstance(value, dict) else None
     if replaced is not None:
         return replaced
@@ -49,7 +49,7 @@ def _block(
     detected = None if content is None else identify(content)
     is_declared = isinstance(declared, str) or not is_media
     if content is None or (detected is None and not is_declared):
-        # Media without a MIME type and known bytes is an object of the tool that only looks like a block.
+        # Without a MIME type or a known format, it is an object of the tool that only looks like a block.
         if is_declared and isinstance(holder.get(key), str):
             place = where or "result"
             warnings.append(f"{place}: the {key} of a block of type {kind} is not base64, left as it is")
@@ -72,6 +72,6 @@ def _bytes(data: object) -> bytes | None:
     content = decode_any(text)
     if content is not None:
         return content
-    # Base64 that was cut in the middle of a group: still no text, if a known format begins so.
+    # Base64 that was cut within a group: still not a text, if it begins like a known format.
     clipped = decode_any(text[: len(text) // 4 * 4])
     return clipped if clipped is not None and identify(clipped) is not None else None

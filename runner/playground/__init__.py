@@ -1,1 +1,1 @@
-"""The Playground: a page at `/` that calls tools and shows what they make."""
+"""The Playground: a page at `/` that calls tools and shows their results."""

@@ -1,4 +1,4 @@
-"""The built page, as it is in the package: read once, served with the headers that keep it alone.
+"""The built page of the package: read once, served with headers that isolate it.
 
 Source: the design's notes on the security of shown content.
 """
@@ -29,7 +29,7 @@ class _Asset:
     packed: bytes | None = None
 
     async def gzipped(self) -> bytes:
-        """Return the content as gzip; packed when it is first asked for, and not where others wait for it."""
+        """Return the content as gzip; compressed on first use, in a thread."""
         if self.packed is None:
             self.packed = await asyncio.to_thread(gzip.compress, self.content, mtime=0)
         return self.packed
@@ -39,7 +39,7 @@ class Bundle:
     """The files of the built page.
 
     Args:
-        folder: Where they are; by default in the package.
+        folder: Their folder; by default that of the package.
     """
 
     def __init__(self, folder: Traversable | None = None) -> None:
@@ -55,18 +55,18 @@ class Bundle:
         """Return the page itself.
 
         Args:
-            frames: Origins whose pages it may show: the second server's, those of dashboards.
+            frames: Origins whose pages it may show: that of the second server, and those of dashboards.
         """
         headers = {"Content-Security-Policy": page_policy(frames), "Cache-Control": "no-cache", **_ALONE}
         return Response(self._assets["index.html"].content, media_type="text/html", headers=headers)
 
     async def asset(self, request: Request) -> Response | None:
-        """Return one of the files that the page loads, as gzip for who takes that; None if there is none."""
+        """Return a file that the page loads, as gzip for clients that accept it; None if there is none."""
         name = request.path_params["name"]
         asset = self._assets.get(name)
         if asset is None or name.endswith(".html"):
             return None
-        # Names carry a hash of the content, so a browser may keep them for good.
+        # Names contain a hash of the content, so a browser may cache them permanently.
         packs = _takes_gzip(request.headers.get("accept-encoding", ""))
         tag = f'"{asset.tag}-gzip"' if packs else f'"{asset.tag}"'
         headers = {"Cache-Control": _YEAR, "ETag": tag, "Vary": "Accept-Encoding", **_ALONE}
@@ -87,7 +87,7 @@ def _takes_gzip(accepted: str) -> bool:
 
 _ALONE = {
     "X-Content-Type-Options": "nosniff",
-    # A link that a tool wrote is not looked up before somebody follows it: a name can carry data.
+    # A tool's link is not resolved before a user follows it: a DNS name can leak data.
     "X-DNS-Prefetch-Control": "off",
     "Referrer-Policy": "no-referrer",
     "Cross-Origin-Opener-Policy": "same-origin",
@@ -120,6 +120,6 @@ def page_policy(frames: Iterable[str]) -> str:
 def _asset(item: Traversable) -> _Asset:
     content = item.read_bytes()
     guessed = mimetypes.guess_type(item.name)[0] or "application/octet-stream"
-    # A system's own table of types may know these by older names.
+    # The system's table of types may have older names for these.
     media_type = "text/javascript" if item.name.endswith((".js", ".mjs")) else guessed
     return _Asset(content, media_type, hashlib.sha256(content).hexdigest()[:32])

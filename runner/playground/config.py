@@ -1,4 +1,4 @@
-"""Decides from the settings, before anything listens, whether and where a server offers the Playground.
+"""Decision from the settings, before the server listens, whether and where it offers the Playground.
 
 Source: decision 15: beyond this machine the Playground requires a login.
 """
@@ -20,10 +20,10 @@ class Playground:
     """One server's Playground.
 
     Attributes:
-        facts: Says what the page shows of the server; a JSON object, computed for each request.
+        facts: Returns the page's data on the server, a JSON object, for each request.
         bundle: The built page.
-        frames_port: Port of the second origin on this machine; None where there is none.
-        key: The start key; None where everybody has a token.
+        frames_port: Port of the second origin on this machine; None if there is none.
+        key: The start key; None if all users have tokens.
         passes: The passes for `/mcp`.
     """
 
@@ -48,7 +48,7 @@ def frames_origin(settings: ServerSettings, host: str, port: int | None) -> str 
 
     Args:
         settings: The effective settings.
-        host: What the browser calls this server: the `Host` of its request.
+        host: The browser's name of this server: the `Host` of its request.
         port: Port of the second origin on this machine.
     """
     if settings.playground_frames_url is not None:
@@ -56,6 +56,6 @@ def frames_origin(settings: ServerSettings, host: str, port: int | None) -> str 
     name = host.rsplit(":", 1)[0] if not host.endswith("]") else host
     if port is None or not is_loopback(name.strip("[]")):
         return None
-    # Another name for the same machine: a site of its own to the browser, with a process of its own and
-    # without this page's cookies, which know no ports.
+    # Another name of this machine: a separate site for the browser, with its own process and without this
+    # page's cookies, which do not distinguish ports.
     return f"http://{'127.0.0.1' if name == 'localhost' else 'localhost'}:{port}"

@@ -1,8 +1,8 @@
-"""Dashboards: pages of other servers that a result asks to have open beside it.
+"""Dashboards: pages of other servers that a result requests to open beside it.
 
-Only pages of origins that the operator named are shown. Each gets a token of its own that holds for a few
-minutes and says nothing but that this user has this dashboard open; the page hands it over by message, never
-in an address. What people do in a dashboard is logged with their name and the dashboard's id.
+Only pages of origins named by the operator are shown. Each gets a token of its own, valid for a few minutes,
+that only proves that this user has this dashboard open; the page passes it by message, never in an address.
+Actions in a dashboard are logged with the user's name and the dashboard's id.
 
 Source: document 000, sections 3 and 7; requirements S0-38 to S0-47, S0-74.
 """
@@ -57,7 +57,7 @@ class _Dashboards:
     site: Site
 
     async def open(self, request: Request) -> JSONResponse:
-        """Give a token for a dashboard that the page is about to show."""
+        """Issue a token for a dashboard that the page is about to show."""
         user, body = await self._request_body(request)
         name, url = _word(body, "id", _MAX_ID), _word(body, "url", 2000)
         fault = fault_of_page(url, self.site.settings.iframe_origins)
@@ -69,14 +69,14 @@ class _Dashboards:
         return JSONResponse({"token": token, "ttl_s": TOKEN_S}, status_code=201, headers=SAFE_HEADERS)
 
     async def act(self, request: Request) -> Response:
-        """Write down what somebody did in a dashboard."""
+        """Log a user's action in a dashboard."""
         user, body = await self._request_body(request)
         name, action = _word(body, "id", _MAX_ID), _word(body, "action", _MAX_ACTION)
         log.info("dashboard action", extra={"user": user.name, "dashboard": name, "action": action})
         return Response(status_code=204, headers=SAFE_HEADERS)
 
     async def verify(self, request: Request) -> JSONResponse:
-        """Send the user of a token to a dashboard's own server. The token authorises the request."""
+        """Return the user of a token to a dashboard's own server. The token authorises the request."""
         body = await _json(request)
         token, name = _word(body, "token", 4096), _word(body, "id", _MAX_ID)
         check = partial(self.site.tokens.verify, token, purpose=DASHBOARD, key=name, now=self.site.clock())

@@ -1,7 +1,7 @@
 """Response headers that limit what a frame of the second origin may load and connect to.
 
-A host that is not the Playground has this policy from `runner/widgets/web/hosting/document.ts`, as a part of
-the document; a change of one is a change of both.
+For hosts other than the Playground, `runner/widgets/web/hosting/document.ts` puts this policy into the
+document; change both together.
 
 Source: the design's notes on the security of shown content (measured); MCP Apps, "Sandbox proxy"; WICG
 "Connection Allowlists".
@@ -21,9 +21,9 @@ _MAX_ORIGINS = 32
 
 
 def without_own(csp: Mapping[str, object], own: Iterable[str]) -> dict[str, object]:
-    """Return the lists that a resource asks for without what names the Playground's own server.
+    """Return the lists requested by a resource, without origins of the Playground's own server.
 
-    A widget would reach it as the person who views it. A pattern that covers it goes too, and sockets.
+    A widget would reach it as the person who views it. Matching patterns and WebSocket origins go, too.
 
     Args:
         csp: Lists of origins, as for `policy_of`.
@@ -64,7 +64,7 @@ def _port(address: SplitResult) -> int:
 
 
 def policy_of(csp: Mapping[str, object], ancestors: str) -> str:
-    """Return the content security policy for what a resource asks to load.
+    """Return the content security policy for the origins that a resource requests.
 
     Args:
         csp: Lists of origins by the names of MCP Apps: `connectDomains`, `resourceDomains`, `frameDomains`.
@@ -76,14 +76,14 @@ def policy_of(csp: Mapping[str, object], ancestors: str) -> str:
     return "; ".join(
         [
             "default-src 'none'",
-            # What is shown is one text with its scripts and styles inside.
+            # The document is a single text with inline scripts and styles.
             " ".join(["script-src", "'unsafe-inline'", *load]),
             " ".join(["style-src", "'unsafe-inline'", *load]),
             " ".join(["img-src", "data:", "blob:", *load]),
             " ".join(["font-src", "data:", *load]),
             " ".join(["media-src", "data:", "blob:", *load]),
             " ".join(["connect-src", *(connect or ["'none'"])]),
-            # What is shown must not go elsewhere by itself: its own navigation is checked against this.
+            # The document must not navigate elsewhere by itself, which is checked against this.
             " ".join(["frame-src", *(frame or ["'none'"])]),
             "object-src 'none'",
             "base-uri 'none'",
@@ -95,23 +95,23 @@ def policy_of(csp: Mapping[str, object], ancestors: str) -> str:
 
 
 def connections_of(csp: Mapping[str, object]) -> str:
-    """Return the list of connections that the page and all documents in it may begin.
+    """Return the allowlist of connections for the page and all documents in it.
 
-    The policy stops a document that navigates itself, but only once the browser has connected to its new
-    host, and it knows nothing of hints and WebRTC. This list is looked at before.
+    The policy stops a document that navigates itself, but only after the browser has connected to the new
+    host, and does not cover resource hints and WebRTC. This list is checked before.
 
     Args:
         csp: As for `policy_of`.
     """
     named = [origin for key in _LISTS for origin in _origins(csp.get(key))]
-    # A pattern that names a socket by `ws:` fits nothing: sockets are compared by their http address.
+    # A pattern with `ws:` matches nothing: WebSockets are compared by their http address.
     patterns = dict.fromkeys(f'"{re.sub("^ws", "http", origin)}"' for origin in named)
-    # Each hop of a redirect is left to the policy, which names what may be loaded.
+    # Redirects are left to the policy, which restricts loading.
     return f"({' '.join(patterns)});redirects=allow"
 
 
 def _origins(value: object) -> list[str]:
-    """Return the web origins in a list, so that nothing else gets into the policy."""
+    """Return only the web origins in a list, so that no other text gets into the policy."""
     if not isinstance(value, list):
         return []
     named = [each for each in value if isinstance(each, str) and _ORIGIN.fullmatch(each)]

@@ -1,7 +1,6 @@
-"""The Playground of one server, while it runs: its facts, its second origin, its start key."""
+"""The running Playground of one server: its facts, its second origin, its start key."""
 
 import contextlib
-import errno
 import logging
 import os
 import socket
@@ -20,7 +19,7 @@ from runner.playground.second_origin import make_frames
 from runner.playground.start_key import StartKey
 from runner.settings.isolation import in_force
 from runner.settings.settings import Settings
-from runner.system.listening import listen_on, serving_beside
+from runner.system.listening import listen_on, listen_on_loopback, serving_beside
 from runner.users.identity import is_loopback
 from runner.users.resource import LOGINS
 
@@ -28,10 +27,11 @@ __all__ = ["About", "open_playground"]
 
 log = logging.getLogger(__name__)
 
-# Its pages are small, and nothing on it stays open.
+# Pages of the second origin are small, and their connections are short.
 _MOST_CONNECTIONS = 64
 _FRAMES_FIRST, _FRAMES = 10_000, 2_000
-_PORT_SETTING = "port, since playground_frames_url leads to the one above it"
+_OFF = "or switch the Playground off (playground = false)"
+_PORT_SETTING = f"--port, since playground_frames_url leads to the one above it, {_OFF}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +42,7 @@ class About:
         name: The server's own name.
         kind: `tools` for tool files, `proxy` in front of other servers.
         servers: The other servers, by the prefix of their tool names.
-        problems: Returns why a server cannot be reached, by name; reachable servers are left out.
+        problems: Returns the reason for each unreachable server, by name.
     """
 
     name: str
@@ -53,11 +53,11 @@ class About:
 
 @asynccontextmanager
 async def open_playground(site: Site, about: About, *, port: int) -> AsyncIterator[Playground | None]:
-    """Serve the second origin until the block ends; None where this server has no Playground.
+    """Serve the second origin until the block ends; yield None if this server has no Playground.
 
     Args:
-        site: What the routes work with.
-        about: What is served.
+        site: The site of the routes.
+        about: Summary of the server.
         port: Port of the server itself.
 
     Raises:
@@ -74,7 +74,7 @@ async def open_playground(site: Site, about: About, *, port: int) -> AsyncIterat
     bundle = Bundle()
     async with _frames(settings, bundle, port) as frames_port:
         yield Playground(
-            # For each page: limits and times may have been reloaded.
+            # Computed for each page: limits and times may have been reloaded.
             facts=lambda: _facts(site, about),
             bundle=bundle,
             frames_port=frames_port,
@@ -108,7 +108,7 @@ async def _frames(settings: Settings, bundle: Bundle, port: int) -> AsyncIterato
         yield None
         return
     listeners = _listen(settings, port)
-    # A policy cannot name an address of version 6.
+    # A policy cannot name an IPv6 address.
     names = ("127.0.0.1", "localhost")
     embedders = (
         [settings.public_url]
@@ -121,39 +121,17 @@ async def _frames(settings: Settings, bundle: Bundle, port: int) -> AsyncIterato
 
 
 def _listen(settings: Settings, port: int) -> list[socket.socket]:
-    """Return listening sockets: where users come by an address of their own, as the server; else loopback.
+    """Return listening sockets: at the server's address if frames have a public one, else on loopback.
 
     Args:
-        settings: Where they name an address of frames, it leads to the port above the server's.
-        port: Port of the server. The same one belongs to it each time, so that an open page finds it again
-            after a restart; far from ports that operators choose.
+        settings: If they name an address of frames, it leads to the port above the server's.
+        port: Port of the server, which determines that of the second origin: an open page finds it again
+            after a restart. The port is far from those that operators choose.
     """
     if settings.playground_frames_url is not None and not is_loopback(settings.host):
         return [listen_on(settings.host, port + 1, setting=_PORT_SETTING)]
     if settings.playground_frames_url is not None:
-        return _on_loopback(port + 1)
+        return listen_on_loopback(port + 1, setting=_PORT_SETTING)
     with contextlib.suppress(UsageError):
-        return _on_loopback(_FRAMES_FIRST + port * 7 % _FRAMES, alone=True)
-    return _on_loopback(0)
-
-
-def _on_loopback(port: int, *, alone: bool = False) -> list[socket.socket]:
-    """Return listeners on a port of both loopback addresses, since `localhost` may mean either.
-
-    Args:
-        port: The port; 0 takes a free one.
-        alone: Whether to refuse a port on which another process has the address of version 6: it could
-            foresee the port, and pages would trust it.
-
-    Raises:
-        UsageError: The port cannot be listened on.
-    """
-    first = listen_on("127.0.0.1", port, setting=_PORT_SETTING)
-    try:
-        return [first, listen_on("::1", first.getsockname()[1], setting=_PORT_SETTING)]
-    except UsageError as refused:
-        # Without version 6 there is nothing to listen on.
-        if alone and isinstance(refused.__cause__, OSError) and refused.__cause__.errno == errno.EADDRINUSE:
-            first.close()
-            raise
-        return [first]
+        return listen_on_loopback(_FRAMES_FIRST + port * 7 % _FRAMES, setting=_OFF, alone=True)
+    return listen_on_loopback(0, setting=f"--host, {_OFF}")

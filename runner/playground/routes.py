@@ -1,4 +1,4 @@
-"""The routes of the Playground: its page, what the page is made of, the way in, and facts of the server.
+"""The routes of the Playground: its page, the page's files, the login, and facts of the server.
 
 Source: the design's notes on the security of shown content; decision 15.
 """
@@ -29,9 +29,9 @@ def routes(site: Site, playground: Playground, auth: "AuthProvider | None" = Non
     """Return the routes.
 
     Args:
-        site: What they work with.
+        site: Their site.
         playground: The Playground.
-        auth: What checks the tokens of this server, and perhaps logs users in.
+        auth: The provider that checks the tokens of this server, and perhaps logs users in.
     """
     own = _Routes(site, playground)
     return [
@@ -46,7 +46,7 @@ def routes(site: Site, playground: Playground, auth: "AuthProvider | None" = Non
 def _logins(site: Site, auth: "AuthProvider | None") -> list[Route]:
     if site.settings.auth.kind not in LOGINS:
         return []
-    # What FastMCP has for logins takes a seventh of a start: only where users log in here.
+    # Importing FastMCP's login takes a seventh of a start, so it is done only if users log in here.
     from fastmcp.server.auth import OAuthProxy  # noqa: PLC0415
 
     from runner.playground.internals import provider_login  # noqa: PLC0415
@@ -55,7 +55,7 @@ def _logins(site: Site, auth: "AuthProvider | None") -> list[Route]:
 
 
 def playground_address(base: str, playground: Playground) -> str:
-    """Return the address to open, with the start key where there is one.
+    """Return the address to open, with the start key if there is one.
 
     Args:
         base: Address of the server.
@@ -88,13 +88,13 @@ class _Routes:
         return JSONResponse({**self.playground.facts(), **of_user}, headers=SAFE_HEADERS)
 
     async def _enter(self, request: Request) -> Response:
-        """Exchange the start key for a session; the address bar is left without it."""
+        """Exchange the start key for a session, and remove it from the address bar."""
         key = self.playground.key
         known = await of_cookie(self.site, request)
         if key is None or not key.opens(request.query_params["key"]):
             if known is None:
                 note_wrong(request, "start key", "the Playground")
-            # The page says what to do where it finds no session; a second tab goes on with the first's.
+            # The page shows instructions if it has no session; a second tab uses that of the first.
             return RedirectResponse("/", status_code=303, headers=SAFE_HEADERS)
         session = await begin_session(self.site, known or await identify(self.site, request))
         answer = RedirectResponse("/", status_code=303, headers=SAFE_HEADERS)

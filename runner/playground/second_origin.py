@@ -1,9 +1,9 @@
-"""The second origin: empty pages in which what tools made is shown, away from cookies and from MCP.
+"""The second origin: empty pages that show content of tools, separate from cookies and from MCP.
 
-A widget or a document that a tool made never becomes part of the Playground's own page. It is shown in a
-frame within a frame from here, without an origin of its own. The answer's policy says what it may load, its
-list of connections whom it may speak to at all, and a prelude takes away what older browsers leave open.
-There is nothing here to steal: two pages, no cookie is read, no other route.
+A widget or a document of a tool never becomes part of the Playground's own page. It is shown in a nested
+frame from here, with an opaque origin. The response's policy restricts what it may load, the connection
+allowlist restricts its connections, and a prelude removes features that older browsers leave open.
+There is nothing here to steal: it has two pages, reads no cookie and has no other route.
 
 Source: the design's notes on the security of shown content (measured); MCP Apps, "Sandbox proxy"; WICG
 "Connection Allowlists".
@@ -28,8 +28,8 @@ def make_frames(pages: Mapping[str, bytes], embedders: Iterable[str]) -> Starlet
     """Return the application of the second origin.
 
     Args:
-        pages: Its pages by path, each whole, with its script inside.
-        embedders: Origins whose pages may show them: the Playground's own.
+        pages: Its pages by path, each with inline scripts.
+        embedders: Origins whose pages may show them: those of the Playground.
     """
     own = tuple(embedders)
     ancestors = " ".join(own)
@@ -43,7 +43,7 @@ def make_frames(pages: Mapping[str, bytes], embedders: Iterable[str]) -> Starlet
             headers={
                 "Content-Security-Policy": policy_of(csp, ancestors),
                 "Connection-Allowlist": connections_of(csp),
-                # A process of its own also where both origins are of one site: what hangs holds up itself.
+                # A separate process even if both origins are of one site: a hanging frame blocks only itself.
                 "Origin-Agent-Cluster": "?1",
                 "X-Content-Type-Options": "nosniff",
                 "Referrer-Policy": "no-referrer",

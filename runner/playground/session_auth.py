@@ -1,11 +1,11 @@
-"""`/play/mcp`: the way of the Playground's page to MCP. The browser's session stands for the token.
+"""`/play/mcp`: access of the Playground's page to MCP. The browser's session replaces the token.
 
-It leads to `/mcp` itself, so that a page gets what any client gets. A request must carry the cookie of a
-browser session and must come from a page of this server; one from anywhere else never reaches MCP. What MCP
-sessions were begun that way end with the browser's.
+It leads to `/mcp` itself, so that the page is served like any client. A request must carry the cookie of a
+browser session and come from a page of this server; any other never reaches MCP. MCP sessions created that
+way end with the browser's session.
 """
 
-from collections import OrderedDict
+from collections import defaultdict
 from collections.abc import Awaitable
 from typing import Any
 
@@ -25,7 +25,8 @@ __all__ = ["DOOR", "PlaygroundAuth"]
 DOOR = "/play/mcp"
 _MCP = "/mcp"
 _HEADER = "mcp-session-id"
-_MOST_SESSIONS = 4096
+# Ten times the MCP sessions that a user may have at once.
+_MOST_SESSIONS = 1000
 
 
 class PlaygroundAuth:
@@ -33,20 +34,29 @@ class PlaygroundAuth:
 
     Args:
         app: The application.
-        site: Whose browsers come.
-        passes: What lets a request of a known browser through the check of tokens.
-        under_way: What is under way in browser sessions.
+        site: The site of the browsers.
+        passes: Passes that let a request of a known browser through the check of tokens.
+        under_way: Requests in flight in browser sessions.
+        most_sessions: Most MCP sessions of a user whose end with the browser's session is remembered.
     """
 
-    def __init__(self, app: ASGIApp, site: Site, passes: Passes, under_way: UnderWay) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        site: Site,
+        passes: Passes,
+        under_way: UnderWay,
+        most_sessions: int = _MOST_SESSIONS,
+    ) -> None:
         self._app = app
         self._site = site
         self._passes = passes
-        self._sessions: OrderedDict[str, tuple[User, Any]] = OrderedDict()
+        self._most_sessions = most_sessions
+        self._sessions: defaultdict[str, dict[str, tuple[User, Any]]] = defaultdict(dict)
         under_way.also(self._end)
 
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
-        """Lead a request to `/play/mcp` on to `/mcp`; let all others pass."""
+        """Forward a request to `/play/mcp` to `/mcp`; pass all others unchanged."""
         if scope["type"] != "http" or scope["path"] != DOOR:
             return self._app(scope, receive, send)
         return self._let_in(scope, receive, send)
@@ -68,24 +78,27 @@ class PlaygroundAuth:
         await self._app(self._led(scope, headers, user), receive, sent)
 
     def _led(self, scope: Scope, headers: list[tuple[bytes, bytes]], user: User) -> Scope:
-        """Return a request as it goes on to `/mcp`."""
+        """Return the request forwarded to `/mcp`."""
         if self._site.settings.auth.kind != "none":
-            headers = [*headers, (b"authorization", f"Bearer {self._passes.give(user.name)}".encode())]
+            headers = [*headers, (b"authorization", f"Bearer {self._passes.give(user)}".encode())]
         return {**scope, "path": _MCP, "raw_path": _MCP.encode(), "headers": headers}
 
     def _note(self, session: str | None, user: User, web: Any) -> None:
         if session is not None:
-            # The session's creator: others of that user may only use it.
-            self._sessions.setdefault(session, (user, web))
-            while len(self._sessions) > _MOST_SESSIONS:
-                self._sessions.popitem(last=False)
+            # The creator of the MCP session: other browser sessions of that user may only use it.
+            mine = self._sessions[user.name]
+            mine.setdefault(session, (user, web))
+            while len(mine) > self._most_sessions:
+                del mine[next(iter(mine))]
 
     async def _end(self, user: User) -> None:
-        """End the MCP sessions that were begun in a browser's session, as their client would."""
-        mine = [(session, web) for session, (owner, web) in self._sessions.items() if owner == user]
-        for session, web in mine:
-            self._sessions.pop(session, None)
+        """End the MCP sessions created in a browser's session, as their client would."""
+        held = self._sessions.get(user.name, {})
+        for session, (_, web) in [item for item in held.items() if item[1][0] == user]:
+            held.pop(session, None)
             await self._app(self._led(*self._farewell(session, web), user), _nothing, _unheard)
+        if not held:
+            self._sessions.pop(user.name, None)
 
     def _farewell(self, session: str, web: Any) -> tuple[Scope, list[tuple[bytes, bytes]]]:
         settings = self._site.settings
@@ -110,4 +123,4 @@ async def _nothing() -> Message:
 
 
 async def _unheard(_: Message) -> None:
-    """Take an answer for which nobody waits."""
+    """Discard a response message."""

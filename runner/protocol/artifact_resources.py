@@ -1,8 +1,8 @@
-"""`artifact://` resources: access of MCP clients to files that tools made.
+"""`artifact://` resources, through which MCP clients read files that tools made.
 
 `artifact://ID` returns the whole file if it fits in one message, else an error that names the range to
-request: `artifact://ID?offset=0&length=500000`, both in bytes. Text and JSON are returned as text, all else
-as base64. A character of a text belongs to the range in which it begins.
+request: `artifact://ID?offset=0&length=500000`, both in bytes. Text and JSON are returned as text, everything
+else as base64. A multi-byte character belongs to the range in which it begins.
 
 Source: MCP `resources/read`; the architecture's decision "Blobs".
 """
@@ -24,22 +24,21 @@ from runner.store.protocol import Record
 __all__ = ["MAX_BLOB_BYTES", "read_artifact"]
 
 MAX_BLOB_BYTES = 600_000
-"""Largest part of a file in one message; in base64 it is a third longer."""
+"""Most bytes of a file in one message; base64 makes them a third longer."""
 
 
 async def read_artifact(files: MyFiles, uri: str) -> dict[str, Any]:
     """Return the wire result of reading one of the user's files, or a range of it.
 
     Raises:
-        MCPError: It is not a file of this user, the range is malformed, or more was asked for than a
-            message can carry.
+        MCPError: The URI names no file of this user, or the range is malformed or too long for a message.
     """
     file = await files.by_id(artifact_id(uri) or "")
     if file is None:
         message = f"Resource not found: {uri!r}; it is not a file of this user, or was removed"
         raise MCPError(code=mcp_types.INVALID_PARAMS, message=message, data={"uri": uri})
     offset, length = _range(uri, uri.partition("?")[2], file)
-    # With what may be left of the last character.
+    # Up to three bytes more, to complete the last character.
     more = min(3, file.size - offset - length) if is_text(file.mime) else 0
     try:
         async with files.open(file, offset=offset, length=length + more) as content:
@@ -81,6 +80,9 @@ def _range(uri: str, query: str, file: Record) -> tuple[int, int]:
 
 
 def _numbers(query: str) -> dict[str, int]:
-    """Read a query of whole numbers; other values become -1, which no range accepts."""
+    """Return the integers of a query; other values become -1, which no range accepts."""
     pairs = parse_qs(query, keep_blank_values=True)
-    return {key: int(values[-1]) if values[-1].isdecimal() else -1 for key, values in pairs.items()}
+    return {
+        key: int(values[-1]) if values[-1].isdecimal() and len(values[-1]) < 20 else -1
+        for key, values in pairs.items()
+    }

@@ -1,8 +1,8 @@
-"""Tools for a model to read files and content that the output guard removed from a result.
+"""Tools with which a model reads stored files, and content that the output guard removed from a result.
 
-`artifact_info`, `artifact_read` and `artifact_search` are listed from the start: clients list tools once.
-Each answer has a small bound. Neither the pattern nor the content is trusted, so RE2 matches them, in time
-linear in the content, in a thread, and a bounded part of the content at a time.
+`artifact_info`, `artifact_read` and `artifact_search` are listed from the start: clients list tools only
+once. Each answer is small and bounded. Neither the pattern nor the content is trusted: RE2 matches in linear
+time, in a thread, one bounded piece of the content at a time.
 
 Source: document 004, sections 5.5 and 5.6; requirements S4-76, S4-82.
 """
@@ -26,10 +26,10 @@ from runner.formats.encodings import encoding_of
 from runner.settings.parts import ResultSettings
 from runner.store.protocol import Content, Record
 
-__all__ = ["READING", "described", "offered", "read_back", "reading_result"]
+__all__ = ["READING", "offered", "read_back", "reading_result"]
 
 READ_MAX_CHARS = 8_000
-"""Most characters that one `artifact_read` returns; below what the guard would take out again."""
+"""Most characters that one `artifact_read` returns; few enough that the guard does not remove them again."""
 
 _PROBE_BYTES = 64 * 1024
 _SCAN_BYTES = 64 * 1024 * 1024
@@ -83,12 +83,9 @@ READING: Mapping[str, _Tool] = {
 
 
 def offered(settings: ResultSettings) -> list[dict[str, Any]]:
-    """Return the tools for a list; none where the operator wants none, or nothing is kept."""
-    return described() if settings.has_extras and settings.store != "none:" else []
-
-
-def described() -> list[dict[str, Any]]:
-    """Return the tools as `tools/list` has them."""
+    """Return the tools for `tools/list`; none if the operator disabled them, or there is no store."""
+    if not settings.has_extras or settings.store == "none:":
+        return []
     return [
         {
             "name": name,
@@ -146,7 +143,7 @@ async def _info(record: Record, files: MyFiles) -> dict[str, Any]:
         return about | {"kind": "binary"}
     text = head.decode(encoding, "replace").removeprefix("\ufeff")
     tail = await _bytes(record, files, max(0, record.size - 4 * TAIL_CHARS), None)
-    # Of a part of the content only its beginning can be told, not how much of it there is.
+    # A shape counts rows or keys, which needs the whole content.
     shape = shape_of(text) if record.size <= _PROBE_BYTES else {"kind": "text"}
     shown = {"preview": text[:HEAD_CHARS], "tail": tail.decode(encoding, "ignore")[-TAIL_CHARS:]}
     return about | {"kind": "text", "shape": shape, **_named(encoding), **shown}
@@ -156,7 +153,7 @@ async def _read(arguments: _Read, record: Record, files: MyFiles) -> dict[str, A
     encoding = await _encoding(record, files)
     if encoding != "utf-8":
         return await _read_other(arguments, record, files, encoding)
-    # Three bytes more so that no character is cut in two and then lost.
+    # Three bytes more, to complete the last character.
     data = await _bytes(record, files, arguments.offset, arguments.length + 3)
     part = whole_characters(data, arguments.length, is_first=arguments.offset == 0)
     return {
@@ -168,7 +165,7 @@ async def _read(arguments: _Read, record: Record, files: MyFiles) -> dict[str, A
 
 
 async def _read_other(arguments: _Read, record: Record, files: MyFiles, encoding: str) -> dict[str, Any]:
-    """Read a part of a text that is not UTF-8; an offset within a character begins before it."""
+    """Read a range of a text that is not UTF-8; an offset inside a code unit is rounded down."""
     width = {"utf-16": 2, "utf-32": 4}.get(encoding[:6], 1)
     offset = arguments.offset // width * width
     data = await _bytes(record, files, offset, max(arguments.length, 4))
@@ -218,7 +215,7 @@ async def _search(arguments: _Search, record: Record, files: MyFiles) -> dict[st
     searched = offset
     async with files.open(record, offset=offset, length=last - offset) as content:
         async for _, piece in _pieces(_as_utf8(content, encoding), offset):
-            # RE2 lets go of the interpreter's lock, so other calls go on meanwhile.
+            # RE2 releases the GIL, so other calls continue meanwhile.
             await asyncio.to_thread(search.look, searched, piece)
             searched += search.size(piece)
             if search.full:
@@ -238,7 +235,7 @@ class _Searching:
         return len(self.matches) >= self.most
 
     def size(self, text: bytes) -> int:
-        """Return the number of bytes of a part of the artifact's text in UTF-8."""
+        """Return the number of bytes that a UTF-8 piece has in the artifact's own encoding."""
         return len(
             text
             if self.encoding == "utf-8"
@@ -246,7 +243,7 @@ class _Searching:
         )
 
     def look(self, start: int, piece: bytes) -> None:
-        """Search a piece that consists of whole lines, or of a part of one that is very long."""
+        """Search a piece that consists of whole lines, or of part of one very long line."""
         at = 0
         for line in piece.split(b"\n"):
             for match in self.pattern.finditer(line):
@@ -298,12 +295,12 @@ async def _as_utf8(content: AsyncIterator[bytes] | Content, encoding: str) -> As
 
 
 def _named(encoding: str) -> dict[str, str]:
-    """Return the word on an encoding that is not the usual one."""
+    """Return the `encoding` field of an answer; nothing for UTF-8."""
     return {} if encoding == "utf-8" else {"encoding": encoding}
 
 
 async def _single_lines(content: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """Yield lines without their ends; of a very long one only the beginning."""
+    """Yield lines without their ends, each cut to `READ_MAX_CHARS` bytes."""
     rest = b""
     async for chunk in content:
         *lines, last = chunk.split(b"\n")

@@ -1,4 +1,4 @@
-"""The two eras of the protocol: versions with sessions, that is a handshake, and those after.
+"""The two eras of the protocol: handshake versions, which have sessions, and modern ones, which have none.
 
 Source: MCP specification 2025-11-25, "Lifecycle"; 2026-07-28, "Caching" and "Results".
 """
@@ -12,21 +12,21 @@ from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 __all__ = ["has_sessions", "in_era_of"]
 
 _NOT_KEPT = frozenset({"tools/call", "prompts/get", "completion/complete"})
-"""Methods whose results nobody keeps, so that they say nothing of it."""
+"""Methods whose results clients do not cache, so that they have no caching fields."""
 
 _UNCACHED = {"ttlMs": 0, "cacheScope": "private"}
 _LATER_ONLY = frozenset({"resultType", *_UNCACHED})
 
 
 def has_sessions(ctx: ServerRequestContext[Any, Any]) -> bool:
-    """Return whether the client's protocol has sessions, that is a handshake."""
+    """Return whether the client's protocol version has a handshake, and thus sessions."""
     return ctx.protocol_version in HANDSHAKE_PROTOCOL_VERSIONS
 
 
 def in_era_of(ctx: ServerRequestContext[Any, Any], result: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the result of a request in the form of its client's protocol, whichever it is in.
+    """Return the result of a request in the form of its client's era.
 
-    What the result says of itself, as how long it may be kept, it goes on to say where that can be said.
+    `resultType` and the caching fields are removed for the handshake era, and added if missing for the other.
     """
     if has_sessions(ctx):
         return {key: item for key, item in result.items() if key not in _LATER_ONLY}

@@ -1,6 +1,6 @@
-"""Answers to MCP requests that failed by our own fault: errors of the contract.
+"""Contract errors for MCP requests that failed through a fault of ours.
 
-Without this, the SDK would answer in its earlier era with code 0 and the text of the exception.
+Without this, the SDK would answer in the handshake era with code 0 and the text of the exception.
 
 Source: JSON-RPC 2.0, "Error object"; `runner.contract.unexpected_errors`.
 """
@@ -26,7 +26,7 @@ def answer_failures(own_paths: OwnPaths) -> Relay:
     """Return the outermost middleware of the SDK, which answers failed requests.
 
     Args:
-        own_paths: What no client is told.
+        own_paths: Paths to redact from answers.
     """
     return partial(_answer, own_paths)
 
@@ -39,12 +39,14 @@ async def _answer(
         check_name(ctx.method, ctx.params)
         result = await call_next(ctx)
         return redacted_result(own_paths, result) if isinstance(result, dict) else result
-    except MCPError as error:
-        raise redacted_error(own_paths, error) from error
     except Exception as error:
-        if is_refusal(error):
+        answer = None if is_refusal(error) else unexpected(error)
+        # FastMCP keeps the error in a frame of its traceback: a cycle that would hold the whole request.
+        error.__traceback__ = None
+        if isinstance(error, MCPError):
+            raise redacted_error(own_paths, error) from error
+        if answer is None:
             raise
-        answer = unexpected(error)
         if ctx.method == "tools/call":
             return failed_result(answer, protocol=ctx.protocol_version)
         raise MCPError(code=INTERNAL_ERROR, message=answer.message, data=answer.details) from error

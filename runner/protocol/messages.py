@@ -1,7 +1,7 @@
-"""One MCP message parsed from untrusted JSON; and, for unreadable ones, the request they belong to.
+"""Parser of MCP messages in untrusted JSON, and finder of the request that an unreadable one belongs to.
 
 A message that cannot be parsed must still end its request, or the sender would wait until the time limit. So
-its id is searched in the text itself, without parsing the rest.
+its id is searched for in the raw text, without parsing the rest.
 
 The sender of a message determines the cost of parsing it. So its values are counted first, and no code here
 reads a character twice.
@@ -9,6 +9,7 @@ reads a character twice.
 Source: JSON-RPC 2.0, "Response object"; MCP specification 2025-11-25, "Base protocol".
 """
 
+import itertools
 import json
 import re
 from collections.abc import Mapping
@@ -17,6 +18,8 @@ from typing import Any
 import pydantic_core
 from mcp.shared.exceptions import MCPError
 from mcp_types import (
+    CLIENT_CAPABILITIES_META_KEY,
+    CLIENT_INFO_META_KEY,
     INTERNAL_ERROR,
     INVALID_PARAMS,
     INVALID_REQUEST,
@@ -26,6 +29,7 @@ from mcp_types import (
     jsonrpc_message_adapter,
 )
 
+from runner.formats.json_walks import least_chars
 from sandbox.strict_json import values_above
 
 __all__ = [
@@ -42,7 +46,7 @@ __all__ = [
 ]
 
 DEPTH_MAX = 200
-"""Deepest nesting of a message; the JSON reader of pydantic has this limit."""
+"""Deepest nesting of a message; the JSON parser of pydantic has this limit."""
 
 # A byte-order mark, which .NET and PowerShell write before a text.
 _BOM = b"\xef\xbb\xbf"
@@ -51,25 +55,25 @@ _DEEP = f"nests deeper than {DEPTH_MAX} levels, which is as deep as JSON is read
 _ODD = "is not a JSON-RPC message"
 
 MOST_VALUES = 1_000_000
-"""Of how many values a message may be made; a list counts for itself too.
+"""Most values of a message; a list counts as one besides its items.
 
-So many numbers take 0.03 s to read, so many lists 0.2 s, so many different names a second.
+Parsing this many numbers takes 0.03 s, this many lists 0.2 s, this many distinct names one second.
 """
 
 _MANY = f"is made of more than {MOST_VALUES:,} values, which is as many as are read of one message"
 
-# Half of a surrogate pair. Each branch begins alike, so that only what may be one is looked at.
+# A lone surrogate. The branches have a common prefix, so that no other text is examined.
 _HALF = re.compile(
     r"\\u[dD](?:"
     r"[89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F][0-9a-fA-F]{2})"
     r"|(?<!\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD])[c-fC-F][0-9a-fA-F]{2}"
     r")"
 )
-# What no JSON holds stands for a backslash that is itself escaped, while escapes are looked for.
+# Stand-in for an escaped backslash while escapes are searched; JSON cannot contain it.
 _NO_ESCAPE = "\0\0"
-# A string that is never closed goes on to the end: a quote within it costs no second look.
+# An unterminated string extends to the end, so that no quote in it is examined twice.
 _TOKEN = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"?|[\[\]{}:,]|[^\s\[\]{}:,"]+', re.DOTALL)
-# Members come before what is long and deep, or after it: no time is spent on what is between.
+# `id` and `method` come before or after long and deep content, so its middle is not scanned.
 _MOST_TOKENS = 30_000
 HEAD_BYTES = 1 << 20
 """Bytes at the beginning of an unreadable message that are searched for its id and method."""
@@ -82,6 +86,16 @@ _NAMED_BY = {
     "resources/unsubscribe": "uri",
     "tools/call": "name",
 }
+# Most characters of values that are kept or repeated. Each call sends the description of the client to its
+# worker, the proxy keeps it with a connection, and each progress report has the token.
+_ABOUT_CLIENT = 1 << 18
+_MOST_CHARS = {
+    "capabilities": _ABOUT_CLIENT,
+    "clientInfo": _ABOUT_CLIENT,
+    CLIENT_CAPABILITIES_META_KEY: _ABOUT_CLIENT,
+    CLIENT_INFO_META_KEY: _ABOUT_CLIENT,
+    "progressToken": 1024,
+}
 _LAST_ID = re.compile(
     r'[,}\]]\s*"id"\s*:\s*(?P<id>-?\d{1,18}|"(?:[^"\\]|\\.){0,200}+")\s*(?:,\s*"jsonrpc"\s*:\s*"2\.0"\s*)?\}\s*$'
 )
@@ -91,9 +105,9 @@ class Unreadable(ValueError):
     """Input that is not a message.
 
     Attributes:
-        id: The id that it names; None if it names none that can be found.
+        id: Its id; None if none can be found.
         is_request: Whether it is a request, so that its sender waits for an answer.
-        error: What to answer, or to take for the answer.
+        error: The error to answer a request with, or to use in place of an unreadable answer.
     """
 
     def __init__(self, problem: str, *, code: int, number: str | int | None, is_request: bool) -> None:
@@ -104,34 +118,34 @@ class Unreadable(ValueError):
 
 
 def read_message(text: str | bytes) -> JSONRPCMessage:
-    """Return the message that a text is.
+    """Return the message in a text.
 
-    Half of a surrogate pair in it becomes a question mark, and invalid UTF-8 becomes U+FFFD. An answer with a
-    small fault is repaired, since nothing else would end its request.
+    A lone surrogate becomes a question mark, and invalid UTF-8 becomes U+FFFD. An answer with a small fault
+    is repaired, since nothing else would end its request.
 
     Raises:
         Unreadable: It is not a message, nests too deeply, or has too many values.
     """
-    # As it came: a text of other letters takes four times the memory, and four times as long to read.
+    # As bytes: a str with non-Latin letters takes four times the memory, and four times as long to parse.
     raw = text.encode("utf-8", "replace") if isinstance(text, str) else text
     check_values(raw)
     try:
         value = _json(raw.removeprefix(_BOM))
-        # Read first and judged then: at once, each value is made as often as there are kinds of messages.
+        # Parse first, then validate: in one step, pydantic would build each value once per message type.
         try:
             return jsonrpc_message_adapter.validate_python(value, by_name=False)
         except pydantic_core.ValidationError:
             return jsonrpc_message_adapter.validate_python(_whole_answer(value), by_name=False)
     except ValueError as error:
-        # What an error of pydantic says is not asked for: it writes out all that it is about.
+        # Not the text of a ValidationError: pydantic would format the whole input.
         too_deep = not isinstance(error, pydantic_core.ValidationError) and _TOO_DEEP in str(error)
         problem, code = (_DEEP, INVALID_REQUEST) if too_deep else (_ODD, PARSE_ERROR)
         raise _unreadable(raw, problem, code) from error
 
 
 def _whole_answer(value: object) -> object:
-    """Return an answer with the members that a server left out or wrote otherwise; else the value itself."""
-    # A batch of JSON-RPC, of revision 2025-03-26, may be one answer.
+    """Return an answer with its missing or malformed members repaired; any other value unchanged."""
+    # A JSON-RPC batch (revision 2025-03-26) may hold a single answer.
     answer = value[0] if isinstance(value, list) and len(value) == 1 else value
     if not isinstance(answer, dict) or "method" in answer or not ("result" in answer or "error" in answer):
         return value
@@ -153,51 +167,57 @@ def _whole_answer(value: object) -> object:
 
 
 def check_values(text: bytes) -> None:
-    """Refuse a message that is made of too many values, before it is read.
+    """Refuse a message with more than `MOST_VALUES` values, before it is parsed.
 
     Raises:
-        Unreadable: It is.
+        Unreadable: It has more.
     """
     if values_above(text, MOST_VALUES):
         raise _unreadable(text, _MANY, INVALID_REQUEST)
 
 
 def too_long(head: bytes, tail: bytes, most_bytes: int) -> Unreadable:
-    """Return the error text for an overlong message.
+    """Return the error for an overlong message.
 
     Args:
         head: Its first `HEAD_BYTES`.
         tail: Its last `TAIL_BYTES`.
-        most_bytes: How long one may be.
+        most_bytes: The limit.
     """
     words = f"has more than {most_bytes:,} bytes, which is as long as it may be"
     return _unreadable(head + tail, f"{words}; ask for less, or raise max_payload_bytes", INVALID_REQUEST)
 
 
 def check_meta(params: Mapping[str, Any] | None) -> None:
-    """Refuse the params of a request whose `_meta` is not an object; the SDK does not check it.
+    """Refuse params whose `_meta` is not an object or whose description of the client is too long.
+
+    The SDK checks neither.
 
     Raises:
-        MCPError: It is not an object.
+        MCPError: They are refused.
     """
     meta = None if params is None else params.get("_meta")
     if not (meta is None or isinstance(meta, Mapping)):
         raise MCPError(
             code=INVALID_PARAMS, message=f"params._meta must be an object, not {type(meta).__name__}"
         )
+    for about, (key, most) in itertools.product((params or {}, meta or {}), _MOST_CHARS.items()):
+        if least_chars(about.get(key), most) > most:
+            raise MCPError(code=INVALID_PARAMS, message=f"{key} has more than {most:,} characters")
 
 
 def check_name(method: str, params: Mapping[str, Any] | None) -> None:
-    """Refuse the params of a request for a tool, prompt or resource that is not named by a string.
+    """Refuse a request for a tool, prompt or resource whose name or URI is not a string.
 
     Raises:
-        MCPError: It is not.
+        MCPError: It is not a string.
     """
     member = _NAMED_BY.get(method)
-    named = "" if params is None or member is None else params.get(member, "")
+    named = "" if member is None else (params or {}).get(member)
     if not isinstance(named, str):
-        # The text of a list may be as long as a message.
-        message = f"params.{member} must be a string, not {type(named).__name__}"
+        # Only the type: the value may be as long as a message.
+        problem = "is missing" if named is None else f"must be a string, not {type(named).__name__}"
+        message = f"params.{member} {problem}"
         raise MCPError(code=INVALID_PARAMS, message=message)
 
 
@@ -205,8 +225,8 @@ def _json(raw: bytes) -> object:
     try:
         return pydantic_core.from_json(raw)
     except ValueError:
-        # Half of a surrogate pair, which Python writes where a string was cut, spoils no message, and neither
-        # does invalid UTF-8: its sender would wait for an answer for ever.
+        # Repair lone surrogates, which Python writes where a string was cut, and invalid UTF-8: otherwise the
+        # sender would wait for an answer for ever.
         repaired = _repaired(raw.decode("utf-8", "replace")).encode()
         if repaired == raw:
             raise
@@ -223,22 +243,20 @@ def _repaired(text: str) -> str:
 
 def _unreadable(raw: bytes, problem: str, code: int) -> Unreadable:
     head, tail = (part.decode("utf-8", "replace") for part in (raw[:HEAD_BYTES], raw[-TAIL_BYTES:]))
-    known = _members(head, tail)
-    is_request = "method" in known
+    number, is_request = _id_and_kind(head, tail)
     words = f"the {'request' if is_request else 'answer'} {problem}"
-    return Unreadable(words, code=code, number=_id(known.get("id")), is_request=is_request)
+    return Unreadable(words, code=code, number=number, is_request=is_request)
 
 
-def _members(head: str, tail: str) -> dict[str, str]:
-    """Return the scalar members of an object, as they are written.
+def _id_and_kind(head: str, tail: str) -> tuple[str | int | None, bool]:
+    """Return the id of an object, and whether it has a method.
 
     Args:
-        head: How its text begins.
-        tail: How it ends; of this, only the id is looked for.
+        head: Beginning of its text.
+        tail: End of its text, which is searched for the id only.
     """
-    found: dict[str, str] = {}
-    depth, key, before = 0, None, ""
-    for number, match in enumerate(_TOKEN.finditer(head)):
+    written, is_request, depth, key, before = "", False, 0, "", ""
+    for match in itertools.islice(_TOKEN.finditer(head), _MOST_TOKENS):
         piece = match[0]
         if piece in "[{":
             depth += 1
@@ -246,32 +264,15 @@ def _members(head: str, tail: str) -> dict[str, str]:
             depth -= 1
         elif depth == 1 and piece == ":":
             key = before
-        elif depth == 1 and key is not None:
-            if piece != ",":
-                found[_word(key)] = piece
-            key = None
+        elif depth == 1 and key:
+            if key == '"id"' and piece != ",":
+                written = piece
+            is_request = is_request or key == '"method"'
+            key = ""
         before = piece
-        if number > _MOST_TOKENS:
-            break
-    last = _LAST_ID.search(tail)
-    return found if "id" in found or last is None else {**found, "id": last["id"]}
-
-
-def _id(written: str | None) -> str | int | None:
-    if written is None:
-        return None
-    value = _value(written)
-    return value if isinstance(value, str | int) and not isinstance(value, bool) else None
-
-
-def _word(written: str) -> str:
-    value = _value(written)
-    return value if isinstance(value, str) else written
-
-
-def _value(written: str) -> object:
+    last = None if written else _LAST_ID.search(tail)
     try:
-        value: object = json.loads(written)
+        number = json.loads(written if last is None else last["id"])
     except ValueError:
-        return None
-    return value
+        return None, is_request
+    return (number if type(number) in (int, str) else None), is_request

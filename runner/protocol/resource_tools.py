@@ -1,7 +1,7 @@
 """Resources of an MCP server, remote or our own, in a form for models.
 
-Lists are followed to their last page. Results have no bytes: a blob is stored and referenced, short text is
-returned. Reads are cached until the server reports a change of the resource, or the store removes the
+Lists are followed to their last page. Results have no binary data: a blob is stored and referenced, short
+text is returned. Reads are cached until the server reports a change of the resource, or the store removes the
 content. A link in a tool's result is read only if its size is known and below the operator's limit, 0 by
 default.
 
@@ -59,7 +59,7 @@ Ask = Callable[[str, Mapping[str, Any]], Awaitable[Mapping[str, Any]]]
 _PAGES = 1000
 MOST_ITEMS = 100_000
 MOST_LIST_BYTES = 1 << 26
-"""Most of a list that is put together from pages, which would grow without end."""
+"""Largest list that is assembled from pages, whose number a server could increase without end."""
 
 _CACHED = 1000
 _ERROR_CHARS = 1000
@@ -68,11 +68,11 @@ _NO_CONTENT = "Resource has no content"
 
 
 class RemoteError(RunnerError):
-    """A remote server answered with an error, or did not answer; the message says which and what."""
+    """Failure of a remote server: an error as its answer, or no answer; the message has the cause."""
 
 
 class InvalidAnswer(RemoteError):
-    """A remote server answered with what breaks the protocol; the message says how."""
+    """An answer of a remote server that violates the protocol; the message has the cause."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,8 +102,8 @@ class Reader:
     """User and session of a read.
 
     Attributes:
-        store: Where content is kept.
-        scope: Whose it is.
+        store: The store for content.
+        scope: The owner of that content.
         on_stored: Receives the stored records.
     """
 
@@ -113,7 +113,7 @@ class Reader:
 
     @classmethod
     def of(cls, guard: OutputGuard, call: GuardedCall) -> "Reader":
-        """Return the reader of a call, whose user is told of what it stores."""
+        """Return the reader of a call, whose user is notified of the files that it stores."""
         on_stored = partial(guard.publish_stored, call=call)
         return cls(store=call.files.library.store, scope=call.scope, on_stored=on_stored)
 
@@ -136,7 +136,7 @@ class RemoteResources:
     Attributes:
         server: Its name.
         config: The output guard's settings.
-        publish: Takes events for users' interfaces.
+        publish: Receives events for users' interfaces.
     """
 
     server: str
@@ -161,7 +161,7 @@ class RemoteResources:
         """Return a resource in a form for models.
 
         One content is an object with `text`, or with `artifact` and `summary`; several are in `contents`.
-        What went wrong is in `error`; this never raises.
+        A failure of the server is in `error`, and raises nothing.
         """
         key = (reader.scope.owner, uri)
         cached = await self._cached(key, reader)
@@ -265,14 +265,14 @@ def namespace_of(name: str) -> str:
 async def resource_result(
     act: str, arguments: object, resources: RemoteResources, remote: Remote, reader: Reader
 ) -> dict[str, Any] | None:
-    """Return the result of a call of one of these tools, or None if there is none of that name.
+    """Return the result of a call of one of these tools, or None if no tool has that name.
 
     Args:
-        act: The name of the tool behind the server's.
-        arguments: What it is called with.
+        act: The name of the tool, without the prefix of the server.
+        arguments: Arguments of the call.
         resources: The resources of the server.
-        remote: What answers for the server.
-        reader: Who reads.
+        remote: The source of these resources.
+        reader: The user and session that read.
 
     Raises:
         RemoteError: The resources could not be listed.
@@ -314,7 +314,7 @@ def blocks_of(linked: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _problem(contents: Iterable[Mapping[str, Any]]) -> str | None:
-    """Return the reason why contents cannot be read, before any is kept."""
+    """Return the reason why contents cannot be read, before any is stored; None if they can."""
     held = [item for item in contents if isinstance(item.get("text"), str) or item.get("blob") is not None]
     if not held:
         return _NO_CONTENT
@@ -364,7 +364,7 @@ async def pages(ask: Ask, method: str, key: str, *, server: str) -> list[Any]:
             log.warning("list truncated", extra=facts)
             return found[:MOST_ITEMS]
         cursor = page.get("nextCursor")
-        # A server that repeats a cursor, or never ends, must not keep us for ever.
+        # A server that repeats a cursor, or never ends, must not keep this loop running for ever.
         if not isinstance(cursor, str) or not cursor or cursor in seen or len(seen) >= _PAGES:
             return found
         seen.add(cursor)

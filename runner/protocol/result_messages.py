@@ -24,8 +24,8 @@ from runner.formats.json_walks import least_chars
 from runner.output_guard.guard import GuardedCall, OutputGuard
 from runner.settings.execution import ServiceSettings
 from runner.steps.client_message import MESSAGE_MAX_BYTES, Delivery, is_open_schema, render
+from runner.steps.model_view import little
 from runner.steps.request import SHORT_BYTES, Completed, Request
-from runner.steps.short_meta_data import little
 from runner.system.logging_setup import CallScope
 from runner.toolset.small_pictures import HAS_PILLOW, smaller_picture
 from runner.users.identity import User
@@ -34,7 +34,6 @@ __all__ = [
     "DELIVERY_KEY",
     "DownloadUrl",
     "ResultMessages",
-    "delivery_to",
     "failed_result",
     "inline_limit_of",
     "known_to",
@@ -43,21 +42,21 @@ __all__ = [
 ]
 
 DELIVERY_KEY = "toolcell/artifacts"
-"""Key of `_meta` by which a request says how it takes artifacts: `inline` or `reference`."""
+"""Key of `_meta` with which a request selects the delivery of artifacts: `inline` or `reference`."""
 
 _OURS = ("artifact_errors", "denials")
-"""Keys of a good result's `meta_data` that we set, not the tool."""
+"""Keys of a successful result's `meta_data` that are set by us, not by the tool."""
 
 _FEW_FILES = 8
-# Each takes a process.
+# Shrinking each one takes a process.
 _MOST_PICTURES = 8
-# A picture that was made smaller has a link to the original beside it, and two entries in `_meta`.
+# Room for the link to the original beside a shrunk picture, and for its two entries in `_meta`.
 _BESIDE_PICTURE = 2048
 _MOST_FACTS_CHARS = 262_144
-"""Characters of `meta_data`, as JSON, that a client gets whole."""
+"""Longest `meta_data`, in characters of JSON, that a client gets whole."""
 
 DownloadUrl = Callable[[User, ArtifactFile], str]
-"""Makes the address at which a user can fetch a file."""
+"""Returns the URL at which a user can download a file."""
 
 
 _PROTOCOL_META = ("progressToken", "io.modelcontextprotocol/related-task")
@@ -66,13 +65,13 @@ _WITHOUT_LINKS = ("2024-11-05", "2025-03-26")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResultMessages:
-    """Makes the messages of one server.
+    """Builder of the result messages of one server.
 
     Attributes:
         settings: The effective settings.
         guard: The output guard.
-        own_paths: What no client is told.
-        download_url: Makes download addresses, over HTTP.
+        own_paths: Paths to redact from messages.
+        download_url: Returns download URLs; None if there is no HTTP.
     """
 
     settings: ServiceSettings
@@ -88,15 +87,17 @@ class ResultMessages:
         *,
         tool: str | None = None,
         server: str | None = None,
+        is_for_page: bool = False,
     ) -> dict[str, Any]:
-        """Return the `tools/call` result of a call that is complete.
+        """Return the `tools/call` result of a completed call.
 
         Args:
             completed: How it ended.
             request: The call.
-            files: Where what is taken out of the result is kept.
-            tool: What the guard's settings know the tool by; by default as its client does.
-            server: The other server that executed it, if one did.
+            files: Files of the user, to which content removed from the result is added.
+            tool: Name of the tool in the guard's settings; by default the name in the request.
+            server: The remote server that executed it, if any.
+            is_for_page: Whether the result reaches a widget's page, and no model.
         """
         # No paths of ours in our own texts.
         processed, redact = completed.processed, self.own_paths.redact
@@ -117,10 +118,11 @@ class ResultMessages:
             schema=None if is_open_schema(schema) else schema,
             is_own=processed.is_own,
             is_contract=True,
+            is_for_page=is_for_page,
         )
         url, user = self.download_url, request.user
-        # Text and structured content are made of guarded `results`. Facts that would fill a message are
-        # guarded too; others reach the client whole, in `_meta`.
+        # Text and structured content are made of guarded `results`. `meta_data` that would fill a message is
+        # guarded too; otherwise it reaches the client whole, in `_meta`.
         original, facts = processed.value.get("results"), processed.value.get("meta_data")
         results = await self.guard.results(original, guarded)
         value = processed.value if results is original else {**processed.value, "results": results}
@@ -132,12 +134,12 @@ class ResultMessages:
             short,
             wire=completed.wire,
             output_schema=schema,
-            delivery=delivery_to(self.settings, request.params),
+            delivery=Delivery.REFERENCE if request.inline_max_bytes == NEVER_INLINE else Delivery.INLINE,
             download_url=None if url is None else lambda file: url(user, file),
             allowed_origins=self.settings.iframe_origins,
             max_bytes=MESSAGE_MAX_BYTES,
         )
-        # Each value is copied, and each text searched for what names a file: of many, that takes a while.
+        # Rendering copies each value, and searches each text for names of files: many of them take a while.
         sizes = (least_chars(value, SHORT_BYTES) for value in (short.value, completed.wire))
         is_long = len(short.files) + len(short.deferred) > _FEW_FILES or max(sizes) > SHORT_BYTES
         message = await asyncio.to_thread(rendered) if is_long else rendered()
@@ -177,7 +179,7 @@ class ResultMessages:
 
 
 def failed_result(error: CallError, *, protocol: str) -> dict[str, Any]:
-    """Return the result of a tool call that ended with an error, and with nothing else.
+    """Return the result of a tool call that produced nothing but an error.
 
     Args:
         error: The error.
@@ -190,7 +192,7 @@ def failed_result(error: CallError, *, protocol: str) -> dict[str, Any]:
 
 
 def redacted_result(own_paths: OwnPaths, result: dict[str, Any]) -> dict[str, Any]:
-    """Return a result for clients; an error in it has no path of ours."""
+    """Return a result for clients, with our paths redacted if it is an error."""
     if result.get("isError") is not True:
         return result
     redacted: dict[str, Any] = own_paths.redact(result)
@@ -198,7 +200,7 @@ def redacted_result(own_paths: OwnPaths, result: dict[str, Any]) -> dict[str, An
 
 
 def redacted_error(own_paths: OwnPaths, error: MCPError) -> MCPError:
-    """Return a JSON-RPC error for clients, without paths of ours."""
+    """Return a JSON-RPC error for clients, with our paths redacted."""
     return MCPError(
         code=error.error.code,
         message=str(own_paths.redact(error.error.message)),
@@ -207,10 +209,10 @@ def redacted_error(own_paths: OwnPaths, error: MCPError) -> MCPError:
 
 
 def known_to(protocol: str, message: dict[str, Any]) -> dict[str, Any]:
-    """Return a result that every client of this version of the protocol reads.
+    """Return a result that every client of a protocol version accepts.
 
-    Links to resources came with 2025-06-18; clients before it refuse a whole result for one. Others refuse it
-    for a word of the protocol's in `_meta` with a value that the protocol does not give it.
+    Resource links came with 2025-06-18; clients of earlier versions reject a whole result for one. Others
+    reject it if a key of the protocol in `_meta` has a value of the wrong type.
     """
     meta = message.get("_meta")
     if isinstance(meta, Mapping) and not meta.keys().isdisjoint(_PROTOCOL_META):
@@ -240,23 +242,16 @@ def _linkless(block: Any) -> Any:
     return {"type": "text", "text": f"{block.get('name')}{about}: read it as resource {block.get('uri')}"}
 
 
-def delivery_to(settings: ServiceSettings, params: Mapping[str, Any]) -> Delivery:
-    """Return the delivery of artifacts to a client: by setting, else by its request."""
-    if settings.store_scheme == "none":
-        # Nothing could be read by reference.
-        return Delivery.INLINE
-    if settings.artifact_delivery != "auto":
-        return Delivery(settings.artifact_delivery)
-    meta = params.get("_meta")
-    delivery = meta.get(DELIVERY_KEY) if isinstance(meta, Mapping) else None
-    return Delivery.INLINE if delivery == "inline" else Delivery.REFERENCE
-
-
 def inline_limit_of(settings: ServiceSettings, params: Mapping[str, Any]) -> int:
-    """Return the largest artifact that the client of a request wants inside its result.
+    """Return the size in bytes of the largest artifact to send inside a result.
 
-    Encoding what would not be sent costs time and memory for nothing.
+    Encoding larger ones, which would not be sent, would waste time and memory. Without a store, a reference
+    could not be read. Otherwise the settings decide, or the client's request.
     """
-    if delivery_to(settings, params) is Delivery.REFERENCE:
-        return NEVER_INLINE
-    return min(settings.inline_max_bytes, MESSAGE_MAX_BYTES)
+    delivery: object = settings.artifact_delivery
+    if delivery == "auto":
+        meta = params.get("_meta")
+        delivery = meta.get(DELIVERY_KEY) if isinstance(meta, Mapping) else None
+    if delivery == "inline" or settings.store == "none:":
+        return min(settings.inline_max_bytes, MESSAGE_MAX_BYTES)
+    return NEVER_INLINE

@@ -1,4 +1,4 @@
-"""The sender of an MCP request, and the channel for notifications and questions meanwhile."""
+"""The sender of an MCP request, and the channel for notifications and requests to its client."""
 
 import time
 from collections.abc import Mapping
@@ -18,7 +18,6 @@ from runner.protocol.internals.connection import (
     connection_facts,
     connection_of,
     direct_facts,
-    facts_of,
     notify_client,
     request_client,
     session_of,
@@ -27,24 +26,19 @@ from runner.protocol.tool_calls import ToolCall
 from runner.settings.parts import ServerSettings
 from runner.steps.listener import ClientRefusal
 from runner.users.capability_tokens import Tokens
-from runner.users.identity import IdentityError, User, resolve
+from runner.users.identity import IdentityError, User, user_of
 from runner.worker.wire import RequestFacts
 
 __all__ = [
     "McpClient",
-    "Sender",
     "Transport",
     "asker",
     "direct_sender",
     "newcomer",
     "request_facts",
-    "sender",
 ]
 
 Transport = Literal["stdio", "http"]
-
-Sender = tuple[User, RequestFacts]
-"""The user, and what a tool may learn of the request."""
 
 
 class McpClient:
@@ -61,7 +55,7 @@ class McpClient:
         """Send the client a request on the stream of this request.
 
         Raises:
-            ClientRefusal: The client refused, or cannot be asked.
+            ClientRefusal: The client refused, or cannot receive requests.
         """
         try:
             return await request_client(self._ctx, method, params)
@@ -70,10 +64,10 @@ class McpClient:
 
 
 def newcomer(settings: ServerSettings, transport: Transport) -> User:
-    """Return the sender that begins a connection, without a session yet.
+    """Return the user who opens a connection, without a session yet.
 
     Raises:
-        MCPError: It comes from nobody whom this server serves.
+        MCPError: The sender is not a user of this server.
     """
     return _user(settings, transport, get_access_token())
 
@@ -81,46 +75,37 @@ def newcomer(settings: ServerSettings, transport: Transport) -> User:
 def asker(
     settings: ServerSettings, tokens: Tokens, transport: Transport, ctx: ServerRequestContext[Any, Any]
 ) -> User:
-    """Return the caller of a request, in its session.
+    """Return the user of a request, with its session.
 
     Args:
         settings: The effective settings.
-        tokens: What signs the cookies of browsers.
-        transport: What the server is served over.
+        tokens: Verifies the cookies of browsers.
+        transport: The transport of the server.
         ctx: The request.
 
     Raises:
-        MCPError: It comes from nobody whom this server serves.
+        MCPError: The sender is not a user of this server.
     """
     user = _user(settings, transport, get_access_token())
     session = _of_browser(settings, tokens, ctx.request, user)
     if session is None and has_sessions(ctx):
-        # Later eras have no sessions; theirs would be a new one for each request.
+        # The modern era has no sessions: each request would get a new one.
         session = session_of(connection_of(ctx), None if ctx.request is None else ctx.request.scope)
     return replace(user, session=session)
 
 
-def sender(
-    settings: ServerSettings, tokens: Tokens, transport: Transport, ctx: ServerRequestContext[Any, Any]
-) -> Sender:
-    """Return the sender of a request, and its facts for a tool.
-
-    Raises:
-        MCPError: It comes from nobody whom this server serves.
-    """
-    return asker(settings, tokens, transport, ctx), request_facts(ctx)
-
-
 def request_facts(ctx: ServerRequestContext[Any, Any]) -> RequestFacts:
-    """Return the facts of a request for a tool."""
-    return facts_of(ctx, get_access_token())
+    """Return the facts of a request that its tool may read."""
+    scope, token = None if ctx.request is None else ctx.request.scope, get_access_token()
+    can_ask = ctx.session.can_send_request
+    return connection_facts(connection_of(ctx), scope, ctx.request_id, token, can_ask=can_ask)
 
 
-def direct_sender(settings: ServerSettings, tokens: Tokens, call: ToolCall) -> Sender:
-    """Return the sender of a direct call, and its facts for a tool.
+def direct_sender(settings: ServerSettings, tokens: Tokens, call: ToolCall) -> tuple[User, RequestFacts]:
+    """Return the user of a direct call, and the facts that its tool may read.
 
     Raises:
-        MCPError: It comes from nobody whom this server serves.
+        MCPError: The sender is not a user of this server.
     """
     scope = call.scope
     token = None if scope is None else get_access_token()
@@ -136,9 +121,8 @@ def direct_sender(settings: ServerSettings, tokens: Tokens, call: ToolCall) -> S
 
 
 def _user(settings: ServerSettings, transport: Transport, token: AccessToken | None) -> User:
-    claims = None if token is None else {"client_id": token.client_id, **token.claims}
     try:
-        return resolve(settings, transport=transport, claims=claims, host=settings.host)
+        return user_of(settings, token, transport=transport)
     except IdentityError as error:
         raise MCPError(code=mcp_types.INVALID_REQUEST, message=str(error)) from error
 
@@ -146,7 +130,7 @@ def _user(settings: ServerSettings, transport: Transport, token: AccessToken | N
 def _of_browser(
     settings: ServerSettings, tokens: Tokens, request: HttpRequest | None, user: User
 ) -> str | None:
-    """Return the browser's session of a request, so that a page finds what it uploaded."""
+    """Return the browser session of a request, so that a page finds its uploads."""
     if request is None or "cookie" not in request.headers:
         return None
     known = browser_session(settings, tokens, request, now=time.time())

@@ -27,7 +27,7 @@ __all__ = ["Unanswered", "serve_stdio"]
 
 _ABOVE_STANDARD = 3
 _LOOK_S = 0.2
-# What is answered when it ends, which is for its client to decide.
+# Requests that are answered only once their client ends them.
 _UNENDING = ("subscriptions/listen",)
 
 
@@ -43,14 +43,14 @@ class Unanswered:
     _none: asyncio.Event = field(init=False, default_factory=asyncio.Event)
 
     def received(self, message: JSONRPCMessage) -> None:
-        """Note a request of the client, or that it wants no answer to one any more."""
+        """Record a request of the client, or its cancellation of one."""
         if isinstance(message, JSONRPCRequest) and message.method not in _UNENDING:
             self._requests.add(str(message.id))
         elif isinstance(message, JSONRPCNotification) and message.method == "notifications/cancelled":
             self.answered((message.params or {}).get("requestId"))
 
     def answered(self, request_id: object) -> None:
-        """Record that a request, if it is one, needs no answer any more."""
+        """Record that a request needs no answer any more; ignore an id that names none."""
         self._requests.discard(str(request_id))
         if not self._requests:
             self._none.set()
@@ -59,7 +59,7 @@ class Unanswered:
         return bool(self._requests)
 
     async def none(self, within_s: float) -> None:
-        """Wait until there are none, for so many seconds at most: the client may never read them."""
+        """Wait up to `within_s` seconds until there are none: the client may never read its answers."""
         if self._requests:
             self._none.clear()
             waiter = asyncio.create_task(self._none.wait())
@@ -80,7 +80,7 @@ async def serve_stdio(
         app: The application.
         unanswered: Receives every request and every answer.
         drain_s: How long the answers may take after the end of input, in seconds.
-        direct: Answers usual calls without `app`, where they need nothing of it.
+        direct: Answers usual calls without `app`; None: `app` answers them.
 
     Raises:
         StartError: Standard input or output is closed.
@@ -93,39 +93,27 @@ async def serve_stdio(
     null = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
     with _claimed(0, null) as incoming, _claimed(1, os.dup(2)) as outgoing:
         answers = OutgoingLines(outgoing, unanswered.answered)
-        # The SDK ends what is in flight once it knows of the end.
-        patience = _Patience(outgoing, drain_s)
-        lines = CallsOverLines(
-            incoming,
-            answers,
-            direct,
-            received=unanswered.received,
-            ended=partial(patience.wait, unanswered),
-        )
+        # The SDK cancels the requests in flight at the end of input, so wait for answers first.
+        ended = partial(_wait_for_answers, unanswered, outgoing, drain_s)
+        lines = CallsOverLines(incoming, answers, direct, received=unanswered.received, ended=ended)
         await serve_streams(app, lines, answers)
 
 
-class _Patience:
-    """The time for answers after the end of input, as with `server < requests.jsonl`."""
-
-    def __init__(self, outgoing: int, drain_s: float) -> None:
-        self._drain_s = drain_s
-        # A pipe whose reader is gone, or a socket whose peer is: asked for nothing else.
-        self._poll = select.poll()
-        self._poll.register(outgoing, 0)
-
-    async def wait(self, unanswered: Unanswered) -> None:
-        """Wait for the answers, while the client can receive them."""
-        ends_at = time.monotonic() + self._drain_s
-        while unanswered and (left_s := ends_at - time.monotonic()) > 0 and not self._poll.poll(0):
-            await unanswered.none(min(left_s, _LOOK_S))
+async def _wait_for_answers(unanswered: Unanswered, outgoing: int, drain_s: float) -> None:
+    """Wait for answers after the end of input, as with `server < requests.jsonl`."""
+    # An empty event mask still reports a pipe without a reader, or a socket without a peer.
+    poll = select.poll()
+    poll.register(outgoing, 0)
+    ends_at = time.monotonic() + drain_s
+    while unanswered and (left_s := ends_at - time.monotonic()) > 0 and not poll.poll(0):
+        await unanswered.none(min(left_s, _LOOK_S))
 
 
 @contextmanager
 def _claimed(number: int, instead: int) -> Iterator[int]:
-    """Yield a descriptor of our own for a standard stream, whose number leads elsewhere meanwhile.
+    """Yield a duplicate of a standard stream, whose number refers to `instead` meanwhile.
 
-    So what prints or reads something without being asked to does not spoil the protocol.
+    So a stray print or read does not corrupt the protocol.
     """
     own = fcntl.fcntl(number, fcntl.F_DUPFD_CLOEXEC, _ABOVE_STANDARD)
     os.dup2(instead, number)
@@ -140,8 +128,8 @@ def _claimed(number: int, instead: int) -> Iterator[int]:
 
 @contextmanager
 def _unblocked(descriptor: int) -> Iterator[None]:
-    """Let reads and writes of a pipe or socket not wait."""
-    # Not those of a terminal, which others share who do not expect it.
+    """Make a pipe or socket non-blocking until the block ends."""
+    # Not a terminal: other processes share its flags and do not expect the change.
     kind = os.fstat(descriptor).st_mode
     if not (stat.S_ISFIFO(kind) or stat.S_ISSOCK(kind)):
         yield

@@ -1,11 +1,11 @@
 """Change notifications for MCP clients, in either era of the protocol.
 
-`runner://files` changes whenever a file of the user is added or removed, `artifact://ID` when that file is;
-resources and lists of a remote server when it sends a notification. A client of the handshake era subscribes
-to a URI and is notified on its connection; one of the later era listens on the stream of a request. Nobody is
-notified of another user's files. If the list of tools names the files, it changes with them. A notification
-of a tool about a resource of its own file is sent to subscribers and listeners of its user; one about its
-lists, to clients of the later era.
+`runner://files` changes whenever a file of the user is added or removed, `artifact://ID` when that file is.
+Resources and lists of a remote server change when it sends a notification. In the handshake era, a client
+subscribes to a URI and is notified on its connection; in the modern, it listens on the stream of a request.
+No client is notified of another user's files. If the list of tools names the files, it changes with them. A
+tool may announce a change of a resource in its tool file: subscribers and listeners of its user are notified.
+Its announcement of changed lists goes to clients of the modern era.
 
 Source: MCP specification 2025-11-25, "Resources, Subscriptions", and 2026-07-28, `subscriptions/listen`;
 requirements S0-68, S4-12 and S4-37.
@@ -38,15 +38,18 @@ from runner.files.file_events import FILES_URI, REMOVED, STORED
 from runner.files.my_files import SCHEME
 from runner.protocol.eras import has_sessions
 from runner.protocol.internals.connection import connection_of, is_ready, notify_client
-from runner.protocol.internals.host import come_first, serve_subscriptions
 from runner.protocol.internals.types import Connection
 from runner.users.events import LIST_CHANGED, LISTENERS_PER_USER, UPDATED, Events, Subscription
 from runner.users.identity import User
+from runner.worker.internals.low_level import low_level
 
-__all__ = ["Beyond", "Tasks", "announced", "offer_subscriptions"]
+__all__ = ["Beyond", "Subscriptions", "Tasks", "announced"]
 
 _STATE = "toolcell_subscriptions"
 _MOST_TASKS = 100
+# With the listeners of a user, at most 32 MiB.
+_MOST_URIS = 512
+_MOST_URI_CHARS = 2048
 _LISTS: Mapping[object, ServerEvent] = {
     "tools": ToolsListChanged(),
     "prompts": PromptsListChanged(),
@@ -57,7 +60,7 @@ _Context = ServerRequestContext[Any, Any]
 
 
 class Beyond(Protocol):
-    """Resources that are not ours and announce changes. Methods raise what the client gets."""
+    """Remote resources that announce changes. Methods raise the error that the client gets."""
 
     async def subscribe(self, ctx: _Context, uri: str) -> None:
         """Begin to publish an event `resource_updated` whenever this resource changes."""
@@ -67,52 +70,18 @@ class Beyond(Protocol):
 
 
 class Tasks(Protocol):
-    """Calls as tasks, whose clients may subscribe to their status."""
+    """Calls that run as tasks, to whose status clients may subscribe."""
 
     def check(self, method: str, params: Mapping[str, Any]) -> None:
         """Refuse a client that has not declared support of tasks."""
 
     def known(self, user: User, names: Sequence[str]) -> list[str]:
-        """Return the ids among these that are tasks of a user."""
+        """Return those of the ids that belong to tasks of a user."""
 
     def watched(
         self, user: User, names: Sequence[str]
     ) -> AbstractContextManager[AsyncIterator[dict[str, Any]]]:
         """Report changes of a user's tasks while the block lasts."""
-
-
-async def _has_none(ctx: _Context, uri: str) -> bool:
-    del ctx, uri
-    return False
-
-
-def offer_subscriptions(
-    app: FastMCP,
-    events: Events,
-    user_of: Callable[[_Context], User],
-    beyond: Beyond | None = None,
-    *,
-    lists_files: bool = False,
-    has: Callable[[_Context, str], Awaitable[bool]] = _has_none,
-    tasks: Tasks | None = None,
-) -> None:
-    """Let clients of `app` subscribe.
-
-    Args:
-        app: The host's application.
-        events: Where changes are heard.
-        user_of: Says who a request comes from, or raises what the client gets.
-        beyond: Resources that are not ours, if there are any.
-        lists_files: Whether the list of tools names the user's files, so that it changes with them.
-        has: Says whether a file that we serve has a resource, whose changes its tools may tell of.
-        tasks: Tasks that clients may listen for, if there are any.
-    """
-    offered = _Subscriptions(events, user_of, beyond, lists_files, has, tasks)
-    serve_subscriptions(
-        app, subscribe=offered.subscribe, unsubscribe=offered.unsubscribe, listen=offered.listen
-    )
-    if lists_files:
-        come_first(app, offered.note_list)
 
 
 def announced(discovered: Mapping[str, Any]) -> dict[str, Any]:
@@ -134,24 +103,51 @@ class _Watch:
 
 
 @dataclass(frozen=True, slots=True)
-class _Subscriptions:
+class Subscriptions:
+    """The subscriptions of an application's clients.
+
+    Attributes:
+        events: Source of the changes.
+        user_of: Returns the user of a request, or raises the error that the client gets.
+        beyond: Remote resources, if there are any.
+        lists_files: Whether the list of tools names the user's files, so that it changes with them.
+        has: Returns whether a served tool file has a resource, whose changes its tools may announce.
+        tasks: Tasks that clients may listen for, if there are any.
+    """
+
     events: Events
     user_of: Callable[[_Context], User]
-    beyond: Beyond | None
-    lists_files: bool
-    has: Callable[[_Context, str], Awaitable[bool]]
-    tasks: Tasks | None
+    beyond: Beyond | None = None
+    lists_files: bool = False
+    has: Callable[[_Context, str], Awaitable[bool]] | None = None
+    tasks: Tasks | None = None
 
-    async def subscribe(
+    def offer(self, app: FastMCP) -> None:
+        """Add subscriptions, which FastMCP lacks, to an application and to its capabilities."""
+        low = low_level(app)
+        low.add_request_handler("resources/subscribe", mcp_types.SubscribeRequestParams, self._subscribe)
+        low.add_request_handler(
+            "resources/unsubscribe", mcp_types.UnsubscribeRequestParams, self._unsubscribe
+        )
+        low.add_request_handler(
+            "subscriptions/listen", mcp_types.SubscriptionsListenRequestParams, self._listen
+        )
+        if self.lists_files:
+            low.middleware.insert(0, self._note_list)
+
+    async def _subscribe(
         self, ctx: _Context, params: mcp_types.SubscribeRequestParams
     ) -> mcp_types.EmptyResult:
         uri = str(params.uri)
         watch: _Watch = connection_of(ctx).state.setdefault(_STATE, _Watch())
         if uri in watch.uris:
             return mcp_types.EmptyResult()
+        if len(watch.uris) >= _MOST_URIS or len(uri) > _MOST_URI_CHARS:
+            message = f"a session may subscribe to {_MOST_URIS} URIs of {_MOST_URI_CHARS} characters"
+            raise MCPError(code=mcp_types.INVALID_PARAMS, message=message)
         if self.beyond is not None and not _is_ours(uri):
             await self.beyond.subscribe(ctx, uri)
-        elif not _is_ours(uri) and not await self.has(ctx, uri):
+        elif not _is_ours(uri) and (self.has is None or not await self.has(ctx, uri)):
             message = (
                 f"{uri!r} announces no changes; the file's own resources, {FILES_URI} and artifact:// do"
             )
@@ -160,7 +156,7 @@ class _Subscriptions:
         watch.uris.add(uri)
         return mcp_types.EmptyResult()
 
-    async def note_list(self, ctx: _Context, call_next: CallNext) -> HandlerResult:
+    async def _note_list(self, ctx: _Context, call_next: CallNext) -> HandlerResult:
         """Record a client that lists tools with file names: it is notified when the files change."""
         if ctx.method == "tools/list" and has_sessions(ctx) and is_ready(ctx):
             watch: _Watch = connection_of(ctx).state.setdefault(_STATE, _Watch())
@@ -171,7 +167,7 @@ class _Subscriptions:
         return await call_next(ctx)
 
     def _begin(self, watch: _Watch, ctx: _Context) -> None:
-        """Listen for a connection, if nobody does. Before the answer: what changes after it is announced."""
+        """Start to listen for a connection. Called before the answer, so that no later change is lost."""
         if watch.task is not None:
             return
         user, connection = self._one_more(ctx), connection_of(ctx)
@@ -180,7 +176,7 @@ class _Subscriptions:
         watch.task = asyncio.create_task(_tell(subscription, watch, connection))
         connection.exit_stack.callback(watch.task.cancel)
 
-    async def unsubscribe(
+    async def _unsubscribe(
         self, ctx: _Context, params: mcp_types.UnsubscribeRequestParams
     ) -> mcp_types.EmptyResult:
         uri = str(params.uri)
@@ -192,7 +188,7 @@ class _Subscriptions:
             await self.beyond.unsubscribe(ctx, uri)
         return mcp_types.EmptyResult()
 
-    async def listen(
+    async def _listen(
         self, ctx: _Context, params: mcp_types.SubscriptionsListenRequestParams
     ) -> mcp_types.SubscriptionsListenResult:
         user = self._one_more(ctx)
@@ -216,13 +212,13 @@ class _Subscriptions:
     def _telling_of_tasks(
         self, ctx: _Context, params: mcp_types.SubscriptionsListenRequestParams, user: User
     ) -> Iterator[_Context]:
-        """Yield the request; where it names tasks, one on whose stream its user is told of them."""
+        """Yield the request; if it names tasks, with a session that also sends their changes."""
         task_ids = (params.notifications.model_extra or {}).get("taskIds")
         if self.tasks is None or not isinstance(task_ids, list) or not task_ids:
             yield ctx
             return
         self.tasks.check(ctx.method, ctx.params or {})
-        # Of others' it is said no more than of none: they are left out.
+        # Tasks of other users are left out, like unknown ones.
         names = self.tasks.known(user, [str(name) for name in task_ids[:_MOST_TASKS]])
         session = _WithTasks(ctx, self.tasks, user, names)
         try:
@@ -232,7 +228,7 @@ class _Subscriptions:
 
     @asynccontextmanager
     async def _hearing(self, ctx: _Context, uris: list[str]) -> AsyncIterator[None]:
-        """Relay changes of resources that are not ours until the block ends."""
+        """Relay changes of remote resources until the block ends."""
         if self.beyond is None:
             yield
             return
@@ -256,7 +252,7 @@ class _Subscriptions:
 
 
 class _WithTasks:
-    """A session for one stream, which also gets changes of tasks once it is acknowledged."""
+    """A session for one stream that also sends changes of tasks, once its request is acknowledged."""
 
     def __init__(self, ctx: _Context, tasks: Tasks, user: User, names: Sequence[str]) -> None:
         self._ctx = ctx
@@ -266,7 +262,7 @@ class _WithTasks:
         self._telling: asyncio.Task[None] | None = None
 
     async def send_notification(self, notification: Any, **more: Any) -> None:
-        """Send what the SDK sends there."""
+        """Send a notification of the SDK; after the acknowledgement, send changes of tasks too."""
         if not isinstance(notification, mcp_types.SubscriptionsAcknowledgedNotification):
             await self._ctx.session.send_notification(notification, **more)
             return
@@ -306,12 +302,12 @@ async def _pass_on(
             await bus.publish(ToolsListChanged())
         for uri in _updated(event):
             await bus.publish(ResourceUpdated(uri=uri))
-    # The server stops: the client is told so, instead of losing its connection.
+    # The server stops: its client gets a proper end of the stream, not a lost connection.
     stream.close()
 
 
 def _updated(event: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the URIs that an event is news of."""
+    """Return the URIs of the resources that an event reports as changed."""
     if event.get("type") == UPDATED:
         return (str(event["uri"]),)
     return (FILES_URI, str(event["uri"])) if event.get("type") in (STORED, REMOVED) else ()

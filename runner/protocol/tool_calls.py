@@ -1,14 +1,13 @@
 """Tool calls over HTTP and stdio, in every protocol version, answered without the SDK's tasks and streams.
 
-`CallsOverHttp` precedes the SDK's endpoint, and `CallsOverLines` reads stdin in place of the SDK. Each
-answers a usual `tools/call` with the bytes that the SDK would send, and passes on everything else unchanged:
-other methods, malformed requests, headers that mirror arguments, later rounds of a call, unknown sessions and
-sessions of another user, servers with tracing. `Host`, `Origin`, credentials and bodies are checked before.
+`CallsOverHttp` stands in front of the SDK's endpoint, and `CallsOverLines` reads stdin in place of the SDK.
+Each answers a usual `tools/call` with the bytes that the SDK would send. Everything else goes to the SDK
+unchanged: other methods, malformed requests, headers that mirror arguments, later rounds of a call, unknown
+or foreign sessions, servers with tracing. `Host`, `Origin`, credentials and bodies are checked before.
 
 A call of 2026-07-28 is self-contained and ends with its response. A call of the handshake era belongs to a
-session. It runs in a task of its own and continues if its client disconnects, which can cancel it, answer its
-questions, and end it with the session. The SDK keeps the session and ends it when idle. It does not see the
-calls here, so it is sent a ping in the session from time to time.
+session. It runs in its own task and continues if its client disconnects. The client can cancel it, answer its
+questions, and end it with the session.
 
 Source: MCP specification 2025-11-25 and 2026-07-28, "Streamable HTTP", "stdio", "Lifecycle", "Cancellation";
 requirement S3-142.
@@ -17,7 +16,6 @@ requirement S3-142.
 import asyncio
 import itertools
 import json
-import math
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import suppress
@@ -41,7 +39,7 @@ from runner.protocol.internals import types as sdk
 from runner.protocol.internals.answer import error_data, status_of
 from runner.protocol.internals.connection import connection_of, credential_of
 from runner.protocol.lines import IncomingLines, OutgoingLines
-from runner.protocol.messages import Unreadable
+from runner.protocol.messages import Unreadable, read_message
 from runner.steps.listener import ClientRefusal
 
 __all__ = [
@@ -59,11 +57,11 @@ QUESTION_IDS = "toolcell-question-"
 
 _LONGEST_BYTES = 64 * 1024
 _LAST_WRITE_S = 1.0
-# Calls that take less never need to know whether their client is still there.
+# Shorter calls are not watched for a disconnect of their client.
 _PATIENCE_S = 0.05
 _PING_S = 15.0
 _CANCELLED = "notifications/cancelled"
-# A message about a call or a question here holds one of these.
+# Every message about a direct call, or a question of one, contains one of these.
 _ABOUT_OURS = (_CANCELLED.encode(), QUESTION_IDS.encode())
 _REQUEST_CANCELLED = {"code": sdk.REQUEST_CANCELLED, "message": "Request cancelled"}
 _CONNECTION_CLOSED = {"code": mcp_types.CONNECTION_CLOSED, "message": "Connection closed"}
@@ -79,9 +77,8 @@ _EVENTS = (
     (b"content-type", b"text/event-stream"),
     (b"x-accel-buffering", b"no"),
 )
-_PING_REQUEST = b'{"jsonrpc":"2.0","id":"toolcell-ping","method":"ping"}'
 _EVENT = b"event: message\r\ndata: %s\r\n\r\n"
-# Made once: `json` would make one for each answer.
+# Built once: `json.dumps` would build one for each answer.
 _ENCODER = json.JSONEncoder(separators=(",", ":"))
 
 
@@ -94,10 +91,10 @@ class ToolCall:
         params: Its params.
         write: Sends the client a message.
         session: Its session; None for a self-contained call over HTTP.
-        scope: The HTTP request's, as in ASGI, if it came over HTTP.
+        scope: ASGI scope of its HTTP request; None over stdio.
         connection: The SDK's connection, in the handshake era.
         cancelled: The error with which it was cancelled, if it was.
-        is_over: Whether its answer is on its way, so that no message may precede it.
+        is_over: Whether its answer is being sent, so that no further message may precede it.
     """
 
     id: str | int
@@ -111,7 +108,7 @@ class ToolCall:
     _task: "asyncio.Task[Any] | None" = None
 
     async def notify(self, method: str, params: Mapping[str, Any]) -> None:
-        """Send a notification ahead of the answer; nothing after it."""
+        """Send a notification ahead of the answer; drop it if that is being sent."""
         if not self.is_over:
             await self.write({"jsonrpc": "2.0", "method": method, "params": dict(params)})
 
@@ -119,7 +116,7 @@ class ToolCall:
         """Send the client a request ahead of the answer, and return its result.
 
         Raises:
-            ClientRefusal: It refuses, or cannot be asked.
+            ClientRefusal: The client refuses, or cannot receive requests.
         """
         if self.is_over or self.session is None or self.connection is None:
             refusal = NoBackChannelError(method).error
@@ -139,7 +136,7 @@ class ToolCall:
             del self.session.questions[number]
 
     def cancel(self, error: Mapping[str, Any]) -> None:
-        """Cancel the call, once, unless its answer is on its way."""
+        """Cancel the call, once, unless its answer is being sent."""
         if self.cancelled is None and not self.is_over:
             self.cancelled = error
             if self._task is not None:
@@ -180,7 +177,7 @@ class Answerer(Protocol):
         ...
 
     async def answer(self, call: ToolCall) -> dict[str, Any]:
-        """Return the result of a call. What it raises becomes a JSON-RPC error."""
+        """Return the result of a call. An exception becomes a JSON-RPC error."""
         ...
 
 
@@ -188,23 +185,22 @@ class LiveSession:
     """One session: the connection over stdio, or a session over HTTP.
 
     Attributes:
-        connection: The SDK's. In the later era that of one request, of which the version holds for all.
+        connection: The SDK's connection. In the modern era that of one request, whose version applies to all.
         has_handshake: Whether its era has a handshake.
-        credential: What the client that opened it has shown, as the SDK compares it.
-        seen_at: When the SDK last served a request in it, by the monotonic clock.
-        called_at: When a call in it ended last, by that clock.
+        credential: Credential of the client that opened it, in the form that the SDK compares.
+        called_at: End of its last call, by the monotonic clock.
         is_open: Whether it has not ended.
         in_flight: Its calls that have not been answered, by id.
         questions: Requests to the client that it has not answered yet, by id.
-        numbers: The numbers of the next ones.
+        numbers: Counter for the ids of further ones.
     """
 
     def __init__(self, connection: sdk.Connection, credential: object) -> None:
         self.connection = connection
-        # Before the handshake ends, too, the version is one of these.
+        # The version is one of these even before the handshake ends.
         self.has_handshake = connection.protocol_version in HANDSHAKE_PROTOCOL_VERSIONS
         self.credential = credential
-        self.seen_at = self.called_at = time.monotonic()
+        self.called_at = time.monotonic()
         self.is_open = True
         self.in_flight: dict[str | int, ToolCall] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -212,12 +208,12 @@ class LiveSession:
         self.numbers = itertools.count(1)
 
     def accepts(self, request_id: str | int) -> bool:
-        """Return whether a call of this id may begin: after the handshake, and beside no call of that id."""
+        """Return whether a call may begin: after the handshake, with no other call of its id in flight."""
         is_ready = self.is_open and self.connection.initialize_accepted
         return is_ready and sdk.coerce_request_id(request_id) not in self.in_flight
 
     def begin(self, call: ToolCall, work: Coroutine[Any, Any, Any]) -> "asyncio.Task[Any]":
-        """Begin the work of a call in a task of its own."""
+        """Start the work of a call in its own task."""
         self.in_flight[sdk.coerce_request_id(call.id)] = call
         task = asyncio.create_task(work)
         self._tasks.add(task)
@@ -225,13 +221,10 @@ class LiveSession:
         return task
 
     def receive(self, message: JSONRPCMessage) -> bool:
-        """Act on a message about a call or a question here; return True for the answer to a question."""
+        """Apply a cancellation or an answer to a question here; return whether it is such an answer."""
         if isinstance(message, JSONRPCNotification) and message.method == _CANCELLED:
             number = (message.params or {}).get("requestId")
-            call = (
-                self.in_flight.get(sdk.coerce_request_id(number)) if isinstance(number, int | str) else None
-            )
-            if call is not None:
+            if isinstance(number, int | str) and (call := self.in_flight.get(sdk.coerce_request_id(number))):
                 call.cancel(_REQUEST_CANCELLED)
         if not isinstance(message, JSONRPCResponse | JSONRPCError) or not isinstance(message.id, str):
             return False
@@ -244,7 +237,7 @@ class LiveSession:
         return message.id.startswith(QUESTION_IDS)
 
     def close(self) -> None:
-        """End the session: its calls are cancelled, and none begins."""
+        """End the session: cancel its calls, and accept no more."""
         self.is_open = False
         for call in [*self.in_flight.values()]:
             call.cancel(_CONNECTION_CLOSED)
@@ -267,11 +260,11 @@ class LiveSessions:
         self.known: dict[str | None, LiveSession] = {}
 
     def note(self, ctx: ServerRequestContext[Any, Any]) -> None:
-        """Note the session of a request that the SDK serves, until it ends."""
+        """Record the session of a request that the SDK serves, until the session ends."""
         connection = connection_of(ctx)
         session = connection.session_id
         if session is None and ctx.request is not None:
-            # The later era has no sessions over HTTP.
+            # The modern era has no sessions over HTTP.
             return
         known = self.known.get(session)
         if (
@@ -279,7 +272,6 @@ class LiveSessions:
             and known.is_open
             and (known.connection is connection or not known.has_handshake)
         ):
-            known.seen_at = time.monotonic()
             return
         credential = credential_of(None if ctx.request is None else ctx.request.scope)
         live = self.known[session] = LiveSession(connection, credential)
@@ -293,21 +285,20 @@ class LiveSessions:
 
 
 class CallsOverHttp:
-    """An ASGI application in front of the SDK's, which answers the usual calls.
+    """An ASGI application that answers the usual calls in front of the SDK's.
 
     Args:
-        app: The endpoint for everything else. It must get a body in one message.
-        answerer: Answers.
-        manager: The SDK's, which keeps the sessions of the handshake era.
+        app: The endpoint for everything else. It must receive each body in one message.
+        answerer: Answers the usual calls.
+        manager: The SDK's manager of the sessions of the handshake era.
     """
 
     def __init__(self, app: ASGIApp, answerer: Answerer, manager: sdk.StreamableHTTPSessionManager) -> None:
         self._app = app
         self._answerer = answerer
-        self._manager = manager
         security = manager.security_settings
         checks = security is not None and security.enable_dns_rebinding_protection
-        # The SDK has to answer where it sends messages otherwise, or checks `Host` and `Origin` itself.
+        # The SDK has to answer if it sends plain JSON, stores events, or checks `Host` and `Origin` itself.
         self._is_usual = not (checks or manager.json_response or manager.event_store is not None)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -334,7 +325,7 @@ class CallsOverHttp:
     async def _pass_on(
         self, scope: Scope, receive: Receive, send: Send, first: Message | None = None
     ) -> None:
-        """Let the SDK answer, and act on a message that it accepts about a call or a question here."""
+        """Let the SDK answer; if it accepts a message about a direct call or its question, apply it here."""
         session = next((value for name, value in scope.get("headers", ()) if name == _SESSION), None)
         live = None if session is None else self._answerer.connected(session.decode("latin-1"))
         if first is None and (live is None or scope["method"] != "POST"):
@@ -346,7 +337,7 @@ class CallsOverHttp:
         async def watched(message: Message) -> None:
             if live is not None and message["type"] == "http.response.start" and message["status"] == 202:
                 with suppress(ValueError):
-                    live.receive(mcp_types.jsonrpc_message_adapter.validate_json(body, by_name=False))
+                    live.receive(read_message(body))
             await send(message)
 
         is_ours = live is not None and any(sign in body for sign in _ABOUT_OURS)
@@ -363,23 +354,12 @@ class CallsOverHttp:
             await response.finish(reply, status_of(reply))
 
     async def _in_session(self, call: ToolCall, live: LiveSession, response: "_Response") -> None:
-        """Answer a call of the handshake era, and mark its session as in use for the SDK meanwhile."""
+        """Answer a call of the handshake era, which continues if its client disconnects."""
         settled = asyncio.Event()
-
-        async def keep_in_use() -> float:
-            idle_s = self._manager.session_idle_timeout
-            due_at = math.inf if idle_s is None else live.seen_at + idle_s / 4
-            if due_at <= time.monotonic() and call.scope is not None:
-                await self._ping(call.scope)
-                return _PING_S
-            return due_at - time.monotonic()
-
         task = live.begin(call, call.outcome(self._answerer))
         task.add_done_callback(lambda _: settled.set())
-        response.watch(settled.set, keep_in_use)
+        response.watch(settled.set)
         try:
-            # Calls may be short and many.
-            await keep_in_use()
             await settled.wait()
             # Otherwise the client has disconnected, and the call goes on.
             if task.done():
@@ -389,17 +369,10 @@ class CallsOverHttp:
             response.unwatch()
             response.is_over = True
 
-    async def _ping(self, scope: Scope) -> None:
-        """Send the SDK a ping in a request's session, so that it does not expire."""
-        body = {"type": "http.request", "body": _PING_REQUEST, "more_body": False}
-        headers = [(name, value) for name, value in scope["headers"] if name != b"content-length"]
-        # It ends by itself: the answer of a ping is one message.
-        await self._app({**scope, "headers": headers}, again(body, _never), _discard)
-
 
 @dataclass(slots=True, eq=False)
 class _Response:
-    """The response to one call over HTTP: JSON, or events in a session or once a message precedes the answer.
+    """The response to one call over HTTP: JSON, or events in a session or after a first message.
 
     Attributes:
         is_over: Whether nothing more is sent.
@@ -415,32 +388,27 @@ class _Response:
     _patience: asyncio.TimerHandle | None = None
     _watcher: "asyncio.Task[None] | None" = None
 
-    def watch(self, left: Callable[[], None], upkeep: Callable[[], Awaitable[float]] | None = None) -> None:
-        """Watch the client, and send it keep-alive comments meanwhile.
-
-        Args:
-            left: Called if it disconnects.
-            upkeep: Awaited from time to time; returns the seconds until it is due again.
-        """
+    def watch(self, left: Callable[[], object]) -> None:
+        """Watch the client, and send it keep-alive comments meanwhile; call `left` if it disconnects."""
         loop = asyncio.get_running_loop()
         self._sent_at = loop.time()
 
         def begin() -> None:
-            self._watcher = loop.create_task(self._watch(left, upkeep))
+            self._watcher = loop.create_task(self._watch(left))
 
         self._patience = loop.call_later(_PATIENCE_S, begin)
 
     def unwatch(self) -> None:
-        """Watch the client no more."""
+        """Stop watching the client."""
         if self._patience is not None:
             self._patience.cancel()
         if self._watcher is not None:
             self._watcher.cancel()
-        # A task that was cancelled keeps where it was, and so this: a circle for the collector.
+        # A cancelled task keeps its traceback, which refers to this response: a reference cycle.
         self._patience = self._watcher = None
 
     async def finish(self, reply: Mapping[str, Any] | None, status: int = 200) -> None:
-        """Send the answer, or in a session that has ended none, and end the response."""
+        """Send the answer, which is None if the session has ended, and end the response."""
         async with self._writing:
             self.is_over = True
             body = b"" if reply is None else _encoded(reply, is_modern=self._session is None)
@@ -454,13 +422,13 @@ class _Response:
 
     async def write(self, message: Mapping[str, Any]) -> None:
         """Send a message ahead of the answer."""
-        # A client that has left needs no message.
+        # A disconnected client needs no message.
         with suppress(OSError):
             await self._send_piece(_EVENT % _encoded(message, is_modern=self._session is None))
 
     async def _send_piece(self, piece: bytes) -> None:
         async with self._writing:
-            # What reports of a call may be a moment late to notice its end.
+            # A report on the call may arrive just after its end.
             if not self.is_over:
                 await self._start()
                 self._sent_at = asyncio.get_running_loop().time()
@@ -470,19 +438,18 @@ class _Response:
         if not self._has_started:
             headers = [*_EVENTS] if self._session is None else [*_EVENTS, (_SESSION, self._session)]
             await self._send({"type": "http.response.start", "status": 200, "headers": headers})
-            # Not before: a task that waits for a slow client to take this may be cancelled.
+            # Not before: the task may be cancelled while a slow client receives this.
             self._has_started = True
 
-    async def _watch(self, left: Callable[[], None], upkeep: Callable[[], Awaitable[float]] | None) -> None:
-        """Send a keep-alive comment to the client and to proxies on the way, until it disconnects."""
+    async def _watch(self, left: Callable[[], object]) -> None:
+        """Send keep-alive comments to the client and to proxies on the way, until the client disconnects."""
         clock = asyncio.get_running_loop().time
         if self._session is not None:
             async with self._writing:
                 await self._start()
         while True:
             try:
-                due_s = math.inf if upkeep is None else await upkeep()
-                async with asyncio.timeout(min(due_s, self._sent_at + _PING_S - clock())):
+                async with asyncio.timeout(self._sent_at + _PING_S - clock()):
                     while (await self._receive())["type"] != "http.disconnect":
                         pass
             except TimeoutError:
@@ -496,15 +463,15 @@ class _Response:
 
 
 class CallsOverLines(IncomingLines):
-    """Received messages, without the usual calls, which are answered.
+    """Received messages, except the usual calls, which are answered here.
 
     The SDK chooses the era by the first request, so it always gets that one.
 
     Args:
-        descriptor: Where they come in.
-        outgoing: Receives what the server sends.
-        answerer: Answers; None: the SDK answers all calls.
-        received: Is called with each message.
+        descriptor: The descriptor to read from.
+        outgoing: The stream for messages of the server.
+        answerer: Answers the usual calls; None: the SDK answers all calls.
+        received: Called with each message.
         ended: Awaited at the end of the messages, before the calls in flight are ended.
     """
 
@@ -523,11 +490,12 @@ class CallsOverLines(IncomingLines):
         self._received = received
         self._at_end = ended
 
-    async def __anext__(self) -> sdk.SessionMessage | Unreadable:
+    async def receive(self) -> sdk.SessionMessage | Unreadable:
+        """Return the next message that is not answered here."""
         while True:
             try:
-                item = await super().__anext__()
-            except StopAsyncIteration:
+                item = await super().receive()
+            except anyio.EndOfStream:
                 if self._at_end is not None:
                     await self._at_end()
                 await self._end_calls()
@@ -544,21 +512,20 @@ class CallsOverLines(IncomingLines):
         await super().aclose()
 
     def _takes(self, message: JSONRPCMessage, answerer: Answerer) -> bool:
-        """Begin to answer a message, if it is a usual call; return whether the SDK is not to get it."""
+        """Start to answer a message if it is a usual call; return True if the SDK must not get it."""
         session = answerer.connected(None)
         if session is None or not session.is_open:
             return False
         if not isinstance(message, JSONRPCRequest):
             return session.receive(message)
-        params, has_handshake = message.params, session.has_handshake
-        if (
-            params is None
-            or message.method != "tools/call"
-            or _is_traced()
-            or not session.accepts(message.id)
+        params, has_handshake = message.params or {}, session.has_handshake
+        if not (
+            message.method == "tools/call"
+            and session.accepts(message.id)
+            and _is_usual(params, has_handshake=has_handshake)
+            and answerer.takes(params["name"])
+            and not _is_traced()
         ):
-            return False
-        if not _is_usual(params, has_handshake=has_handshake) or not answerer.takes(params["name"]):
             return False
         call = ToolCall(
             id=message.id,
@@ -579,7 +546,7 @@ class CallsOverLines(IncomingLines):
                 await self._write({"jsonrpc": "2.0", "id": call.id, "error": call.cancelled})
 
     async def _write(self, message: Mapping[str, Any]) -> None:
-        # A client that has left needs no message.
+        # A disconnected client needs no message.
         with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
             answers = None if "method" in message else message["id"]
             await self._outgoing.send_line(_encoded(message), answers=answers)
@@ -596,18 +563,20 @@ def _usual_headers(scope: Scope) -> dict[bytes, bytes] | None:
         return None
     headers: dict[bytes, bytes] = {}
     for name, value in scope["headers"]:
-        # Two of one name mean different things to different readers.
+        # Different parsers read a repeated header differently.
         if name.startswith(b"mcp-param-") or (name in headers and name in _READ_ONCE):
             return None
         headers[name] = value
     version, kind = headers.get(_VERSION), headers.get(b"content-type", b"").split(b";")[0]
     if _SESSION in headers:
-        # The earliest version with sessions has no header for itself, and types are in small letters there.
+        # The earliest version with sessions has no version header, and its media types are in lower case.
         usual = (version is None or version in _HANDSHAKE) and kind.rstrip() == b"application/json"
     else:
         is_call = version == LATEST_MODERN_VERSION.encode() and headers.get(b"mcp-method") == b"tools/call"
         usual = is_call and kind.strip().lower() == b"application/json"
-    return headers if usual and _takes_both(headers.get(b"accept", b"")) else None
+    accept = headers.get(b"accept", b"")
+    # A longer one is not kept in the cache.
+    return headers if usual and len(accept) < 1024 and _takes_both(accept) else None
 
 
 @lru_cache(maxsize=64)
@@ -617,12 +586,12 @@ def _takes_both(accept: bytes) -> bool:
 
 
 def _call_in(first: Message, headers: Mapping[bytes, bytes], live: LiveSession | None) -> ToolCall | None:
-    """Return the call that a request holds, if it is a usual one, not long, and nothing else."""
+    """Return the call in a request; None if it is not a usual one, or too long."""
     body: bytes = first.get("body", b"")
     if first["type"] != "http.request" or first.get("more_body") or len(body) > _LONGEST_BYTES:
         return None
     try:
-        # As the SDK parses it in its era.
+        # The parser that the SDK uses in each era.
         request = json.loads(body) if live is None else pydantic_core.from_json(body)
     except (ValueError, RecursionError):
         return None
@@ -646,7 +615,7 @@ def _call_in(first: Message, headers: Mapping[bytes, bytes], live: LiveSession |
 
 
 def _is_usual(params: object, *, has_handshake: bool) -> bool:
-    """Return whether the params of a `tools/call` hold what is usual in its era, and nothing else."""
+    """Return whether the params of a `tools/call` hold exactly what is usual in its era."""
     if not (
         isinstance(params, dict)
         and params.keys() <= _PARAMS
@@ -658,32 +627,26 @@ def _is_usual(params: object, *, has_handshake: bool) -> bool:
     if not isinstance(meta, dict):
         return False
     if has_handshake:
-        # The earlier era has no envelope, and the SDK refuses one there.
+        # The handshake era has no envelope, and the SDK refuses one there.
         return mcp_types.PROTOCOL_VERSION_META_KEY not in meta
     is_whole = (
         meta.get(mcp_types.PROTOCOL_VERSION_META_KEY) == LATEST_MODERN_VERSION
         and mcp_types.CLIENT_CAPABILITIES_META_KEY in meta
     )
-    # The SDK reads which messages a client gets.
+    # The SDK has to apply a log level.
     return is_whole and mcp_types.LOG_LEVEL_META_KEY not in meta
 
 
 def _is_traced() -> bool:
-    """Return whether this server is traced with OpenTelemetry, which the SDK implements."""
+    """Return whether this server is traced with OpenTelemetry, which is left to the SDK."""
     return not isinstance(get_tracer_provider(), ProxyTracerProvider)
 
 
 def _encoded(message: Mapping[str, Any], *, is_modern: bool = False) -> bytes:
-    """Return a message as the SDK encodes it: over HTTP in the modern era otherwise than elsewhere."""
+    """Encode a message like the SDK, which has a separate encoder for HTTP in the modern era."""
     if is_modern:
         return _ENCODER.encode(message).encode()
     return pydantic_core.to_json(message, inf_nan_mode="null")
-
-
-async def _never() -> Message:
-    """Stay connected."""
-    await asyncio.Event().wait()
-    return {"type": "http.disconnect"}
 
 
 async def _discard(_message: Mapping[str, Any]) -> None:

@@ -30,8 +30,8 @@ _INTRODUCTION = ("instructions", "serverInfo")
 async def visible_list(method: str, result: Mapping[str, Any]) -> dict[str, Any]:
     """Return a list with its texts visible; any other result is returned unchanged.
 
-    An item is left out if the name or URI that requests it holds hidden characters: an escaped one would not
-    reach it.
+    An item is left out if its name or URI holds hidden characters: a request with the escaped form would not
+    find it.
     """
     key, identifier = _LISTS.get(method, ("", ""))
     items = result.get(key)

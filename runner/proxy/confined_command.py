@@ -1,21 +1,28 @@
-"""A remote server that is a command: started confined, with a scratch home of its own.
+"""A remote server that is a command: started confined, with its own scratch home.
 
-It may read what a tool file may read, with the folders of the files that its command names; it may write in
-its home, which goes when the connection ends; it runs in the strongest tier in which it can read itself. A
-command that fetches packages and runs them has a folder for them (`runner.proxy.fetched_packages`).
+It may read the paths that a tool file may read, and the folders of files named in its command. It may write
+in its home, which is removed when the connection ends. It runs in the strongest tier in which its own files
+are readable.
 
-Source: `docs/output-guard.md`; architecture, decisions "Network", "Reads" and "Programs".
+A command that fetches packages and runs them, as `npx` and `uvx` do, has a folder for them. Each server of
+each user has its own, kept between starts, in which files may be written and executed. It is named after the
+server's whole entry: a different command never finds its packages.
+
+Source: `docs/output-guard.md`; `docs/proxy.md`, "Fetched servers"; architecture, decisions "Network", "Reads"
+and "Programs"; npm-config(7); uv, "Environment variables".
 """
 
 import asyncio
 import contextlib
 import functools
+import hashlib
 import json
+import logging
 import os
 import shutil
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -26,24 +33,15 @@ from mcp import ClientSession
 from runner.errors import RunnerError, UsageError
 from runner.homes.homes import HomeLease, Homes
 from runner.homes.scratch import scratch_folder
-from runner.proxy.fetched_packages import (
-    REGISTRIES,
-    authority_variables,
-    check_fetching,
-    fetches,
-    package_folder,
-    package_variables,
-)
-from runner.proxy.hints import UnlentPaths, folder_hint, network_hint, option_hint, variable_hint
-from runner.proxy.http_transport import most_message_bytes
-from runner.proxy.remote import Reach, Server, ServerTransport, StartFailed
-from runner.proxy.stderr import LastWords, log_budget
-from runner.proxy.stdio_process import spoken_with
+from runner.proxy.hints import folder_hint, network_hint, option_hint, relative_hint, variable_hint
+from runner.proxy.remote import EVERYBODY, Server, ServerTransport, most_message_bytes
+from runner.proxy.stdio_process import LastWords, ServerLines, log_budget, run_command
 from runner.proxy.targets import SCRIPTS, Target, Wish
-from runner.settings.execution import ExecutionSettings, SettingsT
+from runner.settings.execution import ExecutionSettings
 from runner.settings.isolation import in_force, uids_of, unfit
-from runner.settings.lendable import of_the_system, shared, within
+from runner.settings.lendable import flag_for, of_the_system, shared, within
 from runner.settings.live import with_live
+from runner.system.state_files import make_folder
 from runner.system.threads import in_thread
 from runner.system.worker_environment import call_environment, framework_environment, planned_environment
 from runner.toolset.grants import opened, readable, refused_word
@@ -52,32 +50,54 @@ from runner.toolset.policies import GUARD_ONLY, aliases
 from runner.toolset.programs import interpreters_of, with_rights
 from runner.users.identity import User
 from sandbox.errors import IsolationUnavailable
-from sandbox.layers.mounts import EMPTY
+from sandbox.network.destinations import ANYWHERE
 from sandbox.policy import MIB, Policy
 from sandbox.probe.machine import Tier
 from sandbox.readable import sibling_modules
 from sandbox.token_bucket import TokenBucket
 
-__all__ = ["check_command", "command_server", "lent_to"]
+__all__ = ["check_command", "command_server", "fetches", "package_folder", "package_variables"]
 
-# Of a virtual environment; what an installer puts there beside packages, such as kernels of Jupyter, too.
+log = logging.getLogger(__name__)
+
+# Entries of a virtual environment, including those of installers, such as Jupyter kernels.
 _ENVIRONMENT = ("pyvenv.cfg", "bin", "include", "lib", "lib64", "share", "etc")
+# Destination that `--allow-fetch` allows: registries are public, and have many mirrors.
+_REGISTRIES = f"{ANYWHERE}:443"
+# Programs that fetch packages and run them, with the subcommands that do; empty if no subcommand is needed.
+_FETCHERS: Mapping[str, tuple[str, ...]] = {
+    "npx": (), "bunx": (), "pnpx": (), "uvx": (), "npm": ("exec", "x"), "pnpm": ("dlx",), "yarn": ("dlx",),
+    "bun": ("x",), "uv": ("run", "tool"), "pipx": ("run",),
+}  # fmt: skip
+# Variables that name CA certificate files, which a network with a private CA needs.
+_AUTHORITIES = (
+    "CURL_CA_BUNDLE", "NODE_EXTRA_CA_CERTS", "PIP_CERT", "REQUESTS_CA_BUNDLE", "SSL_CERT_DIR",
+    "SSL_CERT_FILE",
+)  # fmt: skip
 _FETCHING_S = 180.0
 _SAID_CHARS = 500
 _LEAST_SECRET_CHARS = 8
-# For names and what is passed on through them; large ones have the home. No limit of memory counts it.
+# Size of /dev/shm. Large data belongs in the home: no memory limit counts shared memory.
 _SHARED_MEMORY_BYTES = 16 * MIB
 
 
 def check_command(target: Target, settings: ExecutionSettings) -> Path:
-    """Return the program that a command names.
+    """Return the path of a command's program.
 
     Raises:
-        UsageError: There is no such program, it may not be run, or it would have to fetch the server first.
+        UsageError: The program does not exist, may not be run, or would have to fetch the server first.
     """
     if not settings.rights().may_run:
         raise UsageError(f"{target.name} is a command, and allow_run lets nothing be run; name its program")
-    check_fetching(target, settings)
+    if settings.allow_fetch and settings.rights().programs:
+        raise UsageError("allow_run names the only programs, and allow_fetch runs others; give one of them")
+    fetcher = _fetcher(target)
+    if fetcher is not None and not fetches(target, settings):
+        raise UsageError(
+            f"{target.name}: `{fetcher}` fetches the server from a package registry when it starts, and a "
+            "confined server has no network. Start with --allow-fetch, or install the server before and name "
+            "its program instead"
+        )
     name = target.command[0]
     wanted = str(target.folder / name) if "/" in name else name
     found = shutil.which(wanted)
@@ -86,31 +106,22 @@ def check_command(target: Target, settings: ExecutionSettings) -> Path:
     return Path(found).absolute()
 
 
-def lent_to(target: Target, program: Path, settings: SettingsT) -> SettingsT:
-    """Return the settings of one command, with its words and what is lent to it looked at.
-
-    Raises:
-        UsageError: Something of it cannot be lent, or a word names a file that could not be lent either.
-    """
-    _check_words(program, target, settings)
-    own = {"allow_read": target.allow_read, "allow_write": target.allow_write}
-    named = settings.model_copy(update={key: value for key, value in own.items() if value is not None})
-    scripts = (path for path in _files(program, target) if path.suffix in SCRIPTS)
-    sources = () if target.source is None else (target.source,)
-    return lend(named, (program, *scripts, *_packages(program), *sources))
-
-
 def command_server(target: Target, settings: ExecutionSettings, contract: Wish) -> Server:
     """Return a server that is a command.
 
     Raises:
-        UsageError: The command cannot be run, or names what could not be lent.
-        IsolationUnavailable: In the tier that was asked for it could not be read.
+        UsageError: The command cannot be run, or names a file or folder that could not be lent.
+        IsolationUnavailable: The tier does not support the command's files or settings.
     """
     program = check_command(target, settings)
-    lent = lent_to(target, program, settings)
-    files = (*_files(program, target), *_interpreters(program))
-    # The tier that is asked for, or the strongest there is.
+    _check_words(program, target, settings)
+    files = _files(program, target)
+    own = {"allow_read": target.allow_read, "allow_write": target.allow_write}
+    named = settings.model_copy(update={key: value for key, value in own.items() if value is not None})
+    scripts = (path for path in files if path.suffix in SCRIPTS)
+    sources = () if target.source is None else (target.source,)
+    lent = lend(named, (program, *scripts, *_packages(program), *sources))
+    # The tier of the settings; for `auto`, the strongest that works.
     tier = in_force(lent, files)
     closed = unfit(tier, files, lent)
     if closed is None and lent.allow_fetch and tier not in (Tier.NAMESPACE, Tier.GUARD):
@@ -120,153 +131,145 @@ def command_server(target: Target, settings: ExecutionSettings, contract: Wish) 
         )
     if closed is not None:
         raise IsolationUnavailable((closed,))
-    allowing = functools.partial(
-        option_hint,
-        rights=lent.rights(),
-        homes=lent.homes,
-        unseen=(*map(Path, EMPTY), lent.homes) if tier is Tier.NAMESPACE else (),
-        shares_memory=tier is Tier.NAMESPACE,
-    )
-    unlent = UnlentPaths(target.name, lent.rights(), homes=lent.homes, never=lent.private_paths)
-    # Each client has a process of its own, and all of them write to one log.
-    make = functools.partial(
-        ConfinedTransport, target, program, allowing=allowing, log_budget=log_budget(), unlent=unlent
-    )
-
-    def hint(failure: str) -> str | None:
-        found = allowing(failure)
-        if found is None:
-            # An option that only may have helped is for the operator's log.
-            unlent.note(failure)
-        return found
-
-    def start(user: User, now: ExecutionSettings, reach: Reach | None) -> ServerTransport:
-        return make(with_live(lent, now), user, tier, reach=reach)
-
-    return Server(
+    if (hint := folder_hint(target.command[1:], lent)) is not None:
+        # A server may start without the folder, and report that it is missing in a form we do not recognise.
+        log.warning("command folder not lent", extra={"server": target.name, "hint": hint})
+    return CommandServer(
         name=target.name,
-        transport=start,
-        is_command=True,
         contract=contract,
         is_near=True,
         tier=tier,
         files=_named_files(target),
-        hint=hint,
         # The first start depends on the speed of the package registry.
         least_connect_s=_FETCHING_S if fetches(target, settings) else 0.0,
         place="\n".join((str(target.folder), *target.command)),
+        target=target,
+        program=program,
+        settings=lent,
+        log_budget=log_budget(),
     )
 
 
-@dataclass(eq=False)
-class ConfinedTransport(ServerTransport):
-    """The way to one process of the command, which ends with the connection.
+@dataclass(slots=True, kw_only=True, eq=False)
+class CommandServer(Server):
+    """A server that is a command.
 
     Attributes:
         target: The command.
         program: Its program.
-        settings: The settings, with what is lent to it.
-        user: Whose it is.
-        tier: The tier that it runs in.
-        allowing: Returns the option that would have helped it, from its error output.
-        reach: Tells which addresses of ours it may reach, for a command that runs in the home of its user
-            (S1-57) and not in a folder of its own.
-        log_budget: How much of its standard error is passed on, with that of its other processes.
-        unlent: Gets what it may read that is not lent to it.
+        settings: The settings at start-up, with the paths lent to it.
+        log_budget: Rate limit for forwarding stderr, shared by its processes, one for each client.
+        unused_cwd: The `cwd` of its entry that a warning has reported as unused, if any.
     """
 
     target: Target
     program: Path
-    settings: ExecutionSettings
-    user: User
     tier: Tier
-    allowing: Callable[[str], str | None]
+    settings: ExecutionSettings
     log_budget: TokenBucket
-    unlent: UnlentPaths
-    reach: Reach | None = None
+    unused_cwd: str = ""
+
+    def transport(self, user: User, now: ExecutionSettings) -> ServerTransport:
+        """Return a transport to a new process."""
+        return ConfinedTransport(self, user, with_live(self.settings, now))
+
+    def hint(self, text: str) -> str | None:
+        """Return the option that would have allowed a failed operation, from the server's error output."""
+        return option_hint(text, self.settings, self.tier)
+
+
+@dataclass(eq=False)
+class ConfinedTransport(ServerTransport):
+    """Transport to one process of the command, which ends with the connection.
+
+    Attributes:
+        server: The command.
+        user: The user of the process.
+        settings: The settings in force, with the paths lent to it.
+    """
+
+    server: CommandServer
+    user: User
+    settings: ExecutionSettings
     _stderr: LastWords | None = field(init=False, default=None)
+    _lines: ServerLines | None = field(init=False, default=None)
 
     @contextlib.asynccontextmanager
     async def connect_session(self, **session_kwargs: Any) -> AsyncIterator[ClientSession]:
-        """Start the process, and end it and all that it started when the block ends.
+        """Start the process; at the end of the block, end it and its descendants.
+
+        It runs in its own folder, or in its user's home if its tools need that (S1-57).
 
         Raises:
-            StartFailed: The home of its user cannot be used.
+            RuntimeError: Its user's home cannot be used.
         """
-        uids = uids_of(self.settings, self.tier)
+        uids = uids_of(self.settings, self.server.tier)
         uid = None if uids is None else uids.of(self.user.segment)
-        with LastWords(self.target.name, self.log_budget) as stderr:
-            async with self._folders(uid) as (scratch, home):
-                reach = () if self.reach is None else tuple(await self.reach())
-                # In a thread: what may be read is found by looking through folders.
-                arguments = await asyncio.to_thread(self._arguments, scratch, home, uid, reach)
-                async with (
-                    spoken_with(
-                        (sys.executable, *arguments),
-                        # No secret of ours: what the server may see is in its policy.
-                        environment=framework_environment(os.environ, ()),
-                        errors=stderr.file,
-                        most_bytes=most_message_bytes(self.settings),
-                    ) as (incoming, outgoing, has_unread),
-                    self.session_class(incoming, outgoing, **session_kwargs) as session,
-                ):
-                    self._stderr = stderr
-                    try:
-                        yield session
-                    except (Exception, asyncio.CancelledError):
-                        if session.protocol_version is None:
-                            self.has_read_input = not has_unread()
-                            # A start that takes too long is cancelled.
-                            with anyio.CancelScope(shield=True):
-                                problem = incoming.problem or incoming.misframed(self._masked)
-                                self.why = await self._why(problem, stderr)
-                        raise
+        home: HomeLease | None = None
+        reach: Sequence[tuple[str, int]] = ()
+        async with contextlib.AsyncExitStack() as stack:
+            stderr = stack.enter_context(LastWords(self.server.name, self.server.log_budget))
+            # In threads: the server determines how much it writes, and so how long removal takes.
+            folder = in_thread(scratch_folder(self.settings.homes, owner=uid))
+            scratch = await stack.enter_async_context(folder)
+            if self.server.wants_home(self.user):
+                try:
+                    home = await stack.enter_async_context(self._lease())
+                except (RunnerError, OSError) as error:
+                    raise RuntimeError(str(error)) from error
+                self.home = home
+                stack.callback(setattr, self, "home", None)
+                if not self.server.fetching.isdisjoint((EVERYBODY, self.user.name)):
+                    reach = ((await self.server.loopback.get()).address,)
+            # In a thread: computing the readable paths lists folders.
+            arguments = await asyncio.to_thread(self._arguments, scratch, home, uid, reach)
+            process = run_command(
+                (sys.executable, *arguments),
+                # Without our secrets: the policy contains the server's variables.
+                environment=framework_environment(os.environ, ()),
+                errors=stderr.file,
+                most_bytes=most_message_bytes(self.settings),
+            )
+            incoming, outgoing = await stack.enter_async_context(process)
+            opening = self.session_class(incoming, outgoing, **session_kwargs)
+            session = await stack.enter_async_context(opening)
+            self._stderr, self._lines = stderr, incoming
+            try:
+                yield session
+            except (Exception, asyncio.CancelledError):
+                if session.protocol_version is None:
+                    self.has_read_input = outgoing.are_read()
+                    # A start that takes too long is cancelled.
+                    with anyio.CancelScope(shield=True):
+                        problem = incoming.problem or incoming.misframed(self._masked)
+                        self.why = await self._why(problem, stderr)
+                raise
 
     async def last_words(self) -> str:
-        """Return what the command wrote last, with the option that would have helped."""
-        return "" if self._stderr is None else await self._why(None, self._stderr)
+        """Return the command's stderr tail, with the option that would have helped."""
+        if self._stderr is None:
+            return ""
+        if self._lines is not None and self._lines.ended is not None:
+            output = self._masked(await self._stderr.wait())
+            self.facts = {"status": self._lines.ended, **({"output": output} if output else {})}
+        return await self._why(None, self._stderr)
 
     def hold(self) -> contextlib.AbstractAsyncContextManager[HomeLease | None]:
-        """Hold the home of its user for a call, if the command runs in one."""
-        if self.home is None:
-            return contextlib.nullcontext()
-        homes = Homes.of(self.settings, uids_of(self.settings, self.tier))
+        """Lease its user's home for a call, if the command runs there."""
+        return contextlib.nullcontext() if self.home is None else self._lease()
+
+    def _lease(self) -> contextlib.AbstractAsyncContextManager[HomeLease]:
+        homes = Homes.of(self.settings, uids_of(self.settings, self.server.tier))
         return in_thread(homes.lease(self.user.name))
 
-    @contextlib.asynccontextmanager
-    async def _folders(self, uid: int | None) -> AsyncIterator[tuple[Path, HomeLease | None]]:
-        """Yield a folder of the command's own and, if it is to run there, the home of its user.
-
-        Raises:
-            StartFailed: The home cannot be used; the message has the reason.
-        """
-        settings = self.settings
-        async with contextlib.AsyncExitStack() as stack:
-            # In threads: the server decides how much it writes, and so how long removal takes.
-            folder = in_thread(scratch_folder(settings.homes, owner=uid))
-            scratch = await stack.enter_async_context(folder)
-            if self.reach is None:
-                yield scratch, None
-                return
-            homes = Homes.of(settings, uids_of(settings, self.tier))
-            try:
-                home = await stack.enter_async_context(in_thread(homes.lease(self.user.name)))
-            except (RunnerError, OSError) as error:
-                raise StartFailed(str(error)) from error
-            self.home = home
-            try:
-                yield scratch, home
-            finally:
-                self.home = None
-
     async def _why(self, problem: str | None, stderr: LastWords) -> str:
-        """Return a problem with what the command wrote last, and with the option that would have helped."""
+        """Return a problem with the command's stderr tail and the option that would have helped."""
         words, rights = self._masked(await stderr.wait()), self.settings.rights()
-        passed = {*rights.variables, *self.target.env}
-        lending = self.allowing(words) or variable_hint(words, passed, os.environ)
-        lending = lending or folder_hint(
-            self.target.command[1:], (*rights.read, *rights.write), self.settings.homes
-        )
+        passed = {*rights.variables, *self.server.target.env}
+        lending = self.server.hint(words) or variable_hint(words, passed, os.environ)
+        lending = lending or folder_hint(self.server.target.command[1:], self.settings)
+        if not self.server.target.runs_there:
+            lending = lending or relative_hint(words)
         has_network = bool(rights.network) or self.settings.allow_fetch
         hint = network_hint(words, has_network=has_network)
         parts = (problem, hint, f"it said: {words[-_SAID_CHARS:]}" if words else None, lending)
@@ -274,37 +277,37 @@ class ConfinedTransport(ServerTransport):
 
     def _masked(self, text: str) -> str:
         """Return a text without the values of the server's variables, which may be keys."""
-        for name, value in self.target.env.items():
-            # A short one would match ordinary words.
+        for name, value in self.server.target.env.items():
+            # A short value would match ordinary words.
             if len(value) >= _LEAST_SECRET_CHARS:
                 text = text.replace(value, f"[value of {name}]")
         return text
 
     def _arguments(
-        self, scratch: Path, home: HomeLease | None, uid: int | None, reach: tuple[tuple[str, int], ...]
+        self, scratch: Path, home: HomeLease | None, uid: int | None, reach: Sequence[tuple[str, int]]
     ) -> list[str]:
-        # Gone before the command starts; and with the folder, if it never does. Never in the home, where
-        # another server of the same user could write something else into it meanwhile.
+        # Removed before the command starts, or with the folder if it never starts. Not in the home, where
+        # another server of this user could overwrite it.
         descriptor, path = tempfile.mkstemp(dir=scratch, prefix=".policy-")
         policy = self._policy(scratch if home is None else home.path, uid)
         if home is not None:
             policy = replace(policy, aliases=aliases(home), reach=(*policy.reach, *reach))
         with os.fdopen(descriptor, "w") as file:
             json.dump(policy.to_json(), file)
-        command = (str(self.program), *self.target.command[1:])
+        target, rights = self.server.target, self.settings.rights()
+        command = (str(self.server.program), *target.command[1:])
         launcher = ("-P", "-m", "sandbox.inside.exec_main", path, str(os.getpid()))
-        rights = self.settings.rights()
-        return [*launcher, *_absolute(command, self.target.folder, (*rights.read, *rights.write))]
+        return [*launcher, *_absolute(command, target.folder, (*rights.read, *rights.write))]
 
     def _policy(self, home: Path, uid: int | None) -> Policy:
-        settings = self.settings
-        packages = None
-        if fetches(self.target, settings) and self.tier in (Tier.NAMESPACE, Tier.GUARD):
-            packages = package_folder(self.target, settings, self.user.segment, uid)
+        settings, target, program = self.settings, self.server.target, self.server.program
+        is_apart, packages = self.server.tier is Tier.NAMESPACE, None
+        if fetches(target, settings) and (is_apart or self.server.tier is Tier.GUARD):
+            packages = package_folder(target, settings, self.user.segment, uid)
         environment = framework_environment(os.environ, ())
         personal = call_environment(user=self.user.name, home=home)
-        files = (*_files(self.program, self.target), *_interpreters(self.program))
-        beside = tuple(dict.fromkeys(map(_in_place, _code(self.program, self.target))))
+        files = _files(program, target)
+        beside = tuple(dict.fromkeys(map(_in_place, _code(program, target))))
         real = tuple(dict.fromkeys(file.resolve() for file in files))
         found = readable(
             settings,
@@ -312,39 +315,51 @@ class ConfinedTransport(ServerTransport):
             files=(*real, *(module for file in beside for module in sibling_modules(file))),
             extra=tuple(folder for file in files for folder in _packages(file)),
         )
-        self.unlent.readable = (*found.read, *found.list_only)
         if packages is not None:
-            personal |= {**authority_variables(os.environ), **package_variables(packages)}
+            personal |= package_variables(packages, os.environ)
         limits = settings.widest_limits()
         policy = Policy(
             home=home,
-            packages=packages if self.tier is Tier.NAMESPACE else None,
+            packages=packages if is_apart else None,
             read=found.read,
             list_only=found.list_only,
-            # On some systems, packages are found through the link `lib64` of an environment alone.
-            names=(*found.names, *files, self.program.parent.parent / "lib64"),
+            # On some systems, packages are found only through the environment's link `lib64`.
+            names=(*found.names, *files, program.parent.parent / "lib64"),
             homes=(settings.homes,),
-            environment={**planned_environment(limits), **environment, **personal, **self.target.env},
+            environment={**planned_environment(limits), **environment, **personal, **target.env},
             limits=limits,
-            shared_memory_bytes=_SHARED_MEMORY_BYTES if self.tier is Tier.NAMESPACE else 0,
+            shared_memory_bytes=_SHARED_MEMORY_BYTES if is_apart else 0,
             closed_ports=settings.closed_ports,
             uid=uid,
-            namespaces=self.tier is Tier.NAMESPACE,
+            namespaces=is_apart,
             hidden=settings.private_paths,
             guard=False,
-            without=GUARD_ONLY if self.tier is Tier.GUARD else (),
+            without=GUARD_ONLY if self.server.tier is Tier.GUARD else (),
         )
         rights = settings.rights()
+        if target.runs_there:
+            cwd = target.folder.resolve()
+            reads = (*found.read, *rights.read, *rights.write)
+            listed = (*found.list_only, *(file.parent for file in beside))
+            if cwd.is_dir() and (cwd in listed or any(within(cwd, top) for top in reads)):
+                policy = replace(policy, environment={**policy.environment, "PWD": str(cwd)})
+            elif self.server.unused_cwd != str(cwd):
+                self.server.unused_cwd = str(cwd)
+                flag = flag_for(f"{cwd}/file", "read", homes=settings.homes)
+                cure = "" if flag is None else f"; {flag} lends it"
+                problem = f"is not open to the command{cure}" if cwd.is_dir() else "does not exist"
+                facts = {"server": target.name, "cwd": str(cwd), "problem": f"it {problem}"}
+                log.warning("command runs in its home", extra=facts)
         if settings.allow_fetch:
-            rights = replace(rights, network=(*rights.network, REGISTRIES))
+            rights = replace(rights, network=(*rights.network, _REGISTRIES))
         return with_rights(policy, rights, os.environ)
 
 
 def _code(program: Path, target: Target) -> tuple[Path, ...]:
-    """Return the program, as it is called and where it lies, and the words that are scripts or programs.
+    """Return the program, as named and resolved, and the words that are scripts or executables.
 
-    Private files may lie beside a word that names data, beside an interpreter that a script names, and
-    beside a program that a link in the server's folder leads to.
+    Excluded, since private files may lie beside them: data files, the interpreters of scripts, and the
+    target of a link in the server's folder that leads out of it.
     """
     real, folder = program.resolve(), target.folder.resolve()
     leads_out = within(_in_place(program), folder) and not within(real, folder)
@@ -353,29 +368,27 @@ def _code(program: Path, target: Target) -> tuple[Path, ...]:
 
 
 def _check_words(program: Path, target: Target, settings: ExecutionSettings) -> None:
-    """Check that no word of a command, and no link that it names, leads to what could not be lent.
+    """Check that the files named in a command, with links resolved, could be lent.
 
     Raises:
-        UsageError: One does.
+        UsageError: One could not.
     """
-    for file in (program, *_interpreters(program)):
-        for path in (_in_place(file), file.resolve()):
-            why = opened(path, settings)
+    for file, refusal, what, cure in (
+        *(
+            (file, opened, "its program {}", "install it elsewhere")
+            for file in (program, *_interpreters(program))
+        ),
+        *(
+            (file, refused_word, "the word {} of its command", "leave the word out, or name another file")
+            for file in _named_files(target)
+        ),
+    ):
+        real = file.resolve()
+        for path in (_in_place(file), real):
+            why = refusal(path, settings)
             if why is not None:
-                raise UsageError(f"{target.name}: its program {_called(file)} {why}; install it elsewhere")
-    for file in _named_files(target):
-        for path in (_in_place(file), file.resolve()):
-            why = refused_word(path, settings)
-            if why is not None:
-                raise UsageError(
-                    f"{target.name}: the word {_called(file)} of its command {why}; leave the word out, or "
-                    "name another file"
-                )
-
-
-def _called(file: Path) -> str:
-    real = file.resolve()
-    return str(file) if file == real else f"{file} ({real})"
+                called = what.format(file if file == real else f"{file} ({real})")
+                raise UsageError(f"{target.name}: {called} {why}; {cure}")
 
 
 def _in_place(file: Path) -> Path:
@@ -384,25 +397,22 @@ def _in_place(file: Path) -> Path:
 
 
 def _files(program: Path, target: Target) -> tuple[Path, ...]:
-    """Return the files that a command names: its program, and what of its arguments is a file."""
-    return tuple(dict.fromkeys([program, program.resolve(), *_named_files(target)]))
+    """Return the files of a command: its program, its interpreter, and the arguments that are files."""
+    files = (program, program.resolve(), *_named_files(target), *_interpreters(program))
+    return tuple(dict.fromkeys(files))
 
 
 def _named_files(target: Target) -> tuple[Path, ...]:
-    """Return the files among the words of a command, behind its program."""
-    words = (word for word in target.command[1:] if _is_file(target.folder, word))
+    """Return the arguments of a command that are files."""
+    # Not `Path.is_file`, which raises for a word that is too long for a name, such as a script.
+    words = (word for word in target.command[1:] if os.path.isfile(target.folder / word))
     return tuple((target.folder / word).absolute() for word in words)
 
 
-def _is_file(folder: Path, word: str) -> bool:
-    # Not `Path.is_file`, which raises for a word that is too long for a name, such as a script.
-    return os.path.isfile(folder / word)
-
-
 def _packages(file: Path) -> tuple[Path, ...]:
-    """Return the folders of installed packages that a program is one of, or runs with.
+    """Return the folders of installed packages that a program belongs to.
 
-    Node lies in one; Python in a virtual environment, with another interpreter that it stands for.
+    A Node program lies in `node_modules`; Python in a virtual environment, which has a base interpreter.
     """
     real = file.resolve()
     node = tuple(parent for parent in real.parents if parent.name == "node_modules")[-1:]
@@ -410,7 +420,7 @@ def _packages(file: Path) -> tuple[Path, ...]:
     if not (environment / "pyvenv.cfg").is_file():
         return node
     base = real.parent.parent
-    # Only if it is an interpreter's: a link of that environment may lead to a program in a private folder.
+    # Only if it is an interpreter's folder: a link in the environment may lead into a private folder.
     is_python = any(base.glob("lib/python3*/os.py")) and not (of_the_system(base) or shared(base))
     # Not the environment as a whole: `pyvenv.cfg` can be put into a project, beside its `.env` and keys.
     parts = tuple(environment / name for name in _ENVIRONMENT if not (environment / name).is_symlink())
@@ -426,20 +436,86 @@ def _interpreters(program: Path) -> tuple[Path, ...]:
 
 
 def _absolute(command: Sequence[str], folder: Path, lent: Sequence[Path]) -> list[str]:
-    """Return a command whose arguments that are files are absolute: its working folder is its home.
+    """Return a command with absolute paths for arguments that are files: its working folder is its home.
 
-    So is what of them lies in what is lent, or leads there.
+    Arguments that lie in a lent folder, or are links into one, are made absolute, too.
     """
-    rest = [
-        str((folder / word).absolute()) if _is_file(folder, word) or _is_lent(folder / word, lent) else word
-        for word in command[1:]
-    ]
-    return [command[0], *rest]
+
+    def absolute(word: str) -> str:
+        path = folder / word
+        is_named = os.path.isfile(path) or (
+            os.path.exists(path) and any(within(Path(os.path.realpath(path)), top) for top in lent)
+        )
+        return str(path.absolute()) if is_named else word
+
+    return [command[0], *map(absolute, command[1:])]
 
 
-def _is_lent(path: Path, lent: Sequence[Path]) -> bool:
-    try:
-        real = Path(os.path.realpath(path, strict=True))
-    except OSError:
-        return False
-    return any(within(real, top) for top in lent)
+def fetches(target: Target, settings: ExecutionSettings) -> bool:
+    """Return whether a command may fetch packages: with `--allow-fetch`, or a known fetcher with network."""
+    return settings.allow_fetch or (bool(settings.rights().network) and _fetcher(target) is not None)
+
+
+def package_folder(target: Target, settings: ExecutionSettings, segment: str, uid: int | None) -> Path:
+    """Return the folder of one server's packages; create it if it is missing.
+
+    Args:
+        target: The server.
+        settings: The effective settings.
+        segment: The folder name of its user.
+        uid: User and group id of the server; None for those of this process.
+
+    Raises:
+        OSError: The folder cannot be created.
+    """
+    source = "" if target.source is None else str(target.source)
+    identity = json.dumps([source, target.name, str(target.folder), target.command])
+    digest = hashlib.sha256(identity.encode()).hexdigest()[:16]
+    # By user id: files of another could be neither read nor replaced.
+    owner = os.geteuid() if uid is None else uid
+    names = (segment, f"{target.name}-{digest}-{owner}")
+    make_folder(settings.packages_path, *names)
+    folder = settings.packages_path.joinpath(*names)
+    if uid is not None:
+        os.chown(folder, uid, uid, follow_symlinks=False)
+    return folder
+
+
+def package_variables(folder: Path, variables: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables by which package managers store everything in one folder.
+
+    Those of `variables` that name CA certificates within system folders are among them.
+    """
+    return {
+        **{name: variables[name] for name in _AUTHORITIES if of_the_system(Path(variables.get(name) or "."))},
+        "XDG_CACHE_HOME": str(folder / "cache"),
+        "npm_config_cache": str(folder / "npm"),
+        # npm's notice would hide the error in the stderr tail of a server that cannot start.
+        "npm_config_update_notifier": "false",
+        "BUN_INSTALL": str(folder / "bun"),
+        "BUN_TMPDIR": str(folder / "bun" / "tmp"),
+        "PIPX_HOME": str(folder / "pipx"),
+        "UV_TOOL_DIR": str(folder / "tools"),
+        "UV_PYTHON_INSTALL_DIR": str(folder / "python"),
+        "UV_PROJECT_ENVIRONMENT": str(folder / "environment"),
+        # No server writes bytecode, so all modules would be compiled at each start.
+        "UV_COMPILE_BYTECODE": "1",
+    }
+
+
+def _fetcher(target: Target) -> str | None:
+    """Return the words that make a command fetch packages, such as `npm exec`; None for any other command."""
+    program = Path(target.command[0]).name
+    subcommands = _FETCHERS.get(program)
+    if subcommands is None:
+        return None
+    after_option = False
+    for word in target.command[1:] if subcommands else ():
+        if word in subcommands:
+            return f"{program} {word}"
+        is_option = word.startswith("-")
+        # A word after an option may be its value: `uv --directory FOLDER run server`.
+        if not is_option and not after_option:
+            return None
+        after_option = is_option
+    return None if subcommands else program

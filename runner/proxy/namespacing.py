@@ -1,7 +1,7 @@
-"""Names and URIs of several remote servers side by side, as FastMCP's mount writes them. Pure.
+"""Prefixed names and URIs of several remote servers, in the form of FastMCP's mount. Pure.
 
 A tool or prompt `search` of the server `docs` is `docs_search`; its resource `file://a` is `file://docs/a`.
-With one server alone nothing is renamed.
+With only one server, nothing is renamed.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any
 
 from mcp.shared.exceptions import MCPError
+from mcp_types import INVALID_PARAMS
 
 from runner.contract.widget_dialects import with_pages
 
@@ -26,7 +27,7 @@ _URIS = ("uri", "uriTemplate")
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """The names of the servers, which prefix what they offer if there are several."""
+    """The names of the servers, used as prefixes if there are several."""
 
     servers: tuple[str, ...]
 
@@ -40,7 +41,7 @@ class Names:
         return f"{server}_{name}" if self.prefixed else name
 
     def inside(self, name: str) -> tuple[str, str] | None:
-        """Return the server and its own name of what clients call `name`, or None if there is none."""
+        """Return the server for a client's `name`, and the name used there; None if no server matches."""
         if not self.prefixed:
             return self.servers[0], name
         server = self._longest(server for server in self.servers if name.startswith(f"{server}_"))
@@ -54,39 +55,64 @@ class Names:
         return f"{scheme}://{server}/{rest}" if slashes else f"{server}+{uri}"
 
     def uri_inside(self, uri: str) -> tuple[str, str] | None:
-        """Return the server of a resource and the URI that it has there, or None if there is none.
+        """Return the server of a resource, and its URI there; None if no server matches.
 
         A URI without a server's name belongs to no server: any server could answer for another.
         """
         if not self.prefixed:
             return self.servers[0], uri
         scheme, slashes, rest = uri.partition("://")
-        if slashes:
-            server = self._longest(f"{server}/" for server in self.servers if rest.startswith(f"{server}/"))
-            return None if server is None else (server[:-1], f"{scheme}://{rest[len(server) :]}")
-        server = self._longest(f"{server}+" for server in self.servers if uri.startswith(f"{server}+"))
-        return None if server is None else (server[:-1], uri[len(server) :])
+        named, end = (rest, "/") if slashes else (uri, "+")
+        server = self._longest(server for server in self.servers if named.startswith(f"{server}{end}"))
+        if server is None:
+            return None
+        inner = named[len(server) + 1 :]
+        return server, f"{scheme}://{inner}" if slashes else inner
+
+    def route(self, method: str, params: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+        """Return the target server of a request about a prompt or resource, and the params for it.
+
+        Raises:
+            MCPError: No server matches.
+        """
+        if not self.prefixed:
+            return self.servers[0], dict(params)
+        of_completion = method == "completion/complete"
+        about = params.get("ref") if of_completion else params
+        inner = dict(about) if isinstance(about, Mapping) else {}
+        key = "uri" if "uri" in inner else "name"
+        found = (self.uri_inside if key == "uri" else self.inside)(str(inner.get(key)))
+        if found is None:
+            example = (
+                f"{self.outside(self.servers[0], '…')} or {self.uri_outside(self.servers[0], 'file://…')}"
+            )
+            message = (
+                f"no server has {inner.get(key)!r}: of several servers each names its own, as {example} does"
+            )
+            raise MCPError(code=INVALID_PARAMS, message=message)
+        server, inner[key] = found
+        return server, {**params, "ref": inner} if of_completion else inner
 
     @staticmethod
     def _longest(fitting: Iterable[str]) -> str | None:
         return max(fitting, key=len, default=None)
 
     def block_outside(self, server: str, part: Any) -> Any:
-        """Return a content of a resource with its URI as clients write it."""
+        """Return a resource's content with its URI in the clients' form."""
         if not self.prefixed or not isinstance(part, Mapping) or not isinstance(part.get("uri"), str):
             return part
         return {**part, "uri": self.uri_outside(server, part["uri"])}
 
     def meta_outside(self, server: str, meta: Any) -> Any:
-        """Return the `_meta` of a tool or result with the pages that it names as clients write them."""
+        """Return the `_meta` of a tool or result with its page URIs in the clients' form."""
         if not self.prefixed or not isinstance(meta, Mapping):
             return meta
         return with_pages(meta, partial(self.uri_outside, server))
 
     def listed(self, server: str, key: str, items: Sequence[Any]) -> list[dict[str, Any]]:
-        """Return items of a server's list as clients get them, each once, but for those that lead to another.
+        """Return a server's list in the clients' form, without duplicates and ambiguous names.
 
-        Of the servers `a` and `a_b` the tool `b_c` of the first would have a name that is the second's.
+        With the servers `a` and `a_b`, the tool `b_c` of `a` would be routed to `a_b`.
         """
         named = _LISTED[key]
         plain: dict[str, Mapping[str, Any]] = {}
@@ -105,7 +131,7 @@ class Names:
         ]
         if key != "tools":
             return found
-        # Ours, over each server's resources, are called `SERVER.resources_list` and so on.
+        # Our own tools for each server's resources are named `SERVER.resources_list` and so on.
         ours = tuple(f"{server}." for server in self.servers)
         found = [item for item in found if not item[named].startswith(ours)]
         return [
@@ -115,11 +141,11 @@ class Names:
 
 
 def question_of(server: str, params: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the params of a question as a client of several servers gets them.
+    """Return the params of a question in the form for a client of several servers.
 
-    A client shows people which server asks, and knows only the proxy. Ids of several servers may be equal:
-    that of a question gets the server's name. A question has no progress and becomes no task, since ids of
-    those could not be told apart.
+    The client knows only the proxy, so the message gets the server's name. So does the question's id, since
+    several servers may use equal ids. Progress token and task are removed, since their ids would be
+    ambiguous.
     """
     made = {key: value for key, value in params.items() if key != "task"}
     if isinstance(made.get("message"), str):
@@ -132,7 +158,7 @@ def question_of(server: str, params: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def questions_by(server: str, result: dict[str, Any]) -> dict[str, Any]:
-    """Return a result with the server's name in each question with which it answers, in later eras."""
+    """Return a result with the server's name in each of its questions, as later eras have them."""
     questions = result.get("inputRequests")
     if not isinstance(questions, Mapping):
         return result
@@ -146,7 +172,7 @@ def questions_by(server: str, result: dict[str, Any]) -> dict[str, Any]:
 
 
 def refusal_by(server: str, error: MCPError) -> MCPError:
-    """Return an error with the server's name in the questions that are to be answered first."""
+    """Return an error with the server's name in the elicitations that it requires first."""
     data = error.error.data
     questions = data.get("elicitations") if isinstance(data, Mapping) else None
     if not isinstance(questions, list):

@@ -1,8 +1,8 @@
-"""The proxy's MCP server: other servers in front of which the output guard stands.
+"""`runner proxy`: other MCP servers behind the output guard.
 
-Requests and results are relayed as they are, list by list and key by key, but for what a model reads of a
-tool's result, which passes `runner.output_guard.guard`; links in it are read where policy allows. Every
-client has connections of its own, so that sessions, messages and questions of one never reach another.
+Requests and results are relayed unchanged, except for the parts of a tool's result that a model reads. These
+pass through `runner.output_guard.guard`; links in them are read where policy allows. Each client has its own
+connections, so that sessions, messages and questions of one never reach another.
 
 Source: `docs/output-guard.md`; requirements S4-5, S4-11, S4-65, S4-67, S4-80 to S4-82, S4-95 and
 S4-98; architecture, "One call, in order", of which it has steps 1, 2 and 10.
@@ -11,8 +11,10 @@ S4-98; architecture, "One call, in order", of which it has steps 1, 2 and 10.
 import asyncio
 import json
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
+from importlib.metadata import version
 from typing import Any
 
 import mcp_types
@@ -22,9 +24,11 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import SERVER_INFO_META_KEY
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 
+from runner.contract.widget_dialects import SCHEME as PAGES
 from runner.errors import CallError
 from runner.files.download_links import without_tokens
 from runner.files.my_files import SCHEME
+from runner.formats.terminal_text import visible_value
 from runner.output_guard.guard import GuardedCall
 from runner.protocol.artifact_resources import read_artifact
 from runner.protocol.artifact_tools import offered
@@ -35,67 +39,84 @@ from runner.protocol.internals.host import relay_innermost, use_input_schemas
 from runner.protocol.resource_tools import Reader, RemoteError, resource_tools
 from runner.protocol.result_messages import DownloadUrl, ResultMessages
 from runner.protocol.sender import McpClient, Transport, asker, newcomer, request_facts
-from runner.protocol.subscriptions import offer_subscriptions
+from runner.protocol.subscriptions import Subscriptions
 from runner.protocol.visible_offers import visible_introduction, visible_list
-from runner.proxy.calls import TASKS, Calls
-from runner.proxy.foreign_words import legible_error, without_our_words
+from runner.proxy.answers import LISTS, legible_error, without_our_words
+from runner.proxy.calls import TASKS, answer_call, answer_task
 from runner.proxy.questions import answered
-from runner.proxy.remote import ServerInfo, ServerUnreachable
-from runner.proxy.repair import LISTS
+from runner.proxy.remote import ServerInfo
+from runner.proxy.targets import Target
 from runner.proxy.upstream import Upstream
-from runner.proxy.upstreams import Upstreams
-from runner.server.extras import EXTRAS
+from runner.proxy.upstreams import Upstreams, ways_to
+from runner.server.ahead import transport_of
+from runner.server.extras import EXTRAS, Extras
 from runner.server.files_block import takes_files, with_descriptions, with_instructions
 from runner.server.host import front_of
+from runner.server.serve import serve_application, with_code
+from runner.settings.settings import Settings
 from runner.steps.authorization import callable_tools
 from runner.steps.client_message import MESSAGE_MAX_BYTES
 from runner.steps.inputs import check_json
 from runner.toolset.hidden_identity import without_identity
 from runner.users.identity import User, auth_provider
 
-__all__ = ["make_proxy"]
+__all__ = ["make_proxy", "serve_proxy"]
 
 log = logging.getLogger(__name__)
 
 _PASSED_ON = frozenset(
     {"notifications/progress", "notifications/roots/list_changed", "notifications/tasks/status"}
 )
-_OF_HANDSHAKE, _OF_LATER_ERAS = "tasks", "extensions"
-_TEMPLATE = {
-    "uriTemplate": "artifact://{id}{?offset,length}",
-    "name": "artifact",
-    "description": "What was taken out of a result, whole or a range of its bytes.",
-}
-
 _Context = ServerRequestContext[Any, Any]
 
 
 def make_proxy(
     upstreams: Upstreams, *, transport: Transport, download_url: DownloadUrl | None = None
 ) -> FastMCP:
-    """Return the application that stands in front of the servers of `upstreams`.
+    """Return the application that relays to the servers of `upstreams`.
 
     Args:
         upstreams: The servers.
-        transport: What it will be served over.
-        download_url: Makes download addresses, over HTTP.
+        transport: The transport that will serve it.
+        download_url: Creates download URLs, over HTTP.
     """
     names = upstreams.names
     app: FastMCP = FastMCP(
         "runner proxy" if names.prefixed else names.servers[0],
+        version=version("toolcell"),
         auth=auth_provider(upstreams.settings) if transport == "http" else None,
     )
     relay = _Proxy(upstreams, transport, download_url)
     front = front_of(app, relay, upstreams, transport, download_url, upstreams.own_paths)
     relay_innermost(app, front, around=answer_failures(upstreams.own_paths))
     lists_files = upstreams.may_take_files and upstreams.settings.extras == "descriptions"
-    offer_subscriptions(app, upstreams.events, relay.user_of, relay, lists_files=lists_files)
+    Subscriptions(upstreams.events, relay.user_of, beyond=relay, lists_files=lists_files).offer(app)
     # The remote servers know their schemas; nothing is checked against them on the way.
     use_input_schemas(app, lambda _name: None)
     return app
 
 
-# What methods of the protocol begin with, in any version.
+async def serve_proxy(settings: Settings, targets: Sequence[Target], reread: Callable[[], Settings]) -> int:
+    """Serve the proxy until the client disconnects or a signal arrives; return the exit status.
+
+    Args:
+        settings: The effective settings.
+        targets: The servers.
+        reread: Reloads the settings.
+
+    Raises:
+        UsageError: A command cannot be run, or the address cannot be listened on.
+    """
+    transport = transport_of(settings)
+    opened = with_code(settings, Upstreams.open(settings, ways_to(settings, targets)))
+
+    def make(upstreams: Upstreams, download_url: DownloadUrl | None) -> FastMCP:
+        return make_proxy(upstreams, transport=transport, download_url=download_url)
+
+    return await serve_application(settings, transport, opened, make, reread)
+
+
+# Prefixes of the protocol's methods, in any version.
 _OF_MCP = (
     "completion/", "elicitation/", "logging/", "notifications/", "prompts/", "resources/", "roots/",
     "sampling/", "server/", "subscriptions/", "tasks/", "tools/",
@@ -116,14 +137,13 @@ class _Proxy:
             own_paths=upstreams.own_paths,
             download_url=download_url,
         )
-        calls = Calls(upstreams, messages)
-        self._acts = {
+        self._acts: dict[str, _Act] = {
             **dict.fromkeys(LISTS, self._list),
-            **dict.fromkeys(TASKS, calls.task),
-            "tools/call": calls.call,
+            **dict.fromkeys(TASKS, partial(answer_task, upstreams, messages)),
+            "tools/call": partial(answer_call, upstreams, messages),
             "resources/read": self._read,
             "prompts/get": self._prompt,
-            "completion/complete": self._complete,
+            "completion/complete": self._ask,
         }
 
     async def __call__(self, ctx: _Context, call_next: CallNext) -> HandlerResult:
@@ -138,8 +158,8 @@ class _Proxy:
             except RemoteError as error:
                 if begins:
                     raise MCPError(code=mcp_types.INTERNAL_ERROR, message=str(error)) from error
-                # If this were refused, the client would try a handshake. Its next request gets the reason.
-                about = ServerInfo(name="runner proxy")
+                # An error would make the client try a handshake. Its next request fails with the reason.
+                about = ServerInfo()
             result = _announced(ctx, result, about)
             if upstreams.may_take_files:
                 result = await with_instructions(result, upstreams, user)
@@ -154,18 +174,13 @@ class _Proxy:
             try:
                 return await call_next(ctx)
             except MCPError as error:
-                if error.error.code != mcp_types.METHOD_NOT_FOUND or not self._may_be_foreign(ctx.method):
+                # A server's own extension is forwarded. With several servers, the target is ambiguous. A
+                # method of the protocol that is unknown to us could return a result past the output guard.
+                is_ours = self._upstreams.names.prefixed or ctx.method.startswith(_OF_MCP)
+                if is_ours or error.error.code != mcp_types.METHOD_NOT_FOUND:
                     raise
-            act = self._foreign
+            act = self._ask
         return await self._acted(ctx, act)
-
-    def _may_be_foreign(self, method: str) -> bool:
-        """Return whether a server may have this method as its own.
-
-        With several servers the target is ambiguous. A protocol method that we do not know could be another
-        way to a tool's result, past the output guard.
-        """
-        return not self._upstreams.names.prefixed and not method.startswith(_OF_MCP)
 
     async def _acted(self, ctx: _Context, act: _Act) -> HandlerResult:
         try:
@@ -193,47 +208,21 @@ class _Proxy:
 
     async def subscribe(self, ctx: _Context, uri: str) -> None:
         """Subscribe to a resource at its server."""
-        user = self.user_of(ctx)
-        server, inner = self._server_of(uri)
+        server, inner = self._upstreams.names.route(ctx.method, {"uri": uri})
         try:
-            await self._upstreams.upstream(ctx, user, server).subscribe(inner)
+            await self._upstreams.upstream(ctx, self.user_of(ctx), server).subscribe(inner["uri"])
         except (MCPError, RemoteError) as error:
             message = f"{uri} cannot be subscribed to: {error}"
             raise MCPError(code=mcp_types.INVALID_PARAMS, message=message) from error
 
     async def unsubscribe(self, ctx: _Context, uri: str) -> None:
         """Unsubscribe from a resource at its server."""
-        server, inner = self._server_of(uri)
-        await self._upstreams.upstream(ctx, self.user_of(ctx), server).unsubscribe(inner)
-
-    def _server_of(self, uri: str) -> tuple[str, str]:
-        """Return the server that a resource belongs to, and its own URI of it.
-
-        Raises:
-            MCPError: The URI belongs to no server.
-        """
-        names = self._upstreams.names
-        found = names.uri_inside(uri)
-        if found is None:
-            example = names.uri_outside(names.servers[0], "file://…")
-            message = f"no server has {uri!r}: of several servers each URI names its own, as {example} does"
-            raise MCPError(code=mcp_types.INVALID_PARAMS, message=message)
-        return found
-
-    def _prompt_of(self, name: object) -> tuple[str, str]:
-        """Return the server that a prompt belongs to, and its own name of it.
-
-        Raises:
-            MCPError: The name belongs to no server.
-        """
-        found = self._upstreams.names.inside(str(name))
-        if found is None:
-            raise MCPError(code=mcp_types.INVALID_PARAMS, message=f"there is no prompt {name!r}")
-        return found
+        server, inner = self._upstreams.names.route(ctx.method, {"uri": uri})
+        await self._upstreams.upstream(ctx, self.user_of(ctx), server).unsubscribe(inner["uri"])
 
     @asynccontextmanager
     async def _admitted(self, ctx: _Context, user: User) -> AsyncIterator[None]:
-        """Hold a place for a request that a server answers, as for such a one that our own files answer.
+        """Admit a request that a server answers, as the runner admits one about its own files.
 
         Raises:
             CallError: `E_BUSY`, too many wait; `E_INVALID_ARGUMENT`, its params are not JSON.
@@ -245,35 +234,42 @@ class _Proxy:
                 yield
 
     async def _list(self, ctx: _Context, params: dict[str, Any], user: User) -> dict[str, Any]:
-        key, names = LISTS[ctx.method][0], self._upstreams.names
-        if key.startswith("resource") and not self._upstreams.guard.config.resources.enabled:
-            return {key: self._ours(key, [], user)}
-        async with self._admitted(ctx, user):
-            if names.prefixed:
-                found = (self._items(ctx, user, server, key) for server in names.servers)
-                result = {key: [item for items in await asyncio.gather(*found) for item in items]}
-            else:
-                result = await self._listed(ctx, user, params)
-        if key == "tools":
-            result = await with_descriptions(result, self._upstreams, user, takes=self._takes_files)
-        if result.get("nextCursor") is None:
-            items = result.get(key)
-            listed = items if isinstance(items, list) else []
-            result = {**result, key: [*listed, *self._ours(key, listed, user)]}
-        if key == "tools":
-            return callable_tools(result, self._upstreams.settings.scopes, request_facts(ctx))
-        return result
+        """Return the servers' list, then our own items; a server's item hides ours of that name."""
+        key, upstreams, settings = LISTS[ctx.method][0], self._upstreams, self._upstreams.settings
+        if key.startswith("resource") and not upstreams.guard.config.resources.enabled:
+            result: dict[str, Any] = {key: []}
+        else:
+            async with self._admitted(ctx, user):
+                result = await self._listed(ctx, user, key, params)
+        if key != "tools":
+            has_ours = upstreams.offers_files or (settings.has_extras and key == "resourceTemplates")
+            return EXTRAS.merged(ctx.method, result) if has_ours else result
 
-    async def _listed(self, ctx: _Context, user: User, params: dict[str, Any]) -> dict[str, Any]:
-        """Return a page of the list of a server that stands alone."""
-        key = LISTS[ctx.method][0]
-        upstream = self._upstreams.upstream(ctx, user, self._upstreams.names.servers[0])
+        def takes(tool: Mapping[str, Any]) -> bool:
+            """Return whether a listed tool receives the user's files, as our own tools do."""
+            found = upstreams.names.inside(str(tool.get("name")))
+            return found is not None and upstreams.ways[found[0]].contract != "guard" and takes_files(tool)
+
+        result = await with_descriptions(result, upstreams, user, takes=takes)
+        ours = offered(settings)
+        if upstreams.offers_resource_tools:
+            ours = [*(tool for name in upstreams.names.servers for tool in resource_tools(name)), *ours]
+        result = Extras(listed={"tools": ours}).merged(ctx.method, result)
+        return callable_tools(result, settings.scopes, request_facts(ctx))
+
+    async def _listed(self, ctx: _Context, user: User, key: str, params: dict[str, Any]) -> dict[str, Any]:
+        """Return the merged list of several servers, or the requested page of a single server's list."""
+        servers = self._upstreams.names.servers
+        if len(servers) > 1:
+            found = await asyncio.gather(*(self._items(ctx, user, server, key) for server in servers))
+            return {key: [item for items in found for item in items]}
+        upstream = self._upstreams.upstream(ctx, user, servers[0])
         try:
             result = await upstream.request(ctx.method, params)
         except MCPError as error:
             if error.error.code != mcp_types.METHOD_NOT_FOUND:
                 raise
-            # We announce what is ours too, so a client may ask what it would not ask the server itself.
+            # We also announce our own capabilities, so a client may request a list that the server lacks.
             return {key: []}
         return {**result, key: await self._shown(upstream, key, result.get(key))}
 
@@ -305,25 +301,6 @@ class _Proxy:
             )
         return listed
 
-    def _takes_files(self, tool: Mapping[str, Any]) -> bool:
-        """Return whether a listed tool is given the user's files, as a tool of our own is."""
-        found = self._upstreams.names.inside(str(tool.get("name")))
-        return found is not None and self._upstreams.ways[found[0]].contract != "guard" and takes_files(tool)
-
-    def _ours(self, key: str, listed: list[Any], user: User) -> list[dict[str, Any]]:
-        """Return our own items behind a list; a server's item of the same name hides ours."""
-        upstreams, ours = self._upstreams, list[dict[str, Any]]()
-        if upstreams.settings.has_extras and key == "resourceTemplates":
-            ours = [_TEMPLATE]
-        elif upstreams.offers_files and key in ("resources", "prompts"):
-            ours = [*EXTRAS.listed[key]]
-        elif key == "tools":
-            ours = offered(upstreams.settings)
-            if upstreams.offers_resource_tools:
-                ours = [*(tool for name in upstreams.names.servers for tool in resource_tools(name)), *ours]
-        names = {item.get("name") for item in listed if isinstance(item, Mapping)}
-        return [item for item in ours if item["name"] not in names]
-
     async def _read(self, ctx: _Context, params: dict[str, Any], user: User) -> dict[str, Any]:
         uri = str(params.get("uri", ""))
         if uri.startswith(SCHEME):
@@ -334,20 +311,16 @@ class _Proxy:
         if not self._upstreams.guard.config.resources.enabled:
             message = f"{uri!r} is not offered: output_guard.resources.enabled is off"
             raise MCPError(code=mcp_types.INVALID_PARAMS, message=message)
-        server, inner = self._server_of(uri)
-        try:
-            result = await self._ask(ctx, user, server, {**params, "uri": inner})
-        except ServerUnreachable as error:
-            raise RemoteError(str(error)) from error
-        if len(json.dumps(result)) > MESSAGE_MAX_BYTES:
-            return await self._large(ctx, user, server, inner)
+        server, inner = self._upstreams.names.route(ctx.method, params)
+        result = await self._ask(ctx, params, user)
+        # A host renders the pages of widgets, as of our own files, and no model reads them.
+        if not uri.startswith(PAGES) and len(json.dumps(result)) > MESSAGE_MAX_BYTES:
+            return await self._large(ctx, user, server, inner["uri"])
         contents = result.get("contents")
         if not isinstance(contents, list):
             return result
-        return {
-            **result,
-            "contents": [self._upstreams.names.block_outside(server, part) for part in contents],
-        }
+        shown = [self._upstreams.names.block_outside(server, part) for part in contents]
+        return {**result, "contents": shown}
 
     async def _extra(self, ctx: _Context, params: dict[str, Any], user: User) -> dict[str, Any] | None:
         """Return our own resource, prompt or completion, if offered: no server can replace it."""
@@ -356,7 +329,7 @@ class _Proxy:
         return await EXTRAS.answer(ctx.method, params, self._upstreams, user)
 
     async def _large(self, ctx: _Context, user: User, server: str, uri: str) -> dict[str, Any]:
-        """Return, for what no message can carry, references to what was kept of it."""
+        """Return references to the stored contents of a resource that is too large for a message."""
         upstream, files = self._upstreams.upstream(ctx, user, server), self._upstreams.files(user)
         reader = Reader.of(self._upstreams.guard, GuardedCall(tool="resources/read", files=files))
         value = await upstream.resources.read(upstream.remote, uri, reader)
@@ -368,8 +341,8 @@ class _Proxy:
         ours = await self._extra(ctx, params, user)
         if ours is not None:
             return ours
-        server, inner = self._prompt_of(params.get("name"))
-        result = await self._ask(ctx, user, server, {**params, "name": inner})
+        server, _ = self._upstreams.names.route(ctx.method, params)
+        result = await self._ask(ctx, params, user)
         if "messages" not in result:
             # The server asks for input first.
             return result
@@ -378,33 +351,22 @@ class _Proxy:
         shown = await asyncio.to_thread(without_tokens, without_our_words(result))
         return await self._upstreams.guard.prompt(shown, call)
 
-    async def _complete(self, ctx: _Context, params: dict[str, Any], user: User) -> dict[str, Any]:
-        ref = params.get("ref")
-        ref = dict(ref) if isinstance(ref, Mapping) else {}
-        if "uri" in ref:
-            server, ref["uri"] = self._server_of(str(ref["uri"]))
-        else:
-            server, ref["name"] = self._prompt_of(ref.get("name"))
-        return await self._ask(ctx, user, server, {**params, "ref": ref})
-
-    async def _foreign(self, ctx: _Context, params: dict[str, Any], user: User) -> dict[str, Any]:
-        """Answer a method that we do not know as the server does, which may not know it either."""
-        return await self._ask(ctx, user, self._upstreams.names.servers[0], params)
-
-    async def _ask(self, ctx: _Context, user: User, server: str, params: dict[str, Any]) -> dict[str, Any]:
+    async def _ask(self, ctx: _Context, params: dict[str, Any], user: User) -> dict[str, Any]:
+        """Return the answer of a request's target server; a foreign method goes to the only server."""
+        server, inner = self._upstreams.names.route(ctx.method, params)
         upstream = self._upstreams.upstream(ctx, user, server)
 
         async def send(params: dict[str, Any]) -> dict[str, Any]:
             return await upstream.request(ctx.method, params)
 
         async with self._admitted(ctx, user):
-            return await answered(send, params, McpClient(ctx).request if has_sessions(ctx) else None)
+            return await answered(send, inner, McpClient(ctx).request if has_sessions(ctx) else None)
 
 
 def _announced(ctx: _Context, result: Mapping[str, Any], about: ServerInfo) -> dict[str, Any]:
-    """Announce what the servers announce beside what every FastMCP server does."""
-    version = result.get("protocolVersion", ctx.protocol_version)
-    of_era = _OF_HANDSHAKE if version in HANDSHAKE_PROTOCOL_VERSIONS else _OF_LATER_ERAS
+    """Return FastMCP's announcement with the servers' capabilities, instructions and identity."""
+    protocol = result.get("protocolVersion", ctx.protocol_version)
+    of_era = "tasks" if protocol in HANDSHAKE_PROTOCOL_VERSIONS else "extensions"
     special = {
         key: about.capabilities[key]
         for key in ("completions", "experimental", of_era)
@@ -412,7 +374,8 @@ def _announced(ctx: _Context, result: Mapping[str, Any], about: ServerInfo) -> d
     }
     able = result.get("capabilities", {})
     resources = {**(able.get("resources") or {}), "subscribe": True}
-    named = {"name": about.name} if about.version is None else {"name": about.name, "version": about.version}
+    # Hidden characters of a server are escaped in either place.
+    named = visible_value(about.identity)
     made = {**result, "capabilities": {**able, "resources": resources, **special}}
     if about.instructions:
         made["instructions"] = about.instructions
@@ -425,4 +388,4 @@ def _announced(ctx: _Context, result: Mapping[str, Any], about: ServerInfo) -> d
 
 
 async def _untold(_notice: str) -> None:
-    """Ignore the drain: only calls of tools are ended for it."""
+    """Ignore the notice of a drain, which ends only tool calls."""

@@ -1,7 +1,7 @@
 """Targets of `runner proxy`: a URL, a command, or the servers of an `mcp.json`.
 
-`-- command args…` is a server that speaks over stdio; it is started confined. A file has the servers under
-`mcpServers`, or `servers`, as the configuration of MCP clients has them.
+`-- command args…` is a stdio server, which is started confined. A file lists servers under `mcpServers` or
+`servers`, like the configuration of MCP clients.
 
 Source: `docs/cli.md`, `runner proxy`.
 """
@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from runner.errors import UsageError
-from runner.settings.trust import UnsafeFile, how_to_trust, is_trusted, quoted, read_judged, read_trusted
+from runner.settings.trust import how_to_trust, quoted, read_trusted
 from runner.system.private_files import read_file
 from runner.toolset.catalog import ToolSpec
 
@@ -49,8 +49,8 @@ def contract_of(wish: Wish, spec: ToolSpec | None, arguments: object, *, identit
     Args:
         wish: The server's contract setting.
         spec: The tool, if the server lists it.
-        arguments: What the client sent. An identity among them is never passed on, also to a tool that is
-            not listed, or not as it is by now.
+        arguments: The client's arguments. An identity among them is never forwarded, even to a tool that
+            is unlisted or has changed since it was listed.
         identity: Name of the parameter for the caller's name, if the tool is not listed.
     """
     if wish != "auto":
@@ -70,7 +70,7 @@ _REFERENCE = re.compile(
     r"\$\{(?:(?:env:)?(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<default>[^}]*))?"
     r"|(?P<other>(?:input|command|config):[^}]*))\}"
 )
-# A string goes to its end, so that nothing within it is taken for a comment or a comma.
+# Strings are matched whole, so that no comment or comma is found within one.
 _STRING = r'("(?:[^"\\]++|\\.)*+"?)'
 _COMMENT = re.compile(_STRING + r"|//[^\n]*+|/\*(?:[^*]++|\*(?!/))*+(?:\*/)?", re.DOTALL)
 _LAST_COMMA = re.compile(_STRING + r"|,(?=\s*+[}\]])", re.DOTALL)
@@ -81,17 +81,18 @@ class Target:
     """One remote server.
 
     Attributes:
-        name: Its name, which prefixes what it offers where there are several.
+        name: Its name, used as a prefix if there are several servers.
         url: Its address; empty for a command.
         headers: Headers of each request to it.
         command: The command that starts it, with its arguments; empty for a URL.
-        env: Variables that the command sees beside those that every confined program sees.
-        folder: Where the command's relative paths are taken from.
+        env: Variables of the command, in addition to those of every confined program.
+        folder: Folder to which the command's relative paths refer.
+        runs_there: Whether it is the command's working folder; else that is its home.
         allow_read: Paths that the command may read, instead of the setting; None for the setting.
         allow_write: Paths that it may read and write, instead of the setting; None for the setting.
-        source: The file that names it, if one does.
+        source: The file that lists it, if any.
         contract: Whether its tools are treated like our own, instead of the setting; None for the setting.
-        is_trusted: Whether the operator trusts the file that names it, so that it may name any variable.
+        is_trusted: Whether the operator trusts `source`, so that it may name any variable.
     """
 
     name: str
@@ -100,6 +101,7 @@ class Target:
     command: tuple[str, ...] = ()
     env: Mapping[str, str] = field(default_factory=dict)
     folder: Path = field(default_factory=Path)
+    runs_there: bool = False
     allow_read: tuple[Path, ...] | None = None
     allow_write: tuple[Path, ...] | None = None
     source: Path | None = None
@@ -119,13 +121,13 @@ def _nameable(variable: str) -> str:
     return variable
 
 
-# What a program can be given.
+# Text that can be passed to a program.
 _Text = Annotated[str, BeforeValidator(_storable)]
 _Name = Annotated[_Text, Field(min_length=1)]
 
 
 class _Entry(BaseModel):
-    """A server of a file, as its `Target` has it; other clients have more keys."""
+    """A server's entry in a file. Other clients have more keys, so extra ones are allowed."""
 
     model_config = ConfigDict(strict=True, extra="allow")
 
@@ -141,10 +143,10 @@ class _Entry(BaseModel):
 
 
 def read_targets(words: Sequence[str]) -> tuple[Target, ...]:
-    """Return the servers that the arguments of `runner proxy` name.
+    """Return the servers named by the arguments of `runner proxy`.
 
     Raises:
-        UsageError: They name no server, or a wrong one; the message has the place.
+        UsageError: No server is named, or one is invalid; the message has the place.
     """
     first = words[0] if words else ""
     if not first:
@@ -159,23 +161,25 @@ def read_targets(words: Sequence[str]) -> tuple[Target, ...]:
         return (Target(name=_short(urlsplit(address).hostname or "server"), url=address),)
     if is_file:
         return _from_file(Path(first))
-    return (Target(name=_program_name(words), command=tuple(words), folder=Path.cwd()),)
+    # Named after its script, else after its program.
+    script = next((word for word in words[1:] if Path(word).suffix in SCRIPTS), first)
+    return (Target(name=_short(Path(script).name), command=tuple(words), folder=Path.cwd()),)
 
 
 def expanded(target: Target, variables: Mapping[str, str], *, allowed: Collection[str]) -> Target:
     """Return a server of an `mcp.json` with the variables in its entry replaced by their values.
 
-    `${NAME}`, `${NAME:-default}` and `${env:NAME}` are replaced, as MCP clients do. A file that the operator
-    trusts may name any variable but the runner's own. Any other may be a stranger's: it may name those that
-    every confined command sees anyway, and never in what is sent to an address.
+    `${NAME}`, `${NAME:-default}` and `${env:NAME}` are replaced, as in MCP clients. A file that the operator
+    trusts may name any variable except the runner's own. An untrusted file may name only the variables that
+    every confined command sees, and none in a URL or header.
 
     Args:
         target: The server.
         variables: The variables of this process.
-        allowed: Names of those that confined commands may see.
+        allowed: Names of the variables that confined commands may see.
 
     Raises:
-        UsageError: A variable may not be named there, or is not set; the message has its name and no value.
+        UsageError: A variable may not be named there, or is not set; the message has its name, not its value.
     """
 
     def filled(text: str, place: str, *, leaves: bool) -> str:
@@ -190,7 +194,7 @@ def expanded(target: Target, variables: Mapping[str, str], *, allowed: Collectio
                 option = "" if leaves or target.source is None else f"start with --allow-env {name}, or "
                 how = "write the value" if target.source is None else how_to_trust(target.source)
                 raise UsageError(f"{where} is not given to this server: {option}{how}")
-            # As in a shell, an empty one has the default too.
+            # As in a shell, the default applies to an empty variable, too.
             if not variables.get(name) and default is None and name not in variables:
                 raise UsageError(f"{where} is not set; set it, or write ${{{name}:-default}}")
             return variables.get(name) or default or ""
@@ -225,17 +229,12 @@ def _from_file(path: Path) -> tuple[Target, ...]:
         raise UsageError(f"there is no file {path}") from None
     except json.JSONDecodeError as error:
         raise UsageError(f"{path}, line {error.lineno}: this is not JSON: {error.msg}") from None
-    except OSError as error:
-        raise UsageError(f"{path} cannot be read: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise UsageError(f"{path} cannot be read: {error}") from error
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path} cannot be read: {getattr(error, 'strerror', error)}") from error
     except RecursionError:
         raise UsageError(f"{path} cannot be read as JSON: it nests too deep") from None
-    table = (
-        next((document[key] for key in _TABLES if key in document), None)
-        if isinstance(document, dict)
-        else None
-    )
+    known = document if isinstance(document, dict) else {}
+    table = next((known[key] for key in _TABLES if key in known), None)
     if not isinstance(table, dict) or not table:
         raise UsageError(f"{path} names no server; it needs an object `mcpServers` from names to servers")
     lends = [
@@ -243,12 +242,16 @@ def _from_file(path: Path) -> tuple[Target, ...]:
         for name, entry in table.items()
         if isinstance(entry, dict) and (entry.get("allow_read") or entry.get("allow_write"))
     ]
-    if lends:
-        # The commands are confined, but lending needs the caller's trust.
-        trusted = read_trusted(path, f"what it lends to {', '.join(map(quoted, lends))}")
-        if trusted != content:
-            raise UsageError(f"{path} has changed while it was read; start again")
-    may_name = b"${" in content and _is_trusted(path, content)
+    # The commands are confined, but lending needs the caller's trust; so do variables.
+    use = f"what it lends to {', '.join(map(quoted, lends))}"
+    try:
+        is_trusted = read_trusted(path, use) == content
+    except UsageError:
+        is_trusted = False
+        if lends:
+            raise
+    if lends and not is_trusted:
+        raise UsageError(f"{path} has changed while it was read; start again")
     folder = path.absolute().parent
     able = {
         name: entry
@@ -263,17 +266,17 @@ def _from_file(path: Path) -> tuple[Target, ...]:
         replace(
             _entry(f"{path}: {quoted(name) if name in derived else name}", prefixes[name], entry, folder),
             source=path.absolute(),
-            is_trusted=may_name,
+            is_trusted=is_trusted,
         )
         for name, entry in able.items()
     )
 
 
 def _prefixes(names: Iterable[str]) -> dict[str, str]:
-    """Return the prefix of each server, no two alike: its name, or one derived from it.
+    """Return a unique prefix for each server: its name, or one derived from it.
 
-    Other clients take any name, such as `GitHub Copilot` or `io.github.owner/server`; a prefix is part of the
-    names of tools.
+    Other clients allow any name, such as `GitHub Copilot` or `io.github.owner/server`, but a prefix is part
+    of tool names.
     """
     prefixes = {name: name for name in names if _NAME.fullmatch(name)}
     taken = {prefix.lower() for prefix in prefixes.values()}
@@ -288,16 +291,8 @@ def _prefixes(names: Iterable[str]) -> dict[str, str]:
     return prefixes
 
 
-def _is_trusted(path: Path, content: bytes) -> bool:
-    try:
-        file = read_judged(path)
-    except (UnsafeFile, OSError):
-        return False
-    return file.content == content and is_trusted(file)
-
-
 def _read_json(path: Path, text: str) -> Any:
-    """Return the contents of a JSON file without comments and trailing commas, which editors allow.
+    """Return the contents of a JSON file; ignore comments and trailing commas, which editors allow.
 
     Raises:
         json.JSONDecodeError: It is not JSON.
@@ -317,7 +312,7 @@ def _entry(where: str, name: str, entry: Any, folder: Path) -> Target:
     try:
         known = _Entry.model_validate(entry)
     except ValidationError as error:
-        # Never with the value: there are keys among them.
+        # Without the value, which may be an API key.
         first = error.errors(include_url=False, include_input=False, include_context=False)[0]
         place, problem = ".".join(map(str, first["loc"])), first["msg"].removeprefix("Value error, ")
         raise UsageError(f"{where}, `{place}`: {problem}") from None
@@ -328,7 +323,7 @@ def _entry(where: str, name: str, entry: Any, folder: Path) -> Target:
     if unknown:
         log.warning("foreign keys ignored", extra={"entry": where, "keys": ", ".join(map(quoted, unknown))})
     if known.url is not None:
-        # With a variable in it, it is an address once that has its value.
+        # A URL with a variable is checked after expansion.
         address = known.url if _REFERENCE.search(known.url) else _address(where, known.url)
         return Target(name=name, url=address, headers=known.headers, contract=known.contract)
 
@@ -340,6 +335,7 @@ def _entry(where: str, name: str, entry: Any, folder: Path) -> Target:
         command=(str(known.command), *known.args),
         env=known.env,
         folder=folder / known.cwd,
+        runs_there="cwd" in known.model_fields_set,
         allow_read=lent(known.allow_read),
         allow_write=lent(known.allow_write),
         contract=known.contract,
@@ -355,12 +351,6 @@ def _address(where: str, url: Any) -> str:
     if not usable:
         raise UsageError(f"{where}: the address of a server is written http://host/mcp or https://host/mcp")
     return str(url)
-
-
-def _program_name(words: Sequence[str]) -> str:
-    """Return a name for a command: of the script that it runs, else of its program."""
-    scripts = (word for word in words[1:] if Path(word).suffix in SCRIPTS)
-    return _short(Path(next(scripts, words[0])).name)
 
 
 def _short(name: str) -> str:

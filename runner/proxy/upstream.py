@@ -1,8 +1,8 @@
-"""One connection to one remote server, on behalf of one client or user: kept, lost, and made again.
+"""One connection to one remote server, on behalf of one client or user, with reconnection.
 
 Unsolicited messages and requests of the server go to the latest caller, since the protocol does not name the
-request they belong to, and without a caller to the client's connection. After a failure to connect, the next
-attempt backs off exponentially.
+request they belong to. Without a caller, they go to the client's connection. After a failed connection, the
+delay before the next attempt grows exponentially.
 
 Source: MCP specification 2025-11-25, "Lifecycle", and 2026-07-28; requirements S4-37, S4-93.
 """
@@ -13,7 +13,7 @@ import json
 import logging
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
@@ -37,21 +37,19 @@ from runner.output_guard.config import GuardConfig
 from runner.protocol.internals.connection import connection_levels
 from runner.protocol.internals.proxy import (
     HTTP_ANSWER,
-    Disconnected,
     HttpAnswer,
     NoAnswer,
     Peer,
     RelayingSession,
-    UnreadableAnswer,
     ask_remote,
     learn_tools,
     tell_remote,
 )
-from runner.protocol.internals.types import Connection, ProgressFnT, SessionMessage
+from runner.protocol.internals.types import Connection, ProgressFnT
 from runner.protocol.lines import IncomingLines
 from runner.protocol.messages import check_meta
 from runner.protocol.resource_tools import InvalidAnswer, Remote, RemoteError, RemoteResources, pages
-from runner.proxy.deadline_watch import WatchedListener
+from runner.proxy.answers import Faults, repaired
 from runner.proxy.namespacing import Names, logged_by, question_of, questions_by, refusal_by
 from runner.proxy.questions import ANSWER_S
 from runner.proxy.remote import (
@@ -65,42 +63,41 @@ from runner.proxy.remote import (
     contained,
     is_modern,
 )
-from runner.proxy.repair import Fault, introduction, repaired
 from runner.proxy.stdio_process import TOO_MANY_REQUESTS
 from runner.steps.listener import (
     CLIENT_REQUESTS,
     LIST_CHANGES,
     MESSAGE,
     PROGRESS,
+    CallListener,
     ClientRefusal,
     log_message,
     too_deep,
 )
-from runner.steps.request import file_delivery_of
 from runner.system.backoff import BackOff
 from runner.system.turns import in_turns, turn
 from runner.toolset.call_services import CallServices
 from runner.toolset.catalog import ToolSpec
 from runner.users.events import LIST_CHANGED
 from runner.users.identity import User
+from sandbox.deadlines import Ladder
 from sandbox.token_bucket import TokenBucket
 
-__all__ = ["STATES_CHANGED", "Front", "NotificationPace", "PacedMessages", "Upstream"]
+__all__ = ["STATES_CHANGED", "Front", "NotificationPace", "Upstream", "WatchedListener"]
 
 log = logging.getLogger(__name__)
 
 STATES_CHANGED = "playground_servers"
-"""The event that a server behind this one can be reached again, or no longer."""
+"""Event for a change in the reachability of an upstream server."""
 
 
 _SHORT_S = 2.0
-# Between two reports of dropped notifications.
+# Minimum interval of reports of dropped notifications.
 _REPORT_EVERY_S = 1.0
-# Within it, changes of a list are reported once.
+# All changes of a list within this time are reported as one.
 _MOMENT_S = 0.1
-# For an answer to what costs a server nothing, after it was asked to stop.
+# Time limit of a ping or discovery after a cancellation.
 _PATIENCE_S = 2.0
-_TASKS = 1000
 # These describe the connection of our own client, not the one to the server.
 _OF_CONNECTIONS = (
     mcp_types.PROTOCOL_VERSION_META_KEY,
@@ -111,17 +108,20 @@ _OF_CONNECTIONS = (
     CODE_CALL_META,
     WIDGET_CALL_META,
 )
+# Error codes of the SDK for unreadable messages.
+_UNREADABLE = (mcp_types.INVALID_REQUEST, mcp_types.PARSE_ERROR)
 _PROBLEM_CHARS = 1000
-_MOST_FAULTS = 100
+# Messages of the SDK, and of FastMCP before its own, on a connection that ended without a known reason.
+_CLOSED, _FAILED = "Connection closed", "Client failed to connect: "
 
 _NO_CLIENT_S = 2.0
-# Messages of a server before its client is there.
+# Limits of messages from a server before its client is ready.
 _MOST_EARLY, _MOST_EARLY_CHARS = 100, 64 * 1024
-# A person answers one after the other, and each that waits is kept here and at the client.
+# A person answers one at a time, and each pending question uses memory here and in the client.
 _MOST_QUESTIONS = 32
-# So many refusals a server may need: at once, and a second.
+# Rate limit of refused requests, beyond which a server is disconnected.
 _REFUSALS = partial(TokenBucket, at_once=256, per_s=10.0)
-# Requests that change nothing at the server, or the same thing when they are done twice.
+# Read-only and idempotent requests.
 _READING = frozenset(
     {
         *("completion/complete", "logging/setLevel", "ping", "prompts/get", "prompts/list", "resources/list"),
@@ -138,11 +138,11 @@ _NEWS: Mapping[str, type[BaseModel]] = {
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class NotificationPace(TokenBucket):
-    """Rate limit of the notifications of one server. Time is an argument.
+    """Rate limit for the notifications of one server. Time is an argument.
 
     Attributes:
-        at_once: Notifications that may come one after the other.
-        per_s: Notifications a second afterwards.
+        at_once: Notifications in a burst.
+        per_s: Notifications a second after the burst.
         dropped: Number dropped since the last report.
     """
 
@@ -152,68 +152,31 @@ class NotificationPace(TokenBucket):
     _sent_at: float = field(init=False, default=float("-inf"))
 
     def passes(self, now: float) -> bool:
-        """Return whether one more is passed on, and count it either way."""
+        """Count one more notification; return whether to forward it."""
         passes = self.takes(1, now=now)
         self.dropped += not passes
         return passes
 
+    def drop(self, count: int) -> None:
+        """Count notifications that were dropped unread."""
+        self.dropped += count
+
     def report(self, now: float, *, at_last: bool = False) -> int:
-        """Return the number to report now; `at_last` also where one was reported a moment ago."""
+        """Return the number dropped if a report is due, else 0; `at_last` ignores the minimum interval."""
         if not self.dropped or (not at_last and now - self._sent_at < _REPORT_EVERY_S):
             return 0
         count, self.dropped, self._sent_at = self.dropped, 0, now
         return count
 
 
-class PacedMessages:
-    """Messages of a server without the notifications above the rate limit. A `ReadStream` of the SDK.
-
-    Args:
-        pace: The rate limit.
-        inner: The messages as they come.
-    """
-
-    def __init__(self, pace: NotificationPace, inner: Any) -> None:
-        self._pace = pace
-        self._inner = inner
-        if isinstance(inner, IncomingLines):
-            # To read a message takes longer than to drop it.
-            inner.sheds = lambda: not pace.has(1, now=time.monotonic())
-            inner.shed = self._shed
-
-    def __getattr__(self, name: str) -> Any:
-        # The rest of a stream; `last_context`, of the last message's sender; `problem`, if we ended it.
-        return getattr(self._inner, name)
-
-    def _shed(self, count: int) -> None:
-        self._pace.dropped += count
-
-    async def __aiter__(self) -> AsyncIterator[Any]:
-        async for item in self._inner:
-            message = item.message if isinstance(item, SessionMessage) else None
-            if (
-                not isinstance(message, mcp_types.JSONRPCNotification)
-                or message.method == "notifications/cancelled"
-                or self._pace.passes(time.monotonic())
-            ):
-                yield item
-
-    async def __aenter__(self) -> "PacedMessages":
-        await self._inner.__aenter__()
-        return self
-
-    async def __aexit__(self, *raised: Any) -> None:
-        await self._inner.__aexit__(*raised)
-
-
 @dataclass(slots=True)
 class Front:
-    """A client with sessions, which can be spoken to while none of its requests is under way.
+    """A client with sessions, which can receive messages without a request in flight.
 
     Attributes:
-        connection: Its connection. A server is started for a client during its handshake.
-        is_ready: Set after that.
-        early: What the server sent before.
+        connection: Its connection. A server is started for a client during the client's handshake.
+        is_ready: Set after the handshake.
+        early: Notifications that the server sent before that.
     """
 
     connection: Connection
@@ -221,9 +184,9 @@ class Front:
     early: list[dict[str, Any]] = field(default_factory=list)
 
     async def ask(self, method: str, params: Mapping[str, Any]) -> dict[str, Any]:
-        """Send the client a request, outside of its own requests."""
+        """Send the client a request outside its own requests."""
         try:
-            # Meanwhile the client waits for this server, which would wait for the client.
+            # Bounded to avoid a deadlock: during the handshake, the client waits for this server.
             async with asyncio.timeout(_NO_CLIENT_S):
                 await self.is_ready.wait()
         except TimeoutError as error:
@@ -232,7 +195,7 @@ class Front:
         return await self.connection.send_raw_request(method, params, {"timeout": ANSWER_S})
 
     async def notify(self, value: dict[str, Any]) -> None:
-        """Send the client a notification; log messages only of the levels that it asked for."""
+        """Send the client a notification; of log messages, only those of the levels that it requested."""
         if not self.is_ready.is_set():
             size = len(json.dumps(value, default=str))
             if len(self.early) < _MOST_EARLY and size <= _MOST_EARLY_CHARS:
@@ -244,32 +207,60 @@ class Front:
             await self.connection.notify(method, message)
 
     async def begin(self) -> None:
-        """Send the client the notifications that came before its handshake was complete."""
+        """Send the client the notifications that arrived before its handshake was complete."""
         self.is_ready.set()
         early, self.early = self.early, []
         for value in early:
-            # A client that is gone receives none of them.
+            # The client may have disconnected.
             with contextlib.suppress(Exception):
                 await self.notify(value)
 
 
+@dataclass(slots=True, eq=False)
+class WatchedListener:
+    """A `CallListener` that restarts the idle limit on messages and pauses it on requests to the client."""
+
+    listener: CallListener
+    ladder: Ladder
+    # Fair, so that notifications keep their order.
+    _sending: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    async def notify(self, value: dict[str, Any]) -> None:
+        """Forward a notification of the server, and restart the idle limit."""
+        self.ladder.progress(time.monotonic())
+        async with self._sending:
+            await self.listener.notify(value)
+
+    async def flush(self) -> None:
+        """Wait until every message has been forwarded: clients ignore messages after the answer."""
+        async with self._sending:
+            pass
+
+    async def ask(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
+        """Send the client a request; pause the idle limit, since a person may take longer."""
+        self.ladder.pause(time.monotonic())
+        try:
+            return dict(await self.listener.ask(method, params))
+        finally:
+            self.ladder.resume(time.monotonic())
+
+
 @dataclass(slots=True, kw_only=True, eq=False, weakref_slot=True)
 class Upstream(Peer):
-    """A connection that is made when it is needed.
+    """A connection that is opened on demand.
 
     Attributes:
         server: The server.
-        services: What the proxy has for all connections.
+        services: The proxy's services for all connections.
         names: The names of all servers of its client.
         config: Settings of the output guard.
-        user: The user, in whose session its events are.
-        transport: Makes the way to it, a new one for each connection.
-        front: The client, where its protocol has sessions.
+        user: The user, to whose session its events are published.
+        front: The client, if its protocol has sessions.
         announced: Name and capabilities of the client that the server receives.
         resources: Its resources.
-        specs: The tools, once known.
-        subscribed: How many listen to each resource.
-        tasks: The tool of each task that the server has begun.
+        specs: The tools by name, once known.
+        subscribed: The number of subscribers of each resource.
+        tasks: The name of the tool for each MCP task id of the server.
     """
 
     server: Server
@@ -277,7 +268,6 @@ class Upstream(Peer):
     names: Names
     config: GuardConfig
     user: User
-    transport: Callable[[], ServerTransport]
     front: Front | None
     announced: Announced
     resources: RemoteResources = field(init=False)
@@ -288,7 +278,7 @@ class Upstream(Peer):
     tasks: dict[str, str] = field(default_factory=dict)
     _checking: "asyncio.Task[None] | None" = None
     _unreachable: ServerUnreachable | None = None
-    _faults: set[Fault] = field(default_factory=set)
+    _faults: Faults = field(init=False)
     _asking: list[WatchedListener] = field(default_factory=list)
     _questions: int = 0
     _refusals: TokenBucket = field(default_factory=_REFUSALS)
@@ -306,6 +296,7 @@ class Upstream(Peer):
 
     def __post_init__(self) -> None:
         self.resources = RemoteResources(server=self.name, config=self.config, publish=self._publish)
+        self._faults = Faults(self.name)
 
     @property
     def name(self) -> str:
@@ -314,12 +305,12 @@ class Upstream(Peer):
 
     @property
     def is_alone(self) -> bool:
-        """True if its client has no other server: then the client's ids need no translation."""
+        """True if its client has no other server, so that ids need no translation."""
         return not self.names.prefixed
 
     @property
     def busy(self) -> bool:
-        """True if a request is under way."""
+        """True if a request is in flight."""
         return bool(self._asking)
 
     @property
@@ -329,31 +320,26 @@ class Upstream(Peer):
 
     @property
     def _receiver(self) -> "WatchedListener | Front | None":
-        """The last caller; without one the client, where it has a connection."""
+        """The latest caller; without one, the client, if it has sessions."""
         return self._asking[-1] if self._asking else self.front
 
     @property
     def is_connected(self) -> bool:
-        """True if there is a connection, as far as anybody has noticed."""
+        """True if there is a connection that is not known to be lost."""
         return self._client is not None and self._client.is_connected()
 
-    @property
-    def home(self) -> HomeLease | None:
-        """The home of its user in which the server runs, if it is a command that has one."""
-        return self._way.home if self._way is not None else None
-
     def held_home(self) -> AbstractAsyncContextManager[HomeLease | None]:
-        """Hold that home for a call."""
+        """Lease that home for a call."""
         return nullcontext() if self._way is None else self._way.hold()
 
     async def connected(self) -> "Client[Any]":
-        """Return the client, connected.
+        """Return the connected client; connect it first if necessary.
 
         Raises:
-            ServerUnreachable: The server cannot be reached, or it is too early to try again.
+            ServerUnreachable: The server cannot be reached, or the back-off delay has not passed.
         """
         async with self._lock:
-            if self._client is not None and self._client.is_connected():
+            if self._client is not None and self.is_connected:
                 return self._client
             await self._close()
             wait_s = self.backoff.wait_s(time.monotonic())
@@ -368,13 +354,12 @@ class Upstream(Peer):
                 self._unreachable = error
                 self._noted(str(error))
                 raise
-            self._unreachable = None
             self.backoff.worked()
             self._noted("")
             try:
                 await self._resume(self._client)
             except BaseException:
-                # Whose request was cancelled must not take the subscriptions of others along.
+                # Otherwise, one cancelled request would prevent the renewal of others' subscriptions.
                 await self._close()
                 raise
             return self._client
@@ -382,41 +367,50 @@ class Upstream(Peer):
     async def request(
         self, method: str, params: Mapping[str, Any], watched: WatchedListener | None = None
     ) -> dict[str, Any]:
-        """Send a request, connecting first where there is no connection.
+        """Send a request; connect first if there is no connection.
 
-        A lost connection is made again. The request is sent again if the server has not started it, or if it
-        is idempotent: read requests are, and tools that declare it.
+        After a lost connection, the request is sent again over a new one, if the server had not started it or
+        if it is idempotent: read requests are, and tools that declare it.
 
         Raises:
             MCPError: The server answered with an error.
-            RemoteError: It did not, or not in a way that can be understood.
+            RemoteError: The server did not answer, or its answer breaks the protocol.
         """
+
+        async def report(progress: float, total: float | None, message: str | None) -> None:
+            if watched is not None and self._pace.passes(time.monotonic()):
+                reported = {"progress": progress, "total": total, "message": message}
+                await contained(watched.notify({"method": PROGRESS, "params": reported}))
+
         for is_last in (False, True):
             self.used_at = time.monotonic()
             client = await self.connected()
             if watched is not None:
                 self._asking.append(watched)
             try:
-                result = await self._answer(client, method, params, self._reporting(watched))
+                result = await self._answer(client, method, params, report if watched else None)
             except MCPError as error:
                 if self.is_alone:
                     raise
                 raise refusal_by(self.name, error) from error
             except ConnectionLost as error:
                 had_too_many, way = self._ending is not None, self._way
-                # Another request may have noticed it before, and connected again.
+                # Another request may have noticed the loss first, and reconnected.
                 await self.drop(client)
-                # A connection over lines that ended for this reason has it in its error.
+                # Over stdio, the error already contains this reason.
                 if had_too_many and TOO_MANY_REQUESTS not in str(error):
                     raise ConnectionLost(f"{error}: {TOO_MANY_REQUESTS}") from error
                 spec = self.specs.get(str(params.get("name"))) if method == "tools/call" else None
                 may_repeat = method in _READING or (spec is not None and spec.is_idempotent)
                 if is_last or had_too_many or not (error.was_refused or may_repeat):
-                    if way is not None and (why := await way.last_words()):
-                        raise ConnectionLost(f"{error}; {why}", was_refused=error.was_refused) from error
-                    raise
+                    why, problem = "" if way is None else await way.last_words(), str(error)
+                    facts = {} if way is None else way.facts
+                    if facts and problem == _CLOSED:
+                        problem = f"the command ended ({facts['status']}), and is started at the next call"
+                    problem = "; ".join(filter(None, (problem, why)))
+                    raise ConnectionLost(problem, was_refused=error.was_refused, facts=facts) from error
             else:
-                # The client receives the number of messages that were dropped before the answer.
+                # Before the answer, the client receives the number of dropped messages.
                 await self._tell_of_dropped(self._pace.report(time.monotonic(), at_last=True))
                 return result if self.is_alone else questions_by(self.name, result)
             finally:
@@ -431,60 +425,59 @@ class Upstream(Peer):
         params: Mapping[str, Any],
         progress: ProgressFnT | None = None,
     ) -> dict[str, Any]:
-        """Send a request over a connection, and return the server's own result without its faults.
+        """Send a request over a connection, and return the server's repaired result.
 
         Raises:
             MCPError: The server answered with an error.
-            ConnectionLost: It did not answer.
-            HttpRefusal: It answered with a status of HTTP.
-            InvalidAnswer: Its answer breaks the protocol, and cannot be repaired.
+            ConnectionLost: The server did not answer.
+            HttpRefusal: The server answered with an HTTP error status.
+            InvalidAnswer: The server's answer breaks the protocol, and cannot be repaired.
         """
         has_sessions = self.front is not None
         sent = {key: value for key, value in params.items() if key != "_meta"}
         meta = {k: v for k, v in (params.get("_meta") or {}).items() if k not in _OF_CONNECTIONS}
         if has_sessions and is_modern(client):
-            # Levels that the client does not want are dropped on the way to it; here they must be requested.
+            # All log levels are requested; those that the client does not want are dropped later.
             meta[mcp_types.LOG_LEVEL_META_KEY] = "debug"
         if meta:
             sent["_meta"] = meta
-        # A call that is watched over ends by the ladder.
+        # The ladder limits the time of a watched call.
         limit_s = self.services.settings.idle_timeout_s if progress is None else None
         session, http = client.session, HttpAnswer()
         try:
             answer = await ask_remote(session, method, sent, timeout_s=limit_s, progress=progress, http=http)
-            # To read an answer, to check it and to use it each take a turn of the event loop.
+            # Reading, repairing and using an answer each get a turn of the event loop.
             await turn()
-            result, faults = await repaired(method, sent, answer, has_sessions=has_sessions)
+            result = await repaired(method, sent, answer, self._faults, has_sessions=has_sessions)
             if method == "tools/list" and is_modern(client):
                 learn_tools(session, result)
-        except Disconnected as error:
-            raise ConnectionLost(error.message.rstrip(".")) from error
-        except UnreadableAnswer as error:
-            raise InvalidAnswer(f"its answer to {method} breaks the protocol: {error.message}") from error
         except MCPError as error:
+            status, has_answer = http.status, not isinstance(error, NoAnswer)
             is_unknown = error.code == mcp_types.METHOD_NOT_FOUND
-            if http.in_session and http.status == HTTPStatus.NOT_FOUND and not is_unknown:
-                # By the protocol this status means that the session is over.
+            if not has_answer and error.code == mcp_types.CONNECTION_CLOSED:
+                raise ConnectionLost(error.message.rstrip(".")) from error
+            if not has_answer and error.code in _UNREADABLE and status < HTTPStatus.BAD_REQUEST:
+                raise InvalidAnswer(f"its answer to {method} cannot be read: {error.message}") from error
+            if http.in_session and status == HTTPStatus.NOT_FOUND and not is_unknown:
+                # In the protocol, 404 means that the session has ended.
                 raise ConnectionLost(error.message, was_refused=True) from error
-            if http.in_session and http.status == HTTPStatus.BAD_REQUEST and await self._is_over(session):
+            if http.in_session and status == HTTPStatus.BAD_REQUEST and await self._is_over(session):
                 raise ConnectionLost(error.message) from error
-            if method != "tools/call" and isinstance(error, NoAnswer) and is_unknown:
-                # Without a session that status means an unknown method.
-                raise
-            refusal = HttpRefusal.of(http, None if isinstance(error, NoAnswer) else error)
-            if refusal is not None:
-                raise refusal from error
+            # Without a session, 404 means an unknown method.
+            if has_answer or not is_unknown or method == "tools/call":
+                refusal = HttpRefusal.of(http, error if has_answer else None)
+                if refusal is not None:
+                    raise refusal from error
             raise
         except ValueError as error:
             raise InvalidAnswer(f"its answer to {method} breaks the protocol: {str(error)[:300]}") from error
         except FAILURES as error:
             raise ConnectionLost(str(error) or type(error).__name__) from error
-        self._found(faults)
         await turn()
         return result
 
     async def _is_over(self, session: ClientSession) -> bool:
-        """Return whether the server has forgotten the session; some answer with a bad request."""
+        """Return whether the session has ended; some servers answer 400 then."""
         http, limit_s = HttpAnswer(), self.services.settings.idle_timeout_s
         with contextlib.suppress(*FAILURES):
             await ask_remote(session, "ping", {}, timeout_s=limit_s, progress=None, http=http)
@@ -495,24 +488,14 @@ class Upstream(Peer):
         """The server as a source of resources."""
         return Remote(self.request)
 
-    def _reporting(self, watched: WatchedListener | None) -> ProgressFnT | None:
-        if watched is None:
-            return None
-
-        async def report(progress: float, total: float | None, message: str | None) -> None:
-            params = {"progress": progress, "total": total, "message": message}
-            await contained(watched.notify({"method": PROGRESS, "params": params}))
-
-        return report
-
     async def pages(self, method: str, key: str) -> list[Any]:
-        """Return the items of a list, of all its pages."""
+        """Return the items from all pages of a list."""
         return await pages(self.request, method, key, server=self.name)
 
     async def spec(self, tool: str) -> ToolSpec | None:
-        """Return the server's description of a tool, or None if it lists none of that name."""
+        """Return the server's description of a tool, or None if the tool is not listed."""
         if not self._knows_all:
-            # Without the list the call is answered all the same.
+            # The call is still sent without a list.
             with contextlib.suppress(MCPError, RemoteError):
                 changes = self._changes
                 self.specs = await self.learn(await self.pages("tools/list", "tools"))
@@ -520,48 +503,46 @@ class Upstream(Peer):
         return self.specs.get(tool)
 
     async def learn(self, items: Iterable[Any]) -> dict[str, ToolSpec]:
-        """Note the needs of tools as the server lists them now, and return their descriptions."""
+        """Record the needs of tools from the server's current list, and return their descriptions."""
         settings, listed = self.services.settings, dict[str, ToolSpec]()
         async for item in in_turns(items):
-            # An unknown name is called like an unlisted tool.
+            # A tool with an unreadable description is called like an unlisted one.
             with contextlib.suppress(AttributeError, KeyError, TypeError, ValueError):
                 spec = ToolSpec.of(item, identity=settings.username_parameter)
                 listed[spec.name] = spec
-                # A server may change its list and not report that.
+                # A server may change its list without a notification.
                 self._knows_all &= self.specs.get(spec.name) == spec
                 may_destroy = spec.widgets.may_destroy
                 self.services.approvals.is_destructive(self.name, spec.name, now=may_destroy)
-                self.server.learn(spec, self.user.name, by_url=file_delivery_of(settings) == "url")
+                self.server.only_pages(spec)
+                self.server.learn(spec, self.user.name, by_url=settings.file_delivery == "url")
         return listed
 
     async def tell(self, method: str, params: Mapping[str, Any]) -> None:
         """Forward a notification of the client to the server, if it is connected."""
-        # Others name an id, and with several servers no id of a client is given to any.
+        # Other notifications contain an id of the client, which is not forwarded with several servers.
         if self._client is not None and (self.is_alone or method == "notifications/roots/list_changed"):
             await tell_remote(self._client.session, method, params)
 
-    def began(self, task: str, tool: str) -> None:
-        """Note a task that the server works on, and the tool that it is a call of."""
-        self.tasks[task] = tool
-        while len(self.tasks) > _TASKS:
-            del self.tasks[next(iter(self.tasks))]
-
     async def subscribe(self, uri: str) -> None:
-        """Subscribe to a resource, also after a reconnect."""
-        # Of several at once only the first opens a stream.
+        """Subscribe to a resource; the subscription is renewed after a reconnection."""
+        # Of several concurrent calls, only the first opens a stream.
         lock = self._subscribing.setdefault(uri, asyncio.Lock())
         async with lock:
             client = await self.connected()
             if not self.subscribed[uri]:
                 try:
-                    await self._subscribe(client, uri)
+                    if is_modern(client):
+                        await self._listen(client, {"resource_subscriptions": [uri]}, uri)
+                    else:
+                        await self._answer(client, "resources/subscribe", {"uri": uri})
                 except BaseException:
                     self._stop_listening(uri)
                     raise
             self.subscribed[uri] += 1
 
     async def unsubscribe(self, uri: str) -> None:
-        """Unsubscribe, once for each subscription."""
+        """Remove one subscription; unsubscribe from the server with the last."""
         self.subscribed[uri] -= 1
         if self.subscribed[uri] > 0:
             return
@@ -571,7 +552,7 @@ class Upstream(Peer):
             await self.request("resources/unsubscribe", {"uri": uri})
 
     async def drop(self, client: "Client[Any] | None" = None) -> None:
-        """End the connection; the next request makes a new one.
+        """End the connection; the next request opens a new one.
 
         Args:
             client: The client to end, if another request has not replaced it; None for any.
@@ -584,11 +565,17 @@ class Upstream(Peer):
             if client is None or client is self._client:
                 await self._close()
 
-    def check_after_cancel(self) -> None:
-        """Begin to end a command that does not stop a cancelled call; requests wait until that is known.
+    async def move_home(self) -> None:
+        """End an idle command that should run in its user's home but does not; it restarts there."""
+        is_there = self._way is not None and self._way.home is not None
+        if self.server.wants_home(self.user) and not is_there and not self.busy:
+            await self.drop()
 
-        One that goes on with the call and reads nothing would let the next call run into its time limit. One
-        that answers keeps its process, and with it what it remembers.
+    def check_after_cancel(self) -> None:
+        """Check in the background whether a command responds after a cancelled call, and end it if not.
+
+        Requests wait for the check. A command that continues the call without reading input would make the
+        next call time out. One that responds keeps its process, and so its state.
         """
         client = self._client
         if client is None or self.busy or self.server.tier is None:
@@ -607,40 +594,40 @@ class Upstream(Peer):
         self._checking = asyncio.create_task(check())
 
     async def _connect(self) -> "Client[Any]":
-        """Connect in the mode that fits the client, else in the other one.
+        """Connect in the mode that fits the client, else in the other mode.
 
-        Many servers exit on a first message that is not `initialize`, and some know no `initialize`.
+        Many servers exit on a first message that is not `initialize`; some do not support `initialize`.
         """
         problems: list[str] = []
         refusal: HttpRefusal | None = None
         self._refusals, self._ending = _REFUSALS(), None
-        # `server/discover` first, or `initialize` alone.
+        # `auto` sends `server/discover` first, `legacy` only `initialize`.
         preferred = ("auto", "legacy") if self.front is None else ("legacy", "auto")
         known = self.server.mode
         connect_s = max(self.services.settings.load_timeout_s, self.server.least_connect_s)
         for mode in sorted(preferred, key=lambda mode: known not in (None, mode)):
+            way = self.server.transport(self.user, self.services.settings)
+            way.session_class = partial(RelayingSession, self)
             started_at, http = time.monotonic(), HttpAnswer()
             noting = HTTP_ANSWER.set(http)
-            way: ServerTransport | None = None
             try:
-                way = self.transport()
-                way.session_class = partial(RelayingSession, self)
                 client = Client(way, mode=mode, client_info=self.announced.info, init_timeout=connect_s)
                 await self._stack.enter_async_context(client)
             except FAILURES as error:
                 refusal = HttpRefusal.of(http)
-                why = str(refusal or error) or type(error).__name__
-                problem = "; ".join(filter(None, (why, way.why if way is not None else "")))
+                why = str(refusal or error).removeprefix(_FAILED) or type(error).__name__
+                problem = "; ".join(filter(None, (why, way.why)))
                 if refusal is not None and refusal.is_final:
                     problems = [problem]
                     break
                 is_late = time.monotonic() - started_at >= connect_s
                 if is_late:
-                    problem = f"no answer within {connect_s:g} s (raise load_timeout_s): {problem}"
+                    late = f"no answer within {connect_s:g} s (raise load_timeout_s)"
+                    problem = ": ".join(filter(None, (late, way.why)))
                 problems.append(problem)
-                # Mode `auto` has tried both handshakes within that time. One that has read nothing cannot
-                # start: the other handshake would not be read either.
-                if (is_late and mode == "auto") or (way is not None and not way.has_read_input):
+                # Mode `auto` has tried both handshakes within that time. A server that has not read its input
+                # cannot start, and would not read the other handshake either.
+                if (is_late and mode == "auto") or not way.has_read_input:
                     break
                 continue
             finally:
@@ -649,11 +636,11 @@ class Upstream(Peer):
             log.info("server connected", extra={"server": self.name, "protocol": version})
             falls_back = mode == "auto" and not is_modern(client)
             if self.server.tier is not None and (problems or falls_back):
-                # One that leaves `server/discover` unanswered would take ten seconds at each start.
+                # A server that does not answer `server/discover` would take ten seconds at each start.
                 self.server.mode = mode if problems else "legacy"
             self._way = way
             return client
-        # For a server that cannot start at all, both attempts have one error.
+        # If a server cannot start at all, both attempts have an equal error.
         problem = "; in the other handshake: ".join(dict.fromkeys(each[:_PROBLEM_CHARS] for each in problems))
         raise ServerUnreachable(f"the server {self.name} cannot be reached: {problem}", refusal)
 
@@ -661,18 +648,14 @@ class Upstream(Peer):
         """Return the client's capabilities in a version of the protocol."""
         able = self.announced.capabilities or mcp_types.ClientCapabilities()
         foreign = ["extensions" if version in HANDSHAKE_PROTOCOL_VERSIONS else "tasks"]
-        # Several servers could name tasks that are not theirs.
+        # One of several servers could name another's tasks.
         return able.model_copy(update=dict.fromkeys(foreign if self.is_alone else [*foreign, "tasks"]))
 
-    def introduced(self, result: dict[str, Any]) -> dict[str, Any]:
-        """Return the result of `initialize` without its faults."""
-        made, faults = introduction(result)
-        self._found(faults)
-        return made
-
-    def bounded(self, messages: Any) -> PacedMessages:
-        """Return the messages of the server without notifications above the rate limit."""
-        return PacedMessages(self._pace, messages)
+    def opened(self, messages: Any) -> None:
+        """Drop lines above the rate limit unparsed, since parsing a notification takes longer."""
+        if isinstance(messages, IncomingLines):
+            messages.sheds = lambda: not self._pace.has(1, now=time.monotonic())
+            messages.shed = self._pace.drop
 
     def _noted(self, why: str) -> None:
         """Record whether the server could be reached, and notify pages if that changed."""
@@ -685,43 +668,30 @@ class Upstream(Peer):
             log.warning("server cannot be reached", extra={"server": self.name, "problem": why})
         self.services.events.publish_to_all({"type": STATES_CHANGED})
 
-    def _found(self, faults: Iterable[Fault]) -> None:
-        """Log faults of the server's answers, each once: a list is read again and again."""
-        for fault in faults:
-            if fault not in self._faults and len(self._faults) < _MOST_FAULTS:
-                self._faults.add(fault)
-                facts = {"server": self.name, "item": fault.item, "problem": fault.problem}
-                event = "invalid item left out" if fault.is_left_out else "invalid item repaired"
-                log.warning(event, extra=facts)
-
     async def _resume(self, client: "Client[Any]") -> None:
         able = client.session.server_capabilities or mcp_types.ServerCapabilities()
         if is_modern(client):
             parts = {"tools": able.tools, "prompts": able.prompts, "resources": able.resources}
-            changing = {f"{name}_list_changed" for name, part in parts.items() if part and part.list_changed}
+            changing = [f"{name}_list_changed" for name, part in parts.items() if part and part.list_changed]
             if changing:
                 self._listen(client, dict.fromkeys(changing, True))
         elif able.logging is not None:
-            await _quietly(self._answer(client, "logging/setLevel", {"level": "debug"}))
+            with contextlib.suppress(MCPError, RemoteError):
+                await self._answer(client, "logging/setLevel", {"level": "debug"})
         for uri in list(self.subscribed):
             if is_modern(client):
-                # Not awaited: every request waits for this.
+                # Not awaited: all requests wait for `_resume`.
                 self._listen(client, {"resource_subscriptions": [uri]}, uri)
             elif uri in self.subscribed:
-                await _quietly(self._subscribe(client, uri))
-            # It may have changed while there was no connection.
+                with contextlib.suppress(MCPError, RemoteError):
+                    await self._answer(client, "resources/subscribe", {"uri": uri})
+            # The resource may have changed while disconnected.
             self.resources.updated(uri)
-
-    async def _subscribe(self, client: "Client[Any]", uri: str) -> None:
-        if is_modern(client):
-            await self._listen(client, {"resource_subscriptions": [uri]}, uri)
-        else:
-            await self._answer(client, "resources/subscribe", {"uri": uri})
 
     def _listen(
         self, client: "Client[Any]", wanted: Mapping[str, Any], uri: str = ""
     ) -> "asyncio.Future[None]":
-        """Begin to receive changes from a stateless server; return when it has confirmed that."""
+        """Start receiving changes from a stateless server; return a future of its confirmation."""
         self._stop_listening(uri)
         started: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         # asyncio logs an exception that is never retrieved.
@@ -743,18 +713,18 @@ class Upstream(Peer):
     async def _receive(
         self, client: "Client[Any]", wanted: Mapping[str, Any], uri: str, started: "asyncio.Future[None]"
     ) -> None:
-        """Keep a stream of a stateless server open; each of its events comes as a notification too."""
+        """Keep a stream of a stateless server open; its events arrive through `on_notification`."""
         backoff = BackOff()
         while True:
             try:
                 limit_s = self.services.settings.idle_timeout_s
                 async with asyncio.timeout(limit_s) as limit, listen(client.session, **wanted) as events:
-                    # It is confirmed, and lasts.
+                    # Once confirmed, a stream has no time limit.
                     limit.reschedule(None)
                     is_first = not started.done()
                     if is_first:
                         started.set_result(None)
-                    # Of a lost connection: it may have changed until now.
+                    # Changes may have been missed since a lost connection.
                     if uri in self.subscribed:
                         self.resources.updated(uri)
                     elif not (uri or is_first):
@@ -766,7 +736,7 @@ class Upstream(Peer):
                 if not started.done():
                     problem = f"it did not confirm a subscription: {str(error) or type(error).__name__}"
                     started.set_exception(error if isinstance(error, MCPError) else ConnectionLost(problem))
-                    # Nobody would repeat the stream of lists, and one that a lost connection had.
+                    # Only the streams of lists and earlier subscriptions are retried: no caller would do so.
                     if isinstance(error, MCPError) or (uri and uri not in self.subscribed):
                         return
             backoff.failed(time.monotonic())
@@ -783,7 +753,7 @@ class Upstream(Peer):
             log.info("server connection failed", extra={"server": self.name, "problem": str(error)[:200]})
 
     async def on_request(self, method: str, params: Mapping[str, Any] | None) -> dict[str, Any]:
-        """Answer a request of the server with what the client answers."""
+        """Forward a request of the server to the client, and return the answer."""
         check_meta(params)
         if method == "ping":
             return {}
@@ -794,7 +764,7 @@ class Upstream(Peer):
         if self._questions >= _MOST_QUESTIONS:
             message = f"{_MOST_QUESTIONS} requests wait for the client's answer; ask again after one of them"
             if not self._refusals.takes(1, now=time.monotonic()) and self._ending is None:
-                # To go on refusing would take everybody's time.
+                # Further refusals would delay other connections.
                 log.warning("connection ended: too many requests", extra={"server": self.name})
                 self._ending = asyncio.create_task(self.drop())
             raise MCPError(code=mcp_types.INVALID_REQUEST, message=message)
@@ -812,15 +782,15 @@ class Upstream(Peer):
             self._questions -= 1
 
     async def on_notification(self, method: str, params: Mapping[str, Any] | None) -> None:
-        """Pass on a notification of the server."""
-        await contained(self._pass_on(method, params))
+        """Forward a notification of the server; progress also reaches its request, which rate limits it."""
+        if method == PROGRESS or self._pace.passes(time.monotonic()):
+            await contained(self._pass_on(method, params))
 
     async def _pass_on(self, method: str, params: Mapping[str, Any] | None) -> None:
         message = dict(params or {})
         await self._tell_of_dropped(self._pace.report(time.monotonic()))
-        # Of several servers each may report on its own tasks and questions only.
+        # With several servers, each may report only on its own tasks and questions.
         is_own = self.is_alone or message.get("taskId", "") in ("", *self.tasks)
-        # Progress has come to the request that it is of.
         if method == MESSAGE:
             await self._log(message if self.is_alone else logged_by(self.name, message))
         elif method == "notifications/resources/updated":
@@ -847,7 +817,7 @@ class Upstream(Peer):
             self.resources.updated(uri)
 
     def _lists_changed(self, *methods: str) -> None:
-        """Report changed lists, each once for all its changes within a moment."""
+        """Report changed lists; changes of a list within `_MOMENT_S` are reported as one."""
         self._knows_all, self.specs = False, {}
         self._changes += 1
 
@@ -868,19 +838,11 @@ class Upstream(Peer):
         self.services.events.publish({**event, **outside}, user=self.user.segment, session=self.user.session)
 
 
-async def _quietly(request: Awaitable[object]) -> None:
-    """Send an optional request."""
-    with contextlib.suppress(MCPError, RemoteError):
-        await request
-
-
 def _is_news(method: str, params: Mapping[str, Any]) -> bool:
-    """Return whether a notification is well-formed; clients answer others with tracebacks."""
-    form = _NEWS.get(method)
-    if form is None:
+    """Return whether a notification is known and well-formed; clients fail on others with tracebacks."""
+    if method not in _NEWS or nests_deeper(params):
         return False
-    try:
-        form.model_validate({"method": method, "params": dict(params)}, by_name=False)
-    except ValueError:
-        return False
-    return not nests_deeper(params)
+    with contextlib.suppress(ValueError):
+        _NEWS[method].model_validate({"method": method, "params": dict(params)}, by_name=False)
+        return True
+    return False

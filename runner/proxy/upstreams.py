@@ -1,62 +1,77 @@
-"""Upstream servers of a proxy, and for each client the connections to them.
+"""Upstream servers of a proxy, and each client's connections to them.
 
-A client of the handshake era has connections of its own, which end with it. Later eras have no sessions:
-there each user has connections, for each kind of client, which end when they have not been used for long.
+A client of the handshake era has its own connections, which end with its session. Later eras have no
+sessions: there, each user has connections for each kind of client, which end when they are idle for long.
 """
 
 import asyncio
 import logging
+import os
 import textwrap
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import asdict, dataclass, field, replace
-from functools import partial
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
+from weakref import WeakSet
 
 import mcp_types
 from mcp.server.context import ServerRequestContext
 
 from runner.contract.own_paths import OwnPaths
+from runner.errors import UsageError
 from runner.files.download_links import DownloadLinks
 from runner.files.my_files import open_library
+from runner.formats.json_walks import least_chars
 from runner.homes.homes import Homes
 from runner.homes.scratch import sweep
 from runner.http.link_downloads import routes
 from runner.http.loopback import Loopback
-from runner.observation.metrics import Gauges
 from runner.observation.observers import Observers
 from runner.output_guard.guard import OutputGuard
 from runner.protocol.eras import has_sessions
 from runner.protocol.internals.connection import connection_of
+from runner.protocol.internals.proxy import mend_messages_over_http
 from runner.protocol.resource_tools import RemoteError
+from runner.proxy.confined_command import command_server
 from runner.proxy.namespacing import Names
 from runner.proxy.questions import Pausing
-from runner.proxy.remote import EVERYBODY, Announced, Server, ServerInfo, ServerTransport, ServerUnreachable
+from runner.proxy.remote import (
+    EVERYBODY,
+    Announced,
+    AnswerBound,
+    HttpServer,
+    Server,
+    ServerInfo,
+    ServerUnreachable,
+    most_message_bytes,
+)
+from runner.proxy.targets import Target, expanded
 from runner.proxy.upstream import Front, Upstream
 from runner.settings.isolation import in_force
 from runner.settings.settings import Settings
-from runner.steps.request import file_delivery_of
-from runner.store.measuring import measured
 from runner.system.once import Once
-from runner.toolset.call_services import CallCounts, CallServices
+from runner.system.worker_environment import framework_environment
+from runner.toolset.call_services import CallServices
 from runner.users.identity import User, is_loopback
 from sandbox.host import descriptors
 from sandbox.probe.machine import Tier
 
-__all__ = ["Upstreams"]
+__all__ = ["Upstreams", "ways_to"]
 
 log = logging.getLogger(__name__)
 
 _STATE = "toolcell_upstreams"
 _MOST_BACKENDS = 64
-# For one user at one server: a client may change its name with each request.
+# Of one user at one server, since a client may change its name with each request.
 _MOST_KINDS = 8
 _ANYWHERE = ("0.0.0.0", "::")  # noqa: S104 - addresses that nobody can be reached by
 _MOST_CLOSING = 4
+# Longest member of a server's identity, such as its icons, in characters.
+_LONG = 64 * 1024
 # A client whose `server/discover` gets no answer tries another handshake, some after ten seconds.
 _DISCOVER_S = 5.0
 _WEAKEST_FIRST = (Tier.GUARD, Tier.PROCESS, Tier.USER, Tier.NAMESPACE)
@@ -68,7 +83,7 @@ _Context = ServerRequestContext[Any, Any]
 
 @dataclass(slots=True, kw_only=True, eq=False, repr=False)
 class Upstreams(CallServices):
-    """One proxy at work. Make one with `open`.
+    """A running proxy. Create one with `open`.
 
     Attributes:
         ways: The servers.
@@ -85,23 +100,30 @@ class Upstreams(CallServices):
     own_paths: OwnPaths = field(init=False)
     _of_users: dict[tuple[str, str, str], Upstream] = field(default_factory=dict)
     _closing: set["asyncio.Task[Any]"] = field(default_factory=set)
+    _meetings: "WeakSet[asyncio.Task[str]]" = field(default_factory=WeakSet)
     _loopback: "Once[Loopback]" = field(init=False)
 
     def __post_init__(self) -> None:
         CallServices.__post_init__(self)
+        self.drain.begins.append(self.pausing.stop)
         self.own_paths = OwnPaths.of(self.settings, self.named_files)
-        self._loopback = Once(self._open_loopback)
+        # Opened when the first server on this machine fetches a file.
+        self._loopback = Once(
+            lambda: Loopback.open(routes(self.links.tokens, self.library, clock=self.links.clock))
+        )
+        for way in self.ways.values():
+            way.loopback = self._loopback
 
     @classmethod
     @asynccontextmanager
     async def open(cls, settings: Settings, ways: Sequence[Server]) -> "AsyncIterator[Upstreams]":
-        """Be ready until the block ends. A server is connected to for the first client that comes.
+        """Run the proxy until the block ends. Servers are connected to when the first client connects.
 
         Args:
             settings: The effective settings.
             ways: The servers.
         """
-        # After a crash homes of servers are left.
+        # A crash leaves orphaned homes of servers.
         await asyncio.to_thread(sweep, settings.homes, settings.uids)
         if any(way.is_command and way.contract != "guard" for way in ways):
             await asyncio.to_thread(Homes.of(settings).sweep)
@@ -111,19 +133,10 @@ class Upstreams(CallServices):
             names=Names(tuple(way.name for way in ways)),
             library=open_library(settings),
             guard=OutputGuard.of(settings),
-            counts=CallCounts.of(settings, Observers.of(settings)),
+            observers=Observers.of(settings),
         )
         async with upstreams.running():
             yield upstreams
-
-    def prepare(self, settings: Settings) -> Callable[[], Sequence[str]]:
-        """Return a function that applies new settings: now, and for servers at their next connection."""
-
-        def take() -> list[str]:
-            self.rebound(settings)
-            return []
-
-        return take
 
     @property
     def tier(self) -> Tier:
@@ -138,7 +151,7 @@ class Upstreams(CallServices):
 
     @property
     def servers(self) -> tuple[str, ...]:
-        """Return the servers that stand behind this one, by the names with which what they offer begins."""
+        """Return the servers' names if they are used as prefixes, else an empty tuple."""
         return self.names.servers if self.names.prefixed else ()
 
     @property
@@ -153,7 +166,7 @@ class Upstreams(CallServices):
 
     @property
     def offers_resource_tools(self) -> bool:
-        """True if a model gets tools with which it reads the servers' resources."""
+        """True if models get tools that read the servers' resources."""
         return self.settings.resource_tools and self.guard.config.resources.enabled
 
     @property
@@ -167,21 +180,16 @@ class Upstreams(CallServices):
         return any(way.contract != "guard" for way in self.ways.values())
 
     async def links_for(self, server: str) -> DownloadLinks | None:
-        """Return the maker of links that a server can fetch; None if this proxy has no address for it."""
+        """Return the factory for links that a server can fetch; None if it cannot reach this proxy."""
         way = self.ways[server]
         if way.is_command or (way.is_near and self.settings.public_url is None):
             return replace(self.links, base=(await self._loopback.get()).url)
-        # Over HTTP without `public_url` the base is where we listen, which may be this machine's alone.
+        # Over HTTP without `public_url`, the base is our listening address, which may be loopback only.
         host = urlsplit(self.links.base).hostname or ""
         is_open = self.settings.public_url is not None or (
             host != "" and not is_loopback(host) and host not in _ANYWHERE
         )
         return self.links if is_open else None
-
-    async def in_home(self, upstream: Upstream, user: User) -> None:
-        """Restart a command in the home of its user, if it runs elsewhere and should not."""
-        if upstream.server.wants_home(user) and upstream.home is None and not upstream.busy:
-            await upstream.drop()
 
     def upstream(self, ctx: _Context, user: User, server: str) -> Upstream:
         """Return the connection to a server on behalf of the client of a request."""
@@ -202,39 +210,20 @@ class Upstreams(CallServices):
             connection.exit_stack.callback(self._end, own[server])
         upstream = own[server]
         if not begins and upstream.front is not None and not upstream.front.is_ready.is_set():
-            # Only now is it known in which session the user speaks.
+            # The user's session is known only now.
             upstream.user = user
             self._keep(upstream.front.begin())
         return upstream
 
     def connect(self, ctx: _Context, user: User) -> None:
-        """Begin to connect to all servers on behalf of a client with sessions, ahead of its first request."""
+        """Start connecting to all servers for a client with sessions, ahead of its first request."""
         for server in self.names.servers:
-            self._keep(self._meet(self.upstream(ctx, user, server)))
+            self._begin_meeting(self.upstream(ctx, user, server))
 
     def of_client(self, ctx: _Context) -> Collection[Upstream]:
-        """Return the connections of a client with sessions, as far as there are any."""
+        """Return the existing connections of a client with sessions."""
         own: dict[str, Upstream] = connection_of(ctx).state.get(_STATE, {})
         return own.values()
-
-    async def end_session(self, session: str) -> None:
-        """End a session: its files go, where files do not persist. Connections end with their clients."""
-        await self.upkeep.end(session)
-
-    async def faults(self) -> Mapping[str, str]:
-        """Return the reason why no call can be taken; one unreachable server does not count."""
-        return self.observers.faults()
-
-    async def gauges(self) -> Gauges:
-        """Return the current state, for monitoring."""
-        running, waiting = self.admission.counts
-        return Gauges(
-            running=running,
-            waiting=waiting,
-            faults=tuple(self.observers.faults()),
-            **asdict(await measured(self.library.store)),
-            audit_pending=self.observers.audit.pending if self.observers.audit is not None else 0,
-        )
 
     def _of_user(self, user: User, server: str, announced: Announced) -> Upstream:
         key = (user.name, server, announced.key)
@@ -251,9 +240,9 @@ class Upstreams(CallServices):
         return self._of_users[key]
 
     def _end_oldest(self, keys: Collection[tuple[str, str, str]]) -> bool:
-        """Begin to end a connection, and return whether one may end.
+        """Start ending an idle connection; return whether there is one.
 
-        It is one of the user who has most of them, and of those the one that was used longest ago.
+        It is the least recently used connection of the user with the most connections.
         """
         held = Counter(key[0] for key in keys)
         idle = [(-held[key[0]], self._of_users[key].used_at, key) for key in keys]
@@ -269,22 +258,9 @@ class Upstreams(CallServices):
             names=self.names,
             config=self.guard.config,
             user=user,
-            transport=partial(self._way_to, self.ways[server], user),
             front=front,
             announced=announced,
         )
-
-    def _way_to(self, server: Server, user: User) -> ServerTransport:
-        async def reach() -> Sequence[tuple[str, int]]:
-            """Return the address at which a command fetches files, if a tool of it is given links."""
-            fetches = not server.fetching.isdisjoint((EVERYBODY, user.name))
-            return ((await self._loopback.get()).address,) if fetches else ()
-
-        return server.transport(user, self.settings, reach if server.wants_home(user) else None)
-
-    async def _open_loopback(self) -> Loopback:
-        """Open where servers on this machine fetch files, with the first that needs it."""
-        return await Loopback.open(routes(self.links.tokens, self.library, clock=self.links.clock))
 
     async def introduction(self, ctx: _Context, user: User) -> ServerInfo:
         """Return the proxy's server information, after connecting its servers for the first client.
@@ -292,25 +268,37 @@ class Upstreams(CallServices):
         Raises:
             ServerUnreachable: None of the servers can be reached.
         """
-        # Of several, one that cannot be reached delays its first client only.
-        is_first = not self._infos()
+        # One of several servers, if it cannot be reached, delays only the first client.
+        is_first = not any(way.info for way in self.ways.values())
         new = [
             server.name
             for server in self.ways.values()
             if server.info is None and (is_first or server.name not in self.problems)
         ]
-        meetings = [self._keep(self._meet(self.upstream(ctx, user, server))) for server in new]
-        if meetings:
+        if new:
+            meetings = [self._begin_meeting(self.upstream(ctx, user, server)) for server in new]
             limit_s = None if ctx.method == "initialize" else _DISCOVER_S
             done, pending = await asyncio.wait(meetings, timeout=limit_s)
-            if not self._infos() and pending:
-                return ServerInfo(name="runner proxy")
-            if not self._infos():
+            if not pending and not any(way.info for way in self.ways.values()):
                 raise ServerUnreachable("; ".join(task.result() for task in done))
-        return _together(self._infos(), prefixed=self.names.prefixed)
+        infos = {name: way.info for name, way in self.ways.items() if way.info is not None}
+        if infos and not self.names.prefixed:
+            return next(iter(infos.values()))
+        # Indented, so that one server's text cannot pass for another's.
+        instructions = [
+            f"{name}:\n{textwrap.indent(info.instructions.strip(), '  ')}"
+            for name, info in infos.items()
+            if info.instructions
+        ]
+        capabilities: dict[str, Any] = {}
+        for info in infos.values():
+            capabilities |= info.capabilities
+        return ServerInfo(instructions="\n\n".join(instructions) or None, capabilities=capabilities)
 
-    def _infos(self) -> dict[str, ServerInfo]:
-        return {name: server.info for name, server in self.ways.items() if server.info is not None}
+    def _begin_meeting(self, upstream: Upstream) -> "asyncio.Task[str]":
+        task = self._keep(self._meet(upstream))
+        self._meetings.add(task)
+        return task
 
     async def _meet(self, upstream: Upstream) -> str:
         """Connect to a server and record its information; return the error, or an empty text."""
@@ -324,11 +312,14 @@ class Upstreams(CallServices):
         if server.contract != "guard":
             await upstream.spec("")
             for tool in () if is_used else upstream.specs.values():
-                server.learn(tool, EVERYBODY, by_url=file_delivery_of(self.settings) == "url")
-        able = session.server_capabilities
+                server.learn(tool, EVERYBODY, by_url=self.settings.file_delivery == "url")
+        able, about = session.server_capabilities, session.server_info
+        identity = about.model_dump(by_alias=True, mode="json", exclude_none=True) if about else {}
         server.info = ServerInfo(
-            name=session.server_info.name if session.server_info else server.name,
-            version=session.server_info.version if session.server_info else None,
+            identity={
+                "name": server.name,
+                **{key: item for key, item in identity.items() if least_chars(item, _LONG) <= _LONG},
+            },
             instructions=session.instructions,
             capabilities=able.model_dump(by_alias=True, mode="json", exclude_none=True) if able else {},
         )
@@ -342,11 +333,17 @@ class Upstreams(CallServices):
 
     async def _end_processes(self) -> None:
         await self.pausing.close()
-        await asyncio.gather(*(upstream.drop() for upstream in self._of_users.values()), *self._closing)
+        # A start may take long, and its client has disconnected.
+        for meeting in self._meetings:
+            meeting.cancel()
+        drops = (upstream.drop() for upstream in self._of_users.values())
+        for end in await asyncio.gather(*drops, *self._closing, return_exceptions=True):
+            if isinstance(end, Exception):
+                raise end
         await self._loopback.end(Loopback.close)
 
     def make_room(self) -> bool:
-        """Begin to end a connection; False, since that takes a moment."""
+        """Start ending a connection; return False, since that takes a moment."""
         if len(self._closing) < _MOST_CLOSING:
             self._end_oldest(self._of_users)
         return False
@@ -361,18 +358,39 @@ class Upstreams(CallServices):
         return task
 
 
-def _together(infos: Mapping[str, ServerInfo], *, prefixed: bool) -> ServerInfo:
-    if not prefixed:
-        return next(iter(infos.values()))
-    # Indented, so that the text of one server is not taken for another's.
-    instructions = [
-        f"{name}:\n{textwrap.indent(about.instructions.strip(), '  ')}"
-        for name, about in infos.items()
-        if about.instructions
-    ]
-    capabilities: dict[str, Any] = {}
-    for about in infos.values():
-        capabilities |= about.capabilities
-    return ServerInfo(
-        name="runner proxy", instructions="\n\n".join(instructions) or None, capabilities=capabilities
+def ways_to(settings: Settings, targets: Sequence[Target]) -> list[Server]:
+    """Return the servers; one of several that cannot be started counts as unreachable.
+
+    Raises:
+        UsageError: No server can be started: a command cannot be run, or a variable may not be used.
+    """
+    made: list[Server] = []
+    problems: list[str] = []
+    for target in targets:
+        try:
+            made.append(_way(settings, target))
+        except UsageError as error:
+            problems.append(str(error))
+            made.append(Server(name=target.name, is_near=True, contract="guard", problem=str(error)))
+    if len(problems) == len(targets):
+        raise UsageError("; ".join(problems))
+    return made
+
+
+def _way(settings: Settings, target: Target) -> Server:
+    if target.source is not None:
+        seen = framework_environment(os.environ, ())
+        allowed = {*settings.rights().variables, *seen}
+        target = expanded(target, {**os.environ, **seen}, allowed=allowed)
+    contract = target.contract or settings.contract
+    if not target.url:
+        return command_server(target, settings, contract)
+    mend_messages_over_http()
+    return HttpServer(
+        name=target.name,
+        contract=contract,
+        is_near=is_loopback(urlsplit(target.url).hostname or ""),
+        place=target.url,
+        headers=target.headers,
+        bound=AnswerBound(server=target.name, most_bytes=most_message_bytes(settings)),
     )

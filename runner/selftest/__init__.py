@@ -1,1 +1,1 @@
-"""`runner selftest`: attempts to get out of the sandbox, and their report."""
+"""`runner selftest`: attempts to escape the sandbox, and their report."""

@@ -1,8 +1,8 @@
-"""Attempts of kind `artifact`: make the host hand out a file that is not the caller's, or choke on one.
+"""Attempts of kind `artifact`: make the host return a file that is not the caller's, or block on one.
 
-Each leaves something treacherous in the home and names it as an artifact. The host then takes it as it takes
-the artifacts of a call, through `runner.artifacts.named_file`; the control takes it as a host
-does that trusts names.
+Each leaves a malicious entry in the home and names it as an artifact. The host then opens it like the
+artifacts of a call, through `runner.artifacts.named_file`; the control opens it like a host that trusts
+names.
 
 Source: sandbox notes, finding 7; openat2(2), fifo(7), proc_pid_fd(5).
 """
@@ -16,6 +16,7 @@ from pathlib import Path
 
 from runner.artifacts.named_file import collect
 from runner.errors import CallError
+from runner.formats.database_logs import LogBudget
 from sandbox.selftest.attempt import Act, ActEvidence, AttemptKind, Rows, Surroundings, rows
 from sandbox.selftest.calls import AT_CWD, call, libc, raised
 from sandbox.selftest.surviving import pulse, wait_until_ready
@@ -29,7 +30,7 @@ _MOST_BYTES = LIMITS.file_bytes
 
 
 def _handed_out(world: World, seen: ActEvidence) -> bytes:
-    """Return the bytes that the host would hand to the caller."""
+    """Return the bytes that the host would send to the caller."""
     if not isinstance(seen.claim, str):
         return b""
     return _trusting(Path(seen.claim)) if seen.naive else _collected(seen.claim, world)
@@ -37,14 +38,14 @@ def _handed_out(world: World, seen: ActEvidence) -> bytes:
 
 def _collected(path: str, world: World) -> bytes:
     try:
-        with collect(path, world, max_bytes=_MOST_BYTES) as found:
+        with collect(path, world, max_bytes=_MOST_BYTES, logs=LogBudget()) as found:
             return os.read(found.fd, 2 * _MOST_BYTES)
     except CallError:
         return b""
 
 
 def _trusting(path: Path) -> bytes:
-    """Read a file as one does who looks at nothing first; bounded, so that this machine stays whole."""
+    """Read a file without any check, like a naive host; bounded, to protect this machine."""
     try:
         with path.open("rb") as file:
             return file.read(2 * _MOST_BYTES)
@@ -61,7 +62,7 @@ def _too_long(world: World, seen: ActEvidence) -> bool:
 
 
 def _stuck(world: World, seen: ActEvidence) -> bool:
-    """Return whether the host waits for a writer that never comes."""
+    """Return whether the host blocks on a pipe without a writer."""
     host = threading.Thread(target=_handed_out, args=(world, seen), daemon=True)
     host.start()
     host.join(_STUCK_S)
@@ -73,7 +74,7 @@ def _stuck(world: World, seen: ActEvidence) -> bool:
 
 
 def _leaked_later(world: World, seen: ActEvidence) -> bool:
-    """Signal the process left of the call, wait for its swap, then take the artifact."""
+    """Signal the process left by the call, wait for its swap, then open the artifact."""
     (world.path / "go").touch()
     deadline = time.monotonic() + _SWAP_S
     while world.outlived() and not (world.path / "done").exists() and time.monotonic() < deadline:
@@ -96,14 +97,14 @@ def _linked_folder(place: Surroundings) -> str:
 
 
 def _up_from_link(place: Surroundings) -> str:
-    """Name a path that is in the home by its text, and elsewhere for the kernel."""
+    """Name a path that is in the home by its text, but elsewhere for the kernel."""
     os.symlink(f"{place.other}/empty", f"{place.home}/folder")
     Path(f"{place.home}/file.txt").write_text("harmless")
     return f"{place.home}/folder/../file.txt"
 
 
 def _made(make: Callable[[Surroundings, str], object]) -> Act:
-    """Return an act that replaces the result with something else, and names it."""
+    """Return an act that creates another entry in place of the result, and names it."""
 
     def act(place: Surroundings) -> str:
         make(place, _result(place))

@@ -1,4 +1,4 @@
-"""`runner selftest`: attempts to break out, here and now, and a report of them.
+"""`runner selftest`: escape attempts on this machine, and their report.
 
 Source: `docs/isolation.md`.
 """
@@ -29,9 +29,9 @@ Against = Literal["sandbox", "monkeypatch"]
 """Target of the attempts: the whole sandbox, or the Python patches alone."""
 
 _PROGRAM = "runner.selftest.program"
-# Of no use here, and a user without a home folder has no default for them.
+# Unused here, and a user without a home folder has no defaults for them.
 _NOWHERE: dict[str, object] = {"state_dir": Path("/"), "store": "file:///"}
-# The host could not tell a worker from its zygote otherwise, nor end it.
+# Layers that are never left out: the host needs them to distinguish a worker from its zygote and to end it.
 _KEPT = ("session",)
 _MEANING = {
     Mode.USER: "in a worker that has served a call of its user before, was stopped and continued, and stays",
@@ -44,26 +44,26 @@ _ORDER = (TrialVerdict.GOT_OUT, TrialVerdict.LEFT_OPEN, TrialVerdict.NOT_PROVABL
 class SelftestOptions:
     """The options of the command line."""
 
-    kinds: Sequence[AttemptKind] = ()  # Kinds to try; all where none is named.
-    only: Sequence[str] = ()  # Attempts to try, by their ids; all where none is named.
+    kinds: Sequence[AttemptKind] = ()  # Kinds to try; all if empty.
+    only: Sequence[str] = ()  # Attempts to try, by their ids; all if empty.
     against: Against = "sandbox"
     guard: bool = True  # Whether the Python patches are in place.
-    tier: Tier = Tier.PROCESS  # The tier that the attempts are made in.
-    reuse: Mode | None = None  # Lifetime of workers; each in turn where none is named.
-    uids: range = range(TRIAL_UID, TRIAL_UID + 1)  # User ids that the tier may give to users.
+    tier: Tier = Tier.PROCESS  # The tier of the attempts.
+    reuse: Mode | None = None  # Lifetime of workers; each in turn if None.
+    uids: range = range(TRIAL_UID, TRIAL_UID + 1)  # User ids that the tier may assign to users.
     as_json: bool = False  # Whether to print one JSON document instead of the table.
     junit: Path | None = None  # Where to write a JUnit report, if anywhere.
 
     @property
     def isolation(self) -> str:
-        """Return the isolation that attempts are made against, by its name on the command line."""
+        """Return the isolation under attack, by its name on the command line."""
         return self.tier.value if self.against == "sandbox" else Tier.GUARD.value
 
     def setup(self) -> Setup:
         """Return the target of the attempts.
 
         Raises:
-            UsageError: Nothing would be left.
+            UsageError: No layer would be left.
         """
         modes = (self.reuse,) if self.reuse else tuple(Mode)
         if self.against == "sandbox":
@@ -76,10 +76,10 @@ class SelftestOptions:
         return Setup(program=_PROGRAM, without=left_out, naive=True)
 
     def attempts(self) -> tuple[Attempt, ...]:
-        """Return the attempts that were asked for.
+        """Return the requested attempts.
 
         Raises:
-            UsageError: An id is not known, or no attempt is of the kinds and has one of the ids.
+            UsageError: An id is unknown, or no attempt has one of the kinds and one of the ids.
         """
         ids = {attempt.id for attempt in EVERY}
         for name in self.only:
@@ -96,14 +96,14 @@ class SelftestOptions:
 
 
 def settings_to_attack(isolation: str | None, *, against: Against) -> ExecutionSettings:
-    """Return the settings of the calls that the attempts stand for.
+    """Return the settings of the attempts' calls.
 
     Args:
         isolation: The tier of `--isolation`, if one was given.
         against: Target of the attempts.
 
     Raises:
-        UsageError: A setting is wrong, or the tier has nothing to hold attempts with.
+        UsageError: A setting is wrong, or the tier has no layers to attack.
     """
     if against == "monkeypatch":
         if isolation is not None:
@@ -119,11 +119,11 @@ def settings_to_attack(isolation: str | None, *, against: Against) -> ExecutionS
 
 
 async def selftest_from_shell(options: SelftestOptions) -> int:
-    """Make the attempts, print the report, and return the exit status: 1 when something got out.
+    """Run the attempts, print the report, and return the exit status: 1 if one escaped.
 
     Raises:
-        UsageError: The options do not go together.
-        SandboxError: No worker could be had.
+        UsageError: The options are incompatible.
+        SandboxError: No worker could be started.
     """
     setup, attempts = options.setup(), options.attempts()
     if options.junit is not None and not os.access(options.junit.parent, os.W_OK):

@@ -1,7 +1,7 @@
-"""Work started before the framework is imported, because other processes run it meanwhile.
+"""Work that other processes do while this process imports the framework.
 
-A server is ready when the tool files are loaded, by the forkserver and a zygote, and when this process has
-imported what speaks MCP. Neither needs the other; so this module imports nothing of what takes long.
+A server is ready when the forkserver and a zygote have loaded the tool files and this process has imported
+its MCP modules. Neither depends on the other; so this module has no slow imports.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 class Ahead(Generic[T]):
-    """A context that is entered at once, for a user that comes later or never."""
+    """A context that is entered immediately, and used later or never."""
 
     def __init__(self, context: AbstractAsyncContextManager[T]) -> None:
         self._context = context
@@ -36,7 +36,7 @@ class Ahead(Generic[T]):
         return await self._context.__aexit__(kind, error, trace)
 
     async def discard(self) -> None:
-        """Leave the context if nobody came to enter it."""
+        """Leave the context unless it was used."""
         if self._taken:
             return
         self._entering.cancel()
@@ -46,14 +46,14 @@ class Ahead(Generic[T]):
 
 
 def transport_of(settings: ServerSettings) -> Literal["stdio", "http"]:
-    """Return the transport, `auto` decided by the kind of standard input."""
+    """Return the transport; `auto` depends on the kind of standard input."""
     if settings.transport != "auto":
         return settings.transport
     return "http" if sys.stdin is not None and sys.stdin.isatty() else "stdio"
 
 
 def first_user(settings: ServerSettings, transport: Literal["stdio", "http"]) -> User | None:
-    """Return the user whose workers to make ready before the first call, if one can be named."""
+    """Return the user whose workers are made ready before the first call, if the user is known."""
     if settings.user is not None:
         return User(settings.user)
     try:

@@ -1,10 +1,10 @@
 """Code mode: clients get `search`, `get_schema` and `execute` instead of the tools of a server.
 
 The three are tools of a file of ours, `runner/worker/tools/code_mode.py`, whose workers have a user's home
-and nothing that the settings grant to tools. Code that runs there sends `tools/list` and `tools/call` to this
-process. Each becomes a request of the same client: with the limits, the record and the output guard of any
-other. Such a call has the place of the code that waits for it, one at a time; it cannot run code itself,
-since only workers of that file are answered.
+and none of the settings' grants to tools. Code there sends `tools/list` and `tools/call` to this process.
+Each becomes a request of its client, with the limits, the audit record and the output guard of any other.
+Such a call uses the place of the code that waits for it, one at a time. It cannot run code itself, since
+only workers of that file get answers.
 
 Source: FastMCP, "Code Mode"; `docs/serving.md`, "Code mode".
 """
@@ -31,7 +31,7 @@ MOST_CALLS = 50
 """Most requests for tools that one run of code sends."""
 
 CODE_FILE = Path(__file__).parents[1] / "worker" / "tools" / "code_mode.py"
-"""The tool file of the three."""
+"""The tool file of the three tools."""
 
 _MOST_PAGES = 100
 
@@ -41,7 +41,7 @@ Front = Callable[[_Context, CallNext], Coroutine[Any, Any, HandlerResult]]
 
 
 def narrowed(settings: SettingsT) -> SettingsT:
-    """Return the settings of code that a model wrote: without what is granted to all tools.
+    """Return the settings for code by a model: without the grants to all tools.
 
     `[tools.execute]` still applies. A pattern such as `[tools."*"]` is not meant for code: only its limits
     and scopes apply.
@@ -55,7 +55,7 @@ def narrowed(settings: SettingsT) -> SettingsT:
         "secrets": {},
         "background_jobs": False,
         "homes_for": "all",
-        # Nothing that one run has changed in its process meets the next.
+        # Changes of one run to its process must not affect the next.
         "worker_reuse": "call",
         "resource_tools": False,
     }
@@ -69,12 +69,12 @@ def narrowed(settings: SettingsT) -> SettingsT:
 
 @dataclass(frozen=True, slots=True)
 class CodeMode:
-    """Answers requests for tools by those of code mode, and all others by the server.
+    """Front that answers requests for tools with those of code mode, and passes others to the server.
 
     Attributes:
-        front: Answers as the server.
-        code: Answers as the tools of code mode.
-        names: Their names. A tool of the server with one of them can be called by code only.
+        front: Front of the server.
+        code: Front of the tools of code mode.
+        names: Names of the tools of code mode. A server's tool of such a name can be called by code only.
     """
 
     front: Front
@@ -90,10 +90,10 @@ class CodeMode:
 
 @dataclass(slots=True, eq=False)
 class ToolsOfCode:
-    """The tools of a server, as one run of code uses them.
+    """The tools of a server for one run of code.
 
     Attributes:
-        front: Answers as the server.
+        front: Front of the server.
         ctx: The request that runs the code.
     """
 
@@ -108,7 +108,7 @@ class ToolsOfCode:
         Raises:
             ClientRefusal: The server answers with an error of JSON-RPC, or the tool asks something.
         """
-        # Lists as well: each is a request of its own, in the same place.
+        # Lists count as well: each is a request of its own, which uses the same place.
         self._calls += 1
         if self._calls > MOST_CALLS:
             message = f"this code has called {MOST_CALLS} tools, and more are not called for one run"
@@ -138,9 +138,9 @@ class ToolsOfCode:
 
     async def _answer(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
         meta = dict((self.ctx.params or {}).get("_meta") or {})
-        # Progress is reported for the run. Without capabilities nothing becomes a task or a question.
+        # Progress is reported for the whole run. Without capabilities, no call becomes a task or a question.
         meta.pop("progressToken", None)
-        # A version is that of the tool that runs the code.
+        # The requested version is that of the tool that runs the code.
         meta.pop("fastmcp", None)
         meta[CODE_CALL_META] = True
         if CLIENT_CAPABILITIES_META_KEY in meta:

@@ -1,7 +1,7 @@
 """`runner dev`: serve tool files over HTTP, and load them again when they change.
 
-Calls under way go on in the processes they began in. A file that cannot be loaded changes nothing: the tools
-of before stay in use, and the sentence that says what is wrong stands in the terminal and in the Playground.
+Calls in flight continue in the processes they started in. A file that cannot be loaded changes nothing: the
+previous tools stay in use, and terminal and Playground show the reason.
 """
 
 import asyncio
@@ -9,15 +9,15 @@ import logging
 import sys
 from collections.abc import Callable, Collection, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fastmcp import FastMCP
 from watchfiles import PythonFilter, awatch
 
 from runner.contract.own_paths import OwnPaths
 from runner.server.ahead import first_user
-from runner.server.host import DownloadUrl, make_host
+from runner.server.host import make_host
 from runner.server.serve import serve_application, with_code
 from runner.settings.settings import Settings
 from runner.toolset.toolset import Toolset
@@ -33,7 +33,7 @@ __all__ = ["RELOADED", "develop", "ended_at_once"]
 log = logging.getLogger(__name__)
 
 RELOADED = "tools_reloaded"
-"""The event that the files were reloaded, or could not be: `error` says why."""
+"""The event that the files were reloaded, or could not be: `error` is the reason."""
 
 _WIDE = (Path("/"), Path("/tmp"), Path("/var/tmp"))  # noqa: S108 - folders that hold more than a project
 
@@ -45,31 +45,27 @@ async def develop(
     reread: Callable[[], Settings],
     launched: Launched | None = None,
 ) -> int:
-    """Serve the tool files over HTTP until a signal comes; return the exit status.
+    """Serve the tool files over HTTP until a signal; return the exit status.
 
     Args:
         settings: The effective settings.
-        targets: Tool files, each perhaps with `:NAME` of the object in it.
+        targets: Tool files, each optionally with `:NAME` of the object in it.
         reread: Reads the settings again.
-        launched: A forkserver's process that was started before, if there is one.
+        launched: A forkserver process that was started before, if there is one.
 
     Raises:
-        UsageError: The address cannot be listened on, or nobody says who may call.
-        LoadError: A tool file is at fault at the start.
+        UsageError: The address cannot be listened on, or callers cannot be identified.
+        LoadError: A tool file is faulty at the start.
     """
-
-    def make(toolset: Toolset, download_url: DownloadUrl | None) -> FastMCP:
-        return make_host(toolset, transport="http", download_url=download_url)
-
     settings = ended_at_once(settings)
     if "tool_output" not in settings.model_fields_set:
         settings = settings.model_copy(update={"tool_output": "client"})
     opened = with_code(settings, _reloading(settings, targets, launched))
-    return await serve_application(settings, "http", opened, make, reread)
+    return await serve_application(settings, "http", opened, partial(make_host, transport="http"), reread)
 
 
 def ended_at_once(settings: Settings) -> Settings:
-    """Return the settings of a server whose only caller ends it: by default what runs ends with it."""
+    """Return the settings of a server whose only caller stops it: by default, calls are not drained."""
     return (
         settings if "drain_s" in settings.model_fields_set else settings.model_copy(update={"drain_s": 0.0})
     )
@@ -91,7 +87,7 @@ async def _reloading(
 
 
 async def _watch(toolset: Toolset, folders: Collection[Path]) -> None:
-    # A folder that holds more than a project is not looked through.
+    # Folders that contain more than a project are not watched recursively.
     recursive = not any(folder in _WIDE or folder == Path.home() for folder in folders)
     async for changes in awatch(*folders, watch_filter=PythonFilter(), step=100, recursive=recursive):
         names = sorted({Path(path).name for _change, path in changes})

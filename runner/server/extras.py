@@ -1,8 +1,8 @@
 """The runner's own resources and prompts: the contract, and the available-files block.
 
-They come after those of the tool file, on the last page of a list, and only where the file has none of the
-same URI or name: what the file offers always wins, also when it is read. `tools/list` is never touched.
-The setting `extras` switches them off.
+They follow those of the tool file, on the last page of a list, and only if the file has none of the same URI
+or name: the file's own always takes precedence, also for reading. `tools/list` is never changed. The setting
+`extras` switches them off.
 
 Source: `runner.contract.models`; document 001, section 4; requirement S1-38; `docs/guide.md`.
 """
@@ -21,7 +21,7 @@ from runner.users.identity import User
 __all__ = ["AVAILABLE_FILES", "EXTRAS", "Extras", "Text"]
 
 AVAILABLE_FILES = "available_files"
-"""Name of the prompt that names the user's files."""
+"""Name of the prompt that lists the user's files."""
 
 Text = Callable[[CallServices, User], Awaitable[str]]
 """Returns the text of a resource or prompt for one user; it may raise `CallError`."""
@@ -29,8 +29,9 @@ Text = Callable[[CallServices, User], Awaitable[str]]
 _OF_CONTRACT = "What a tool of this server returns: JSON Schema of the result contract, version 2.1."
 _OF_FILES = "The user's files, by the names that tools take in `filename` and `filenames`."
 _NONE = "There are no files in the current session."
-# Key of a list and of the ids in it, by the method that lists, and by the one that reads.
+# Key of a list and of the ids in it, by the listing method and by the reading method.
 _LISTS = {
+    "tools/list": ("tools", "name"),
     "resources/list": ("resources", "uri"),
     "resources/templates/list": ("resourceTemplates", "uriTemplate"),
     "prompts/list": ("prompts", "name"),
@@ -40,10 +41,10 @@ _READS = {"resources/read": ("resources", "uri"), "prompts/get": ("prompts", "na
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Extras:
-    """All that the runner offers of its own.
+    """The runner's own resources and prompts.
 
     Attributes:
-        listed: Items as lists have them, by the key of their list.
+        listed: Items of lists, by the key of their list.
         texts: The text of each resource and prompt, by its name.
     """
 
@@ -51,7 +52,7 @@ class Extras:
     texts: Mapping[str, Text] = field(default_factory=dict)
 
     def merged(self, method: str, result: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the file's answer to a list request with ours behind it; any other answer as it is."""
+        """Return the file's answer to a list request with ours appended; any other answer unchanged."""
         key, name = _LISTS.get(method, ("", ""))
         own = result.get(key)
         if result.get("nextCursor") is not None or not isinstance(own, list):
@@ -88,7 +89,7 @@ async def _block(service: CallServices, user: User) -> str:
 
 
 async def _message(service: CallServices, user: User) -> str:
-    # A message has to say something.
+    # A message must not be empty.
     return await _block(service, user) or _NONE
 
 
@@ -108,12 +109,12 @@ EXTRAS = Extras(
                 "mimeType": "text/plain",
             },
         ],
-        # The host reads it itself.
+        # The host answers reads of it itself.
         "resourceTemplates": [
             {
                 "uriTemplate": "artifact://{id}{?offset,length}",
                 "name": "artifact",
-                "description": "A file that a tool made for you, whole or a range of its bytes.",
+                "description": "A file, or what was taken out of a result: whole, or a range of its bytes.",
             }
         ],
         "prompts": [

@@ -1,9 +1,9 @@
-"""The available-files block where models read it without a client's doing: in instructions and descriptions.
+"""The available-files block where clients pass it to models by default: in instructions and descriptions.
 
-Clients put a server's instructions, and the descriptions of its tools, before the model by themselves; few
-read a resource or offer a prompt. Instructions are read once for a connection, so they say where the files
-of a later moment are named. Descriptions are listed again when the files change, and clients are told so
-(`runner.protocol.subscriptions`). Both are of one user: no cache may share them.
+Clients show the model a server's instructions and the descriptions of its tools by default; few read a
+resource or offer a prompt. Instructions are read once per connection, so they name the place of later lists.
+Descriptions change with the files, and clients get a notification to list them again
+(`runner.protocol.subscriptions`). Both belong to one user: no cache may share them.
 
 Source: document 001, section 4; requirements S1-21, S1-38; MCP specification 2025-06-18, "Lifecycle";
 2026-07-28, `server/discover`; `docs/guide.md`.
@@ -25,10 +25,10 @@ __all__ = ["takes_files", "with_descriptions", "with_instructions"]
 
 log = logging.getLogger(__name__)
 
-# Read by every model with every request, so shorter than what somebody asked for.
+# Part of every request to a model, so shorter than the block on request.
 _MOST_IN_INSTRUCTIONS = 50
 _MOST_IN_DESCRIPTION = 20
-# A connection does not wait for a store that does not answer.
+# Longest delay of a connection by a store that does not respond.
 _PATIENCE_S = 3.0
 _LATER = (
     f"These are the user's files as this connection began. Those of now are in the resource {FILES_URI} and "
@@ -62,9 +62,9 @@ async def with_descriptions(
 
     Args:
         answered: The answer.
-        service: What serves calls.
-        user: Who asks.
-        takes: Says of a listed tool whether it is given the user's files; by default by its arguments.
+        service: Services of the server.
+        user: The caller.
+        takes: Returns whether a listed tool takes the user's files; by default determined by its arguments.
     """
     settings, tools = service.settings, answered.get("tools")
     if settings.extras != "descriptions" or not isinstance(tools, list):
@@ -91,16 +91,16 @@ def takes_files(tool: Mapping[str, Any]) -> bool:
 
 
 async def _block(service: CallServices, user: User, *, most: int) -> str:
-    """Return the block, or nothing where the store does not say what files there are."""
+    """Return the block, or an empty text if the store cannot list the files."""
     try:
         async with asyncio.timeout(_PATIENCE_S):
             return files_block(available_files(await service.files(user).all()), most=most)
     except Exception as fault:
-        # Nobody asked for the block: whatever is wrong with the store costs no connection and no list.
+        # The block was not requested: a fault of the store must not fail the connection or the list.
         log.warning("could not list files", extra={"user": user.name}, exc_info=fault)
         return ""
 
 
 def _set_aside(answered: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the keys that keep caches from sharing an answer between users, in the era that has them."""
+    """Return the keys that keep caches from sharing an answer between users, if the protocol has them."""
     return _OF_ONE_USER if "cacheScope" in answered or "ttlMs" in answered else {}

@@ -1,8 +1,8 @@
 """The host's MCP server: a FastMCP application that relays requests to workers.
 
-It never imports the tool file. Identity, transports, protocol eras and the sealing of request state
-are FastMCP's and the SDK's; what reaches author code is answered by a worker, whose wire result is
-handed on. Tool results pass through the contract on their way: `runner.call`, `runner.steps.client_message`.
+It never imports the tool file. Identity, transports, protocol versions and the sealing of request state are
+FastMCP's and the SDK's. Requests for author code are answered by a worker, whose wire result is passed on.
+Tool results are converted by the contract on the way: `runner.call`, `runner.steps.client_message`.
 """
 
 import logging
@@ -16,13 +16,12 @@ from fastmcp import FastMCP
 from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 from mcp.shared.exceptions import MCPError
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
-from starlette.requests import Request as HttpRequest
 from starlette.routing import BaseRoute
 
 from runner.call import Request, ask_route, execute, relay
 from runner.contract.own_paths import OwnPaths
 from runner.contract.unexpected_errors import unexpected
-from runner.contract.widget_dialects import NO_WIDGETS
+from runner.contract.widget_dialects import NO_WIDGETS, is_for_page
 from runner.errors import CallError
 from runner.files.my_files import SCHEME
 from runner.http.author_routes import AuthorRoutes, hidden
@@ -34,11 +33,7 @@ from runner.protocol.eras import in_era_of
 from runner.protocol.failed_requests import answer_failures
 from runner.protocol.internals.answer import is_refusal, sealed_question
 from runner.protocol.internals.connection import connection_levels, is_ready, message_levels
-from runner.protocol.internals.host import (
-    relay_innermost,
-    say_version,
-    use_input_schemas,
-)
+from runner.protocol.internals.host import relay_innermost, say_version, use_input_schemas
 from runner.protocol.internals.results import mend_results
 from runner.protocol.result_messages import (
     DownloadUrl,
@@ -48,8 +43,8 @@ from runner.protocol.result_messages import (
     redacted_error,
     redacted_result,
 )
-from runner.protocol.sender import McpClient, Transport, direct_sender, newcomer, sender
-from runner.protocol.subscriptions import announced, offer_subscriptions
+from runner.protocol.sender import McpClient, Transport, asker, direct_sender, newcomer, request_facts
+from runner.protocol.subscriptions import Subscriptions, announced
 from runner.protocol.tool_calls import LiveSession, LiveSessions, ToolCall
 from runner.protocol.visible_offers import visible_introduction, visible_list
 from runner.server.code_mode import CodeMode, Front, ToolsOfCode
@@ -57,7 +52,7 @@ from runner.server.extras import EXTRAS, Extras
 from runner.server.files_block import with_descriptions, with_instructions
 from runner.server.mcp_tasks import EXTENSION, McpTasks
 from runner.server.own_resource_tools import OwnResources
-from runner.settings.isolation import ISOLATION_META, isolation_meta, layers_of
+from runner.settings.isolation import ISOLATION_META, layers_of
 from runner.steps.authorization import (
     authorize_scopes,
     authorize_widget,
@@ -66,9 +61,8 @@ from runner.steps.authorization import (
     with_schemes,
 )
 from runner.steps.listener import ToolRequests
-from runner.steps.remote_executor import RemoteExecutor
 from runner.steps.request import REPORT, wants_report
-from runner.steps.told_denials import denial_facts
+from runner.steps.verdict import denial_facts
 from runner.toolset.call_services import CallServices
 from runner.toolset.hidden_identity import without_identity
 from runner.toolset.toolset import Toolset
@@ -109,37 +103,29 @@ class Host(FastMCP):
     """The application.
 
     Attributes:
-        direct: What answers tool calls that need nothing of it.
+        direct: Answers tool calls that do not need the application.
     """
 
     direct: "_Relay"
     _toolset: Toolset
-    _remote: RemoteExecutor | None
 
     def author_routes(self, site: Site) -> AuthorRoutes:
         """Return the HTTP routes that the files add."""
         toolset = self._toolset
-        return AuthorRoutes(site, lambda: toolset.catalog.routes, partial(ask_route, toolset, self._remote))
+        return AuthorRoutes(site, lambda: toolset.catalog.routes, partial(ask_route, toolset))
 
     def hidden_routes(self, before: Sequence[BaseRoute]) -> list[str]:
-        """Return those of them that a route of ours comes before."""
+        """Return the paths of those that are hidden by a route of ours."""
         return hidden(self._toolset.catalog.routes, before)
 
 
-def make_host(
-    toolset: Toolset,
-    *,
-    transport: Transport,
-    download_url: DownloadUrl | None,
-    remote: RemoteExecutor | None = None,
-) -> Host:
+def make_host(toolset: Toolset, download_url: DownloadUrl | None, *, transport: Transport) -> Host:
     """Return the application that serves `toolset`.
 
     Args:
         toolset: The tool files, loaded.
-        transport: What it will be served over.
         download_url: Makes download addresses, over HTTP.
-        remote: Where calls are executed, if not on this machine.
+        transport: What it will be served over.
     """
     catalog = toolset.catalog
     app = Host(
@@ -155,20 +141,17 @@ def make_host(
     if unused is not None:
         log.warning("file auth ignored", extra={"reason": unused})
     own_paths = OwnPaths.of(toolset.settings, toolset.named_files)
-    app._toolset, app._remote = toolset, remote
-    app.direct = relay = _Relay(app, toolset, transport, download_url, own_paths, remote)
+    app._toolset = toolset
+    app.direct = relay = _Relay(app, toolset, transport, download_url, own_paths)
     front = front_of(app, relay, toolset, transport, download_url, own_paths)
     relay.shadowed = front.names if isinstance(front, CodeMode) else frozenset()
     relay_innermost(app, front, around=answer_failures(own_paths))
-    offer_subscriptions(
-        app,
-        toolset.events,
-        relay.user_of,
-        lists_files=toolset.settings.extras == "descriptions",
-        has=relay.has_resource,
-        tasks=relay.tasks,
+    lists_files = toolset.settings.extras == "descriptions"
+    subscriptions = Subscriptions(
+        toolset.events, relay.user_of, lists_files=lists_files, has=relay.has_resource, tasks=relay.tasks
     )
-    # Looked up each time: `runner dev` loads the files again.
+    subscriptions.offer(app)
+    # Looked up each time: `runner dev` reloads the files.
     use_input_schemas(app, lambda name: _parameters(toolset, name))
     return app
 
@@ -181,26 +164,26 @@ def front_of(
     download_url: DownloadUrl | None,
     own_paths: OwnPaths,
 ) -> Front:
-    """Return the front that answers a server's clients: behind that of code mode, if it stands beside it.
+    """Return the front for a server's clients: the server's, or that of code mode, which wraps it.
 
     Args:
         app: The application.
-        front: Answers as the server.
+        front: Front of the server.
         services: The services of the server.
-        transport: What it is served over.
+        transport: Transport of the server.
         download_url: Makes download addresses, over HTTP.
-        own_paths: What no client is told.
+        own_paths: Paths that clients must not see.
     """
     code = services.code
     if not isinstance(code, Toolset):
         return front
-    relay = _Relay(app, code, transport, download_url, own_paths, None)
+    relay = _Relay(app, code, transport, download_url, own_paths)
     relay.tools_of = partial(ToolsOfCode, front)
     return CodeMode(front, relay, frozenset(code.catalog.tools))
 
 
 class _Relay:
-    """Answers what author code has to answer, inside the SDK's own middleware.
+    """Front that relays requests for author code, inside the SDK's own middleware.
 
     Attributes:
         tasks: Calls whose clients do not wait for them.
@@ -218,11 +201,9 @@ class _Relay:
         transport: Transport,
         download_url: DownloadUrl | None,
         own_paths: OwnPaths,
-        remote: RemoteExecutor | None,
     ) -> None:
         self._app = app
         self._toolset = toolset
-        self._remote = remote
         self._transport = transport
         self._own_paths = own_paths
         self._extras = EXTRAS if toolset.settings.has_extras else Extras()
@@ -237,7 +218,7 @@ class _Relay:
             self._call_tool,
             polls=lambda tool: toolset.catalog.tasks.get(tool),
             total_s=lambda tool: toolset.effective(tool).deadlines.total_s,
-            # Not before it is known by which address links are reached.
+            # Called late: the address of links must be known first.
             tokens=lambda: toolset.links.tokens,
         )
         mend_results()
@@ -271,7 +252,7 @@ class _Relay:
         return method == "tools/call" or method in _RELAYED or method in catalog.methods or is_of_tasks
 
     async def _called(self, ctx: ServerRequestContext[Any, Any], request: Request) -> dict[str, Any]:
-        """Answer a tool call: one of a tool of ours here, any other in a worker."""
+        """Answer a tool call: a tool of ours here, any other in a worker."""
         name = str(request.params.get("name"))
         if self._reads_back(name) or self._resources.has(name):
             try:
@@ -290,14 +271,14 @@ class _Relay:
         return self.tasks.begin(request) if is_task else self._call_tool(request)
 
     async def _relayed(self, ctx: ServerRequestContext[Any, Any], request: Request) -> dict[str, Any]:
-        """Answer any request but a tool call: what the file offers first, then what is ours."""
+        """Answer any request except a tool call: from the file first, then from our own items."""
         uri = str(request.params.get("uri", ""))
         if ctx.method == "resources/read" and uri.startswith(SCHEME):
             return in_era_of(ctx, await read_artifact(self._toolset.files(request.user), uri))
         if ctx.method == "resources/read" and (page := self._toolset.catalog.page(uri)) is not None:
             return in_era_of(ctx, page)
         try:
-            answered = await relay(self._toolset, request, self._remote)
+            answered = await relay(self._toolset, request)
             if ctx.method == "server/discover":
                 discovered = self._with_tasks(announced(answered))
                 introduced = await with_instructions(discovered, self._toolset, request.user)
@@ -325,9 +306,9 @@ class _Relay:
     ) -> dict[str, Any] | None:
         """Return our answer if the file's server answers with this error code."""
         if code == mcp_types.METHOD_NOT_FOUND and ctx.method in _LISTS:
-            # A server of the SDK that has none of these; ours are there all the same.
+            # A server of the SDK without this list; our items exist nevertheless.
             return self._extras.merged(ctx.method, {_LISTS[ctx.method]: []})
-        # The file's server says so of a name that it does not know.
+        # The code of the file's server for an unknown name.
         if code != mcp_types.INVALID_PARAMS:
             return None
         return await self._extras.answer(ctx.method, request.params, self._toolset, request.user)
@@ -339,7 +320,7 @@ class _Relay:
         if any(item.get("uri") == uri for item in listed):
             return True
         templates = await self._listed(request, "resources/templates/list", "resourceTemplates")
-        # Not by an expression made of the template: who wrote it could have it take for ever.
+        # No regular expression from the template: its author could make it run forever.
         beginnings = [str(item.get("uriTemplate")).partition("{") for item in templates]
         return any(brace and uri.startswith(beginning) for beginning, brace, _ in beginnings)
 
@@ -350,7 +331,7 @@ class _Relay:
         for _ in range(_MOST_PAGES):
             try:
                 asking = replace(request, method=method, params=params)
-                page = await relay(self._toolset, asking, self._remote)
+                page = await relay(self._toolset, asking)
             except (WireError, CallError):
                 break
             items = page.get(key)
@@ -361,7 +342,7 @@ class _Relay:
         return found
 
     def _with_tasks(self, discovered: dict[str, Any]) -> dict[str, Any]:
-        """Announce tasks, where a tool may become one: the host keeps them."""
+        """Declare tasks if a call may become one; the host keeps them."""
         capabilities = discovered.get("capabilities")
         if not self._toolset.catalog.tasks or not isinstance(capabilities, Mapping):
             return discovered
@@ -369,15 +350,15 @@ class _Relay:
         return {**discovered, "capabilities": {**capabilities, "extensions": extensions}}
 
     def takes(self, tool: str) -> bool:
-        """Return whether calls of a tool may come directly. A `runner.protocol.tool_calls.Answerer`."""
+        """Return whether calls of a tool may be direct. A `runner.protocol.tool_calls.Answerer`."""
         spec = self._toolset.catalog.tools.get(tool)
         return spec is not None and not spec.mirrors_arguments and tool not in self.shadowed
 
     async def answer(self, call: ToolCall) -> dict[str, Any]:
-        """Return the result of a call that came directly.
+        """Return the result of a direct call.
 
         Raises:
-            MCPError: The call is answered with an error of JSON-RPC.
+            MCPError: The answer is a JSON-RPC error.
         """
         user, facts = direct_sender(self._toolset.settings, self._toolset.links.tokens, call)
         connection = call.connection
@@ -393,24 +374,29 @@ class _Relay:
         message = await self._call_or_task(request)
         if "requestState" not in message:
             return message
-        http = None if call.scope is None else HttpRequest(call.scope)
-        sealed = await sealed_question(self._app, message, request=http, facts=facts, params=call.params)
+        sealed = await sealed_question(self._app, message, facts=facts, params=call.params)
         return dict(cast("Mapping[str, Any]", sealed))
 
     async def _call_tool(self, request: Request) -> dict[str, Any]:
         try:
-            completed = await execute(self._toolset, request, self._remote)
+            completed = await execute(self._toolset, request)
             if completed.interim is not None:
                 return redacted_result(self._own_paths, dict(completed.interim))
             files = self._toolset.files(request.user, trace=request.id)
-            message = await self._messages.of(completed, request, files)
+            # A session's list can differ from that of the file.
+            listed = (completed.spec, self._toolset.catalog.tools.get(request.tool))
+            for_page = all(spec is not None and spec.widgets.only_pages for spec in listed)
+            for_page = for_page and is_for_page(request.params, request.facts.client_capabilities)
+            message = await self._messages.of(completed, request, files, is_for_page=for_page)
             failure = completed.processed.failure
             if failure is not None:
                 described = metadata_url(self._toolset.settings) if self._transport == "http" else None
                 message = challenged(message, failure, resource_metadata=described)
             steps = request.steps
             worker = "fresh" if steps.is_fresh else "kept"
-            isolation = isolation_meta(self._toolset.tier, worker=worker, goes_on=steps.goes_on)
+            isolation = {"tier": self._toolset.tier.value, "worker": worker}
+            if steps.goes_on is not None:
+                isolation["between_calls"] = "runs" if steps.goes_on else "stopped"
             message["_meta"] = {**message.get("_meta", {}), ISOLATION_META: isolation}
             if wants_report(request.params):
                 message["_meta"][REPORT] = self._report(request)
@@ -432,7 +418,7 @@ class _Relay:
         settings, tool = self._toolset.settings, str(request.params.get("name"))
         outcome = request.steps.outcome
         found = () if outcome is None else outcome.denials
-        denials = [denial_facts(denial, self._toolset) for denial in found]
+        denials = [denial_facts(denial, settings.homes) for denial in found]
         usage = {} if outcome is None else {"peak_bytes": outcome.memory_peak_bytes, "cpu_s": outcome.cpu_s}
         return {
             "call": request.id,
@@ -458,7 +444,7 @@ class _Relay:
         return await self._guard.message(answer, call, media_stay=False)
 
     async def _read_resources(self, ctx: ServerRequestContext[Any, Any], request: Request) -> dict[str, Any]:
-        # In the later era each request says there who asks.
+        # In protocol 2026-07-28, each request identifies its client there.
         envelope = {key: item for key, item in request.params.items() if key == "_meta"}
 
         async def ask(method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -470,33 +456,29 @@ class _Relay:
         return await self._resources.result(call, request.params.get("arguments"), ask)
 
     async def _without_identity(self, answered: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return a list of tools without the parameter that we fill in: clients refuse calls that lack it."""
+        """Return a list of tools without the parameter that we fill in: clients refuse calls without it."""
         settings, tools = self._toolset.settings, answered.get("tools")
         if not isinstance(tools, list):
             return answered
         return {**answered, "tools": await without_identity(tools, settings.username_parameter)}
 
     def _with_reading(self, answered: Mapping[str, Any]) -> dict[str, Any]:
-        """Return a list of tools with ours: to read resources, and what was taken out of results."""
-        if answered.get("nextCursor") is not None:
-            return dict(answered)
-        tools, ours = answered.get("tools"), self._resources.tools()
+        """Return a list of tools with ours: for reading resources, and contents removed from results."""
         known = self._toolset.catalog.tools
-        ours += [tool for tool in offered(self._toolset.settings) if tool["name"] not in known]
-        return {**answered, "tools": [*(tools if isinstance(tools, list) else []), *ours]}
+        reading = [tool for tool in offered(self._toolset.settings) if tool["name"] not in known]
+        return Extras(listed={"tools": [*self._resources.tools(), *reading]}).merged("tools/list", answered)
 
     def user_of(self, ctx: ServerRequestContext[Any, Any]) -> User:
         """Return the user and session of a request."""
         return self._request(ctx).user
 
     def _request(self, ctx: ServerRequestContext[Any, Any]) -> Request:
-        user, facts = sender(self._toolset.settings, self._toolset.links.tokens, self._transport, ctx)
         params = dict(ctx.params or {})
         return Request(
-            user=user,
+            user=asker(self._toolset.settings, self._toolset.links.tokens, self._transport, ctx),
             method=ctx.method,
             params=params,
-            facts=facts,
+            facts=request_facts(ctx),
             client=McpClient(ctx),
             levels=message_levels(ctx),
             inline_max_bytes=inline_limit_of(self._toolset.settings, params),
@@ -504,7 +486,7 @@ class _Relay:
         )
 
     def _with_capabilities(self, result: HandlerResult) -> HandlerResult:
-        """Announce what the file's own server announces beside what every FastMCP server does."""
+        """Declare the capabilities of the file's own server besides those of every FastMCP server."""
         if not isinstance(result, dict):
             return result
         own = self._toolset.catalog.capabilities
@@ -518,7 +500,7 @@ def _parameters(toolset: Toolset, tool: str) -> Mapping[str, Any] | None:
 
 
 def _mcp_error(error: WireError) -> MCPError:
-    """Return a worker's JSON-RPC error as ours; what is malformed in it is replaced."""
+    """Return a worker's JSON-RPC error as ours; malformed parts are replaced."""
     code, message = error.error.get("code"), str(error.error.get("message", ""))[:_MAX_TEXT]
     number = code if isinstance(code, int) and not isinstance(code, bool) else mcp_types.INTERNAL_ERROR
     return MCPError(code=number, message=message, data=error.error.get("data"))

@@ -1,12 +1,11 @@
-"""Tasks of MCP: calls whose client does not wait for them, but asks at intervals how they are, or is told.
+"""Tasks of MCP: calls whose client does not wait, but polls their status or subscribes to it.
 
-The host keeps them, as it keeps every call that runs. What a file's own engine for tasks would do
-beside other calls, in a process that never stops, each call does in a worker of its user. A tool says
-that it may be a task (`task=True`), a client says in each request whether it takes one. Silence does
-not end it, the limit does.
+The host keeps them, like every running call. A file's own task engine would run them all in one permanent
+process; here each runs in a worker of its user. A tool declares that it may be a task (`task=True`), a client
+declares in each request whether it accepts one. Silence does not end a task, only the total limit does.
 
-A task lives as long as the server. Its id is signed: so a server that does not have a task can say to its
-user, and to nobody else, that there was one.
+A task lives as long as the server. Its id is signed: so a server without that task can tell its user, and
+nobody else, that it existed.
 
 Source: MCP extension `io.modelcontextprotocol/tasks` (SEP-2663), 2026-07-28.
 """
@@ -40,7 +39,7 @@ __all__ = ["EXTENSION", "McpTasks"]
 log = logging.getLogger(__name__)
 
 EXTENSION = "io.modelcontextprotocol/tasks"
-"""Under which name clients and servers say that they know of tasks."""
+"""Name of the extension with which clients and servers declare support for tasks."""
 
 _METHODS = ("tasks/get", "tasks/update", "tasks/cancel")
 _PURPOSE = "task"
@@ -64,28 +63,28 @@ Run = Callable[[Request], Awaitable[dict[str, Any]]]
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class _Task:
-    """One of them. A `runner.steps.listener.Client`: it hears of its call what a client would.
+    """One task: the client of its call. A `runner.steps.listener.Client`.
 
     Attributes:
-        request: The call.
-        id: Its name for its client.
-        poll_ms: How often to ask for it, in milliseconds.
-        ttl_s: How long it is kept, in seconds since it was born.
+        call: Its call.
+        id: Its id for its client.
+        poll_ms: Poll interval, in milliseconds.
+        ttl_s: How long it is kept after `born`, in seconds.
         born: When it began, in seconds since the epoch.
         updated: When it last changed.
-        status: How it is.
-        message: What was said last of it.
-        outcome: What its client gets beside that.
+        status: Its status in MCP.
+        message: Text of its last progress report or status.
+        outcome: Further members of its answer: result, error or questions.
         size: Characters of the outcome, as JSON.
-        state: What the tool wants to have back with the answers to its questions.
-        running: What runs it.
-        questions: The questions that are open: by the key that its client has, the key that the tool gave.
-        answers: Answers to the others, by the key that the tool gave.
-        keys: All keys that its client has ever had.
+        state: State that the tool gets back with the answers to its questions.
+        running: The asyncio task that runs it.
+        questions: The open questions: the client's key → the tool's key.
+        answers: Answers to the other questions, by the tool's key.
+        keys: All keys that were ever sent to its client.
         watched: The subscribers to its changes.
     """
 
-    request: Request
+    call: Request
     id: str
     poll_ms: int
     ttl_s: float
@@ -104,29 +103,33 @@ class _Task:
 
     @property
     def has_ended(self) -> bool:
-        """True if nothing will change any more."""
+        """True if it will not change any more."""
         return self.status not in ("working", "input_required")
 
     async def notify(self, method: str, params: Mapping[str, Any]) -> None:
-        """Keep what the tool has said last of its progress."""
+        """Record the text of the tool's last progress report."""
         if method == PROGRESS:
             text = str(params.get("message") or f"{params.get('progress')} of {params.get('total')}")
             self.message = text[:_MESSAGE_CHARS]
             self._changed()
 
-    async def request_of(self, method: str) -> Mapping[str, Any]:
+    async def request(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
+        del params
         raise ClientRefusal(-32601, f"nobody waits for this call who could answer {method}")
 
     def becomes(self, status: str, *, message: str | None = None, **outcome: Any) -> None:
-        """Note the status of the task, as its client is told it, and how its call ended."""
+        """Set the status of the task, and the outcome of its call, for its client."""
         self.status, self.outcome = status, outcome
         self.size = len(json.dumps(outcome)) if outcome else 0
         if message is not None:
             self.message = message[:_MESSAGE_CHARS]
+        if self.has_ended:
+            # It is kept for an hour, and its arguments may be as long as a request.
+            self.call, self.state = replace(self.call, params={}), None
         self._changed()
 
     def asks(self, questions: Mapping[str, Any]) -> None:
-        """Note what it wants to know. A key stands for one question for as long as the task lives."""
+        """Set the open questions of its tool. A key is never reused for another question of the task."""
         shown: dict[str, Any] = {}
         self.questions, self.answers = {}, {}
         for key, question in questions.items():
@@ -140,7 +143,7 @@ class _Task:
         self.becomes("input_required", inputRequests=shown)
 
     def hears(self, answers: Mapping[str, Any]) -> bool:
-        """Take answers to what is asked, and none to anything else; say whether all of it is answered."""
+        """Record answers to open questions, and ignore others; return whether none is left open."""
         for name in list(self.questions):
             if name in answers:
                 self.answers[self.questions.pop(name)] = answers[name]
@@ -151,7 +154,7 @@ class _Task:
         return not self.questions
 
     def snapshot(self) -> dict[str, Any]:
-        """Return all that its client may know, which is also what `tasks/get` answers."""
+        """Return all its members for the client, as in the answer to `tasks/get`."""
         status = {"statusMessage": self.message} if self.message else {}
         return {
             "taskId": self.id,
@@ -171,7 +174,7 @@ class _Task:
 
 
 class _Watch:
-    """Somebody who is told of changes: of each task how it is by then, not all that it has been meanwhile."""
+    """A subscriber to changes: receives the latest snapshot of each task, not every intermediate one."""
 
     def __init__(self) -> None:
         self._changed: dict[_Task, None] = {}
@@ -191,28 +194,14 @@ class _Watch:
             await asyncio.sleep(_QUIET_S)
 
 
-@dataclass(frozen=True, slots=True)
-class _Hearing:
-    """The client of a task's call. A `runner.steps.listener.Client`."""
-
-    task: _Task
-
-    async def notify(self, method: str, params: Mapping[str, Any]) -> None:
-        await self.task.notify(method, params)
-
-    async def request(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
-        del params
-        return await self.task.request_of(method)
-
-
 class McpTasks:
     """All tasks of one server. A `runner.protocol.subscriptions.Tasks`.
 
     Args:
-        run: Answers a call.
-        polls: Says how often to ask for a task of a tool, in milliseconds; None where a tool is not a task.
-        total_s: Says how long a call of a tool may take, in seconds.
-        tokens: Returns what signs their names.
+        run: Executes a call.
+        polls: Returns the poll interval of a tool's tasks, in milliseconds; None if the tool is not a task.
+        total_s: Returns the total limit of a tool's call, in seconds.
+        tokens: Returns the signer of their ids.
     """
 
     def __init__(
@@ -237,17 +226,17 @@ class McpTasks:
         if self._polls(request.tool) is None or request.facts.protocol in HANDSHAKE_PROTOCOL_VERSIONS:
             return False
         self._forget_old()
-        mine = sum(task.request.user.segment == request.user.segment for task in self._tasks.values())
+        mine = sum(task.call.user.segment == request.user.segment for task in self._tasks.values())
         return _knows(request.params) and mine < _MOST_OF_USER and len(self._tasks) < _MOST
 
     async def begin(self, request: Request) -> dict[str, Any]:
-        """Begin a call in the background; return what its client gets at once."""
+        """Start a call in the background; return the immediate answer to its client."""
         tool = request.tool
         meta = {"progressToken": "task", **dict(request.params.get("_meta") or {})}
         own = replace(request, params={**request.params, "_meta": meta}, is_awaited=False, levels=frozenset())
         ttl_s = self._total_s(tool) + _KEPT_S
         name = await run_sync(self._named, request.user, ttl_s)
-        task = _Task(request=own, id=name, poll_ms=self._polls(tool) or 1000, ttl_s=ttl_s)
+        task = _Task(call=own, id=name, poll_ms=self._polls(tool) or 1000, ttl_s=ttl_s)
         self._tasks[task.id] = task
         self._go(task, own)
         return {"resultType": "task", **task.snapshot()}
@@ -256,7 +245,7 @@ class McpTasks:
         """Answer a method of tasks.
 
         Raises:
-            MCPError: The user has no such task, or the client has not said that it knows of tasks.
+            MCPError: The user has no such task, or the client has not declared the extension.
         """
         self.check(request.method, request.params)
         self._forget_old()
@@ -277,8 +266,8 @@ class McpTasks:
         """Refuse a request for tasks from a client that has not declared them.
 
         Args:
-            method: What is asked for.
-            params: With what.
+            method: Method of the request.
+            params: Params of the request.
 
         Raises:
             MCPError: The client has not declared the extension.
@@ -296,12 +285,12 @@ class McpTasks:
 
     @contextmanager
     def watched(self, user: User, names: Sequence[str]) -> Iterator[AsyncIterator[dict[str, Any]]]:
-        """Report changes of a user's tasks while the block lasts: each as `tasks/get` would."""
+        """Yield the changes of a user's tasks while the block lasts: snapshots like those of `tasks/get`."""
         tasks = [task for name in names if (task := self._of(user, name)) is not None]
         watch = _Watch()
         for task in tasks:
             task.watched.add(watch)
-            # It may have changed since its client last heard of it.
+            # It may have changed since the last update to its client.
             watch.note(task)
         try:
             yield watch.changes()
@@ -311,7 +300,7 @@ class McpTasks:
 
     def _of(self, user: User, name: str) -> _Task | None:
         task = self._tasks.get(name)
-        return None if task is None or task.request.user.segment != user.segment else task
+        return None if task is None or task.call.user.segment != user.segment else task
 
     def _named(self, user: User, ttl_s: float) -> str:
         number = secrets.token_urlsafe(18)
@@ -325,7 +314,7 @@ class McpTasks:
         return f"{number}.{signed}"
 
     def _was_of(self, user: User, name: str) -> bool:
-        """Return whether a name was given to a task of a user, and its time is not over."""
+        """Return whether an id belonged to a task of a user that has not expired."""
         number, _, signed = name.partition(".")
         try:
             whose = self._tokens().verify(signed, purpose=_PURPOSE, key=number, now=time.time())
@@ -335,15 +324,15 @@ class McpTasks:
 
     def _go(self, task: _Task, request: Request) -> None:
         task.becomes("working")
-        task.running = asyncio.create_task(self._through(task, replace(request, client=_Hearing(task))))
+        task.running = asyncio.create_task(self._through(task, replace(request, client=task)))
 
     def _go_on(self, task: _Task, answers: object) -> None:
         if not task.hears(answers if isinstance(answers, Mapping) else {}):
             return
-        params = {**task.request.params, "inputResponses": task.answers}
+        params = {**task.call.params, "inputResponses": task.answers}
         if task.state is not None:
             params["requestState"] = task.state
-        self._go(task, replace(task.request, params=params))
+        self._go(task, replace(task.call, params=params))
 
     async def _through(self, task: _Task, request: Request) -> None:
         try:
@@ -376,15 +365,15 @@ class McpTasks:
             task.becomes("cancelled")
 
     def _make_room(self, newest: _Task) -> None:
-        """Forget the oldest results of the user with most, where all take too much memory."""
+        """Drop the oldest results of the user with the most, if all results take too much memory."""
         while sum(task.size for task in self._tasks.values()) > _MOST_BYTES:
             of_users: dict[str, int] = {}
             for task in self._tasks.values():
-                of_users[task.request.user.segment] = of_users.get(task.request.user.segment, 0) + task.size
+                of_users[task.call.user.segment] = of_users.get(task.call.user.segment, 0) + task.size
             most = max(of_users, key=of_users.__getitem__)
             ended = (
                 task for task in self._tasks.values()
-                if task.has_ended and task is not newest and task.request.user.segment == most
+                if task.has_ended and task is not newest and task.call.user.segment == most
             )  # fmt: skip
             oldest = next(ended, None)
             if oldest is None:
@@ -400,7 +389,7 @@ class McpTasks:
 
 
 def _knows(params: Mapping[str, Any]) -> bool:
-    """Return whether a request declares that its client knows of tasks."""
+    """Return whether the client of a request declares the extension for tasks."""
     value: object = params
     for key in ("_meta", CLIENT_CAPABILITIES_META_KEY, "extensions", EXTENSION):
         value = value.get(key) if isinstance(value, Mapping) else None

@@ -1,7 +1,7 @@
-"""The tools with which a model reads the resources that `runner serve` offers: of the tool file, and ours.
+"""Tools with which a model reads the resources of `runner serve`: those of the tool file, and ours.
 
-They are those of `runner proxy`, under the name of the file's server, and offered where the operator wants
-them. Nothing that was read is kept for the next read: a tool file does not say when a resource changes.
+They are those of `runner proxy`, under the name of the file's server, and listed if the operator enables
+them. Reads are not cached: a tool file sends no notification when a resource changes.
 
 Source: document 004, sections 2.4 and 3.5; requirements S4-34 to S4-38.
 """
@@ -27,7 +27,7 @@ __all__ = ["OwnResources"]
 
 @dataclass(frozen=True, slots=True)
 class OwnResources:
-    """The resources of one toolset, as a model may read them.
+    """The resources of one toolset, for reading by a model.
 
     Attributes:
         toolset: The tool files.
@@ -38,14 +38,14 @@ class OwnResources:
     guard: OutputGuard
 
     def tools(self) -> list[dict[str, Any]]:
-        """Return the tools as `tools/list` has them; one of the file's of the same name hides ours."""
+        """Return the tools as entries of `tools/list`; a tool of the file with an equal name hides ours."""
         if not self.toolset.settings.resource_tools or not self.guard.config.resources.enabled:
             return []
         known = self.toolset.catalog.tools
         return [tool for tool in resource_tools(self._namespace()) if tool["name"] not in known]
 
     def has(self, tool: str) -> bool:
-        """Return whether one of them is called so."""
+        """Return whether one of them has this name."""
         # Most names do without the list.
         return ".resources_" in tool and any(ours["name"] == tool for ours in self.tools())
 
@@ -54,8 +54,8 @@ class OwnResources:
 
         Args:
             call: The call.
-            arguments: What the tool is called with.
-            ask: Answers `resources/list` and its kind, as for the client itself.
+            arguments: Arguments of the tool.
+            ask: Answers `resources/list` and similar requests, as for the client itself.
         """
         namespace = self._namespace()
         ours = RemoteResources(server=namespace, config=self.guard.config)

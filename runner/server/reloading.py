@@ -1,7 +1,7 @@
-"""A running server reads its configuration again: what it can take over holds from the next call on.
+"""Reload of the configuration by a running server: changes apply from the next call on, where possible.
 
-Everything is read first, and only then is anything changed: what is wrong with a file, a token or a secret
-is said, and all stays as it was.
+Everything is read before anything is changed: a fault in a file, a token or a secret is reported, and
+nothing changes.
 
 Source: `docs/operating.md`, "Reload the configuration".
 """
@@ -12,19 +12,27 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 
+from fastmcp.server.auth import AuthProvider
+from fastmcp.server.auth.providers.jwt import StaticTokenVerifier
+
 from runner.errors import RunnerError
+from runner.http.context import Site
+from runner.http.internals.authentication import replace_tokens
 from runner.settings.live import changes, with_live
+from runner.settings.parts import ServerSettings
 from runner.settings.settings import Settings
 from runner.system.running_servers import RunningServer
+from runner.users.identity import auth_provider
+from runner.users.tokens_file import token_prints
 
-__all__ = ["Prepare", "Reloaded", "Reloads", "Take"]
+__all__ = ["Prepare", "Reloaded", "Reloads", "Take", "prepare_tokens"]
 
 log = logging.getLogger(__name__)
 
 Take = Callable[[], Sequence[str]]
-"""Takes over what was read, and says what has changed beside settings."""
+"""Applies what was read, and returns changes other than settings, in sentences."""
 Prepare = Callable[[Settings], Take]
-"""Reads, in a thread, what settings name, and returns what takes it over."""
+"""Reads the files that settings name, in a thread, and returns a function that applies them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,9 +40,9 @@ class Reloaded:
     """Outcome of a reload.
 
     Attributes:
-        changed: What holds from now on, in sentences.
-        restart: What has changed and needs a restart, in sentences.
-        error: Why nothing was changed, if that is so.
+        changed: Applied changes, in sentences.
+        restart: Changes that need a restart, in sentences.
+        error: Why nothing was changed, or None.
     """
 
     changed: tuple[str, ...] = ()
@@ -44,12 +52,12 @@ class Reloaded:
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Reloads:
-    """Reads the configuration again, once for each request.
+    """Reloads of the configuration, one for each request.
 
     Attributes:
-        settings: The settings in force, as they were read.
-        reread: Reads them.
-        prepare: Who takes something over.
+        settings: The current settings, as they were read.
+        reread: Reads the settings again.
+        prepare: Functions that read and apply further changes.
     """
 
     settings: Settings
@@ -65,13 +73,13 @@ class Reloads:
             try:
                 reloaded = await self.reload()
             except Exception as error:
-                # The next one may work, and the waiter for this one has to get the error.
+                # The next reload may succeed, and the waiter for this one must get the error.
                 log.exception("configuration reload incomplete")
                 reloaded = Reloaded(error=f"{type(error).__name__}: {error}; see the log")
             server.reloaded(asdict(reloaded))
 
     async def reload(self) -> Reloaded:
-        """Read everything again, then take over what can be."""
+        """Read everything again, then apply what can be changed."""
         try:
             then, live, takes = await asyncio.to_thread(self._read)
         except RunnerError as error:
@@ -89,3 +97,31 @@ class Reloads:
         then = self.reread()
         live = with_live(self.settings, then)
         return then, live, [prepare(live) for prepare in self.prepare]
+
+
+def prepare_tokens(auth: AuthProvider | None, site: Site, settings: ServerSettings) -> Take:
+    """Read the list of tokens; return a function that applies it: removed tokens are refused at once.
+
+    Args:
+        auth: The token verifier.
+        site: Services of the routes beside MCP, which have the valid tokens.
+        settings: The new settings.
+
+    Raises:
+        UsageError: The list cannot be used.
+    """
+    if not isinstance(auth, StaticTokenVerifier):
+        return list
+    fresh, known = auth_provider(settings), token_prints(settings)
+    if not isinstance(fresh, StaticTokenVerifier):
+        return list
+    tokens = fresh.tokens
+
+    def take() -> list[str]:
+        new, gone = len(tokens.keys() - auth.tokens.keys()), len(auth.tokens.keys() - tokens.keys())
+        others = sum(auth.tokens[token] != tokens[token] for token in tokens.keys() & auth.tokens.keys())
+        replace_tokens(auth, tokens)
+        site.renew_tokens(known)
+        return [f"tokens: {new} new, {gone} gone, {others} of another user"] if new or gone or others else []
+
+    return take

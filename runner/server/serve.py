@@ -1,4 +1,4 @@
-"""`runner serve`: tool files over stdio or streamable HTTP, until told to stop."""
+"""`runner serve`: tool files over stdio or streamable HTTP, until a stop signal."""
 
 import asyncio
 import contextlib
@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 import uvicorn
 from fastmcp import FastMCP
@@ -21,6 +21,7 @@ from starlette.applications import Starlette
 
 from runner.artifacts.accept import ArtifactFile
 from runner.errors import UsageError
+from runner.http.connection import HttpConnection
 from runner.http.context import Site
 from runner.http.gateway import TlsConnection
 from runner.http.open_streams import OpenStreams
@@ -34,14 +35,11 @@ from runner.protocol.stdio import Unanswered, serve_stdio
 from runner.protocol.tool_calls import Answerer
 from runner.server.code_mode import CODE_FILE, narrowed
 from runner.server.host import DownloadUrl, Host, make_host
-from runner.server.reloading import Reloads
-from runner.server.renewed_tokens import prepare_tokens
+from runner.server.reloading import Reloads, prepare_tokens
 from runner.server.web import build_app
 from runner.settings.settings import Settings
-from runner.steps.remote_executor import RemoteExecutor
-from runner.system.listening import QuietServer, listen_on
+from runner.system.listening import QuietServer, inherited_listener, listen_on
 from runner.system.running_servers import RunningServer
-from runner.system.socket_activation import inherited_listener
 from runner.system.stop_signals import StopSignals
 from runner.toolset.call_services import CallServices
 from runner.toolset.drain import Drain
@@ -62,26 +60,13 @@ __all__ = [
 log = logging.getLogger(__name__)
 
 _THREADS = 64
-# For answers and ends that are on their way, once no call runs any more.
+# Time for pending answers and cleanup, once no call runs any more.
 _GRACE_S = 5
-# For what an open stream says at its end.
+# Time for the last message of an open stream.
 _FAREWELL_S = 0.5
 
 KEY_S = 30 * 24 * 3600.0
 """Age at which the key that signs links and cookies is replaced when a server starts, in seconds."""
-
-
-class Fleet(RemoteExecutor, Protocol):
-    """Protocol of an executor on other machines, with its health."""
-
-    async def faults(self) -> Mapping[str, str]:
-        """Return the reason why calls cannot be taken now: a sentence for each part that is at fault."""
-
-    async def end_session(self, session: str) -> None:
-        """End what goes on in a session, wherever that is."""
-
-    def waiting(self) -> int:
-        """Return the number of calls of this host that wait for a place on another machine."""
 
 
 S = TypeVar("S", bound=CallServices)
@@ -93,30 +78,24 @@ async def serve(
     opened: AbstractAsyncContextManager[Toolset],
     reread: Callable[[], Settings],
     *,
-    engine: "Callable[[Toolset], AbstractAsyncContextManager[Fleet]] | None" = None,
+    fleet: Callable[[Toolset], AbstractAsyncContextManager[object]] | None = None,
 ) -> int:
-    """Serve tool files until the client leaves or a signal comes; return the exit status.
+    """Serve tool files until the client disconnects or a signal arrives; return the exit status.
 
     Args:
         settings: The effective settings.
-        transport: What to serve them over.
-        opened: The tool files, once it is entered.
+        transport: The transport.
+        opened: Context that yields the tool files.
         reread: Reads the settings again.
-        engine: Opens what executes calls, if that is not this machine.
+        fleet: Opens the executor on other machines, which becomes that of the tool files, if there is one.
 
     Raises:
-        UsageError: The address cannot be listened on, or nobody says who may call.
-        LoadError: A tool file is at fault.
+        UsageError: The address cannot be listened on, or callers cannot be identified.
+        LoadError: A tool file is faulty.
         ConfinementError: A layer could not be put in place.
     """
-    fleets = list[Fleet]()
-
-    def make(toolset: Toolset, download_url: DownloadUrl | None) -> FastMCP:
-        (remote,) = fleets or (None,)
-        return make_host(toolset, transport=transport, download_url=download_url, remote=remote)
-
-    both = with_code(settings, opened if engine is None else _with_engine(opened, engine, fleets))
-    return await serve_application(settings, transport, both, make, reread)
+    both = with_code(settings, opened if fleet is None else _with_fleet(opened, fleet))
+    return await serve_application(settings, transport, both, partial(make_host, transport=transport), reread)
 
 
 @asynccontextmanager
@@ -135,7 +114,7 @@ async def with_code(settings: Settings, opened: AbstractAsyncContextManager[S]) 
         async with Toolset.open(narrowed(settings), [str(CODE_FILE)], beside=services) as code:
             files = services.catalog.tools if isinstance(services, Toolset) else ()
             for name in code.catalog.tools:
-                # Rights that an operator gives to code are not for a file, nor the other way round.
+                # Rights for code must not apply to a tool of the file, or vice versa.
                 if name in settings.tools and name in files:
                     raise UsageError(
                         f"[tools.{name}] names a tool of code mode, and a file has one of that name; "
@@ -146,16 +125,12 @@ async def with_code(settings: Settings, opened: AbstractAsyncContextManager[S]) 
 
 
 @asynccontextmanager
-async def _with_engine(
+async def _with_fleet(
     opened: AbstractAsyncContextManager[Toolset],
-    engine: "Callable[[Toolset], AbstractAsyncContextManager[Fleet]]",
-    fleets: "list[Fleet]",
+    fleet: Callable[[Toolset], AbstractAsyncContextManager[object]],
 ) -> AsyncIterator[Toolset]:
-    """Open tool files, and what executes their calls, which is put into `fleets`."""
-    async with opened as toolset, engine(toolset) as fleet:
-        fleets.append(fleet)
-        toolset.further_faults, toolset.session_ended = fleet.faults, fleet.end_session
-        toolset.waiting_elsewhere = fleet.waiting
+    """Open tool files, and the executor of their calls."""
+    async with opened as toolset, fleet(toolset):
         yield toolset
 
 
@@ -166,22 +141,22 @@ async def serve_application(
     make: Callable[[S, DownloadUrl | None], FastMCP],
     reread: Callable[[], Settings],
 ) -> int:
-    """Serve an application until the client leaves or a signal comes; return the exit status.
+    """Serve an application until the client disconnects or a signal arrives; return the exit status.
 
     Args:
         settings: The effective settings.
-        transport: What to serve it over.
-        opened: What the application works with, once it is entered.
-        make: Makes the application; over HTTP with what makes download addresses.
-        reread: Reads the settings again, when a signal asks for that.
+        transport: The transport.
+        opened: Context that yields the services of the application.
+        make: Makes the application; over HTTP it gets the maker of download addresses.
+        reread: Reads the settings again, on a signal.
 
     Raises:
-        UsageError: The address cannot be listened on, or nobody says who may call.
+        UsageError: The address cannot be listened on, or callers cannot be identified.
     """
     check_startable(settings, transport)
     tls = GatewayTls.of(settings) if transport == "http" else None
     loop = asyncio.get_running_loop()
-    # A thread that copies a large file must not be what every other user waits for.
+    # Several threads, so that copying a large file does not block all other users.
     loop.set_default_executor(ThreadPoolExecutor(_THREADS, thread_name_prefix="runner"))
     signals = StopSignals.install()
     reloads = Reloads(settings=settings, reread=reread)
@@ -195,29 +170,33 @@ async def serve_application(
             serving = serve_stdio(app, unanswered, drain_s=settings.drain_s, direct=_direct(app))
             await _until(signals.stopped, asyncio.create_task(serving))
             await _drained(served.drain, settings.drain_s, signals.again)
-            # The last answers are on their way to a client that reads them, or not.
+            # The last answers are being sent to a client that may or may not read them.
             await unanswered.none(_GRACE_S)
         else:
             await _serve_http(served, make, settings, listener, tls, signals, reloads, scraped)
     if transport == "stdio" and signals.stopped.is_set():
-        # The thread that reads standard input cannot be interrupted; all else is cleaned up.
+        # The thread that reads standard input cannot be interrupted; everything else is cleaned up.
         logging.shutdown()
         os._exit(signals.exit_status)
     return signals.exit_status
 
 
 def _listener(settings: Settings) -> socket.socket:
-    """Return the socket that we were started with, or one of our own.
+    """Return the socket passed by the service manager, or a new one.
 
     Raises:
         UsageError: The address cannot be listened on.
     """
     inherited = inherited_listener(settings.host, settings.port)
-    return listen_on(settings.host, settings.port, setting="--port") if inherited is None else inherited
+    return (
+        listen_on(settings.host, settings.port, setting="--host or --port")
+        if inherited is None
+        else inherited
+    )
 
 
 def _hung_up(had_terminal: bool, reloads: Reloads, signals: StopSignals) -> None:  # noqa: FBT001
-    """Read the configuration again; or end with the terminal that has gone, as a program in one does."""
+    """Reload the configuration; or stop if the terminal was closed, like other programs in a terminal."""
     if had_terminal and not os.isatty(0):
         signals.receive(signal.SIGTERM)
     else:
@@ -229,8 +208,8 @@ class _Scraped:
     """Gauges at one moment, for a scrape of the metrics.
 
     Attributes:
-        served: What is served.
-        faults: What keeps calls from working; over HTTP, what `/readyz` tells.
+        served: The services.
+        faults: Returns the faults that prevent calls; over HTTP, those of `/readyz`.
     """
 
     served: CallServices
@@ -267,7 +246,7 @@ async def _reloading(reloads: Reloads, served: CallServices) -> AsyncIterator[No
 
 
 async def _left(drain: Drain, stop_delay_s: float, again: asyncio.Event) -> None:
-    """Let load balancers find out that the server stops, before it refuses calls."""
+    """Fail readiness for a while, so that load balancers notice, before calls are refused."""
     if stop_delay_s:
         drain.leave()
         log.info("server stops soon", extra={"stop_delay_s": stop_delay_s})
@@ -276,7 +255,7 @@ async def _left(drain: Drain, stop_delay_s: float, again: asyncio.Event) -> None
 
 
 async def _drained(drain: Drain, drain_s: float, again: asyncio.Event) -> None:
-    """Let the calls under way end, for so many seconds at most; at once, if that is asked for meanwhile."""
+    """Wait up to `drain_s` for the calls in flight to end; end them at once on a second signal."""
     drain.begin(drain_s)
     done, hurry = asyncio.create_task(drain.done()), asyncio.create_task(again.wait())
     await asyncio.wait({done, hurry}, return_when=asyncio.FIRST_COMPLETED)
@@ -336,7 +315,7 @@ def _direct(app: FastMCP) -> Answerer | None:
 
 
 def _tell_address(base: str, playground: Playground) -> None:
-    """Print where the Playground is, and again whenever its key has been used."""
+    """Print the address of the Playground, and again whenever its key has been used."""
 
     def tell() -> None:
         address = playground_address(base, playground)
@@ -375,9 +354,9 @@ async def _serve_web(
         tls.tell()
     config = uvicorn.Config(
         web,
-        # `build_app` has it, behind what records who is connected.
+        # `build_app` has the middleware, behind the one that records the peer.
         proxy_headers=False,
-        http="httptools" if tls is None else TlsConnection,
+        http=HttpConnection if tls is None else TlsConnection,
         limit_concurrency=max(16, descriptors.limit() // 2),
         ws="none",
         log_config=None,
@@ -389,10 +368,10 @@ async def _serve_web(
     serving = asyncio.create_task(server.serve(sockets=[listener]))
     await _until(signals.stopped, serving)
     await _left(served.drain, settings.stop_delay_s, signals.again)
-    # Until then it answers: new calls are told why they are refused, and /readyz that it is ending.
+    # It still answers meanwhile: new calls get the reason for their refusal, and /readyz fails.
     await _drained(served.drain, settings.drain_s, signals.again)
     server.should_exit = True
-    # What is open by itself would hold the shutdown up to the end of its grace.
+    # Open event streams would delay the shutdown to the end of its grace period.
     served.events.close()
     await streams.end(_FAREWELL_S)
     await serving

@@ -1,6 +1,6 @@
 """The web application: MCP at `/mcp`, and beside it files, events, sessions, the Playground and health.
 
-FastMCP's application is the frame, so that its check of bearer tokens precedes every route.
+FastMCP's application is the outer one, so that its check of bearer tokens precedes every route.
 """
 
 import logging
@@ -19,17 +19,16 @@ from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 from runner.errors import CallError
 from runner.http import browser_session as browser
 from runner.http import events as stream
-from runner.http import files, health, link_downloads
+from runner.http import files, link_downloads, readiness
 from runner.http.challenges import Challenges
 from runner.http.context import Site
 from runner.http.gateway import Gateway, Peers
-from runner.http.open_streams import EndsWithServer, OpenStreams
+from runner.http.open_streams import EndsStreams, OpenStreams
 from runner.http.origins import KnownOrigins, for_pages
 from runner.http.readiness import Readiness
 from runner.http.requests_per_user import RequestsPerUser, token_user
 from runner.http.response_headers import ResponseHeaders
 from runner.http.responses import Refusal, fails, left, refuses
-from runner.http.token_ends import EndsWithToken
 from runner.http.under_way import EndsWithSession, UnderWay
 from runner.http.wrong_keys import WrongKeys
 from runner.playground.config import Playground
@@ -62,7 +61,7 @@ def build_app(
 
     Args:
         mcp: The MCP server.
-        site: What the routes beside it work with.
+        site: Services of the routes beside it.
         playground: The Playground beside it, if there is one.
         more: Further routes.
         ready: Checks for `/readyz`; None: those of `site` and the provider of `mcp`.
@@ -74,19 +73,18 @@ def build_app(
     settings, under_way = site.settings, UnderWay()
     has_gateway = settings.auth.kind == "gateway"
     passes = Passes() if playground is None else playground.passes
-    # The page logs in as the server's clients do, without passes.
+    # The page logs in like the server's clients, without passes.
     of_page = () if playground is None else playground_routes(site, playground, mcp.auth)
     if has_gateway or playground is not None:
         admit(mcp, passes, settings.identity_claim)
     required = () if mcp.auth is None else tuple(mcp.auth.required_scopes)
     metadata, trusted = metadata_url(settings), os.environ.get("FORWARDED_ALLOW_IPS", "127.0.0.1")
 
-    # Each request passes these, the first one outermost. Forwarded addresses are believed as by uvicorn, but
+    # Each request passes these, the first one outermost. Forwarded addresses are trusted as by uvicorn, but
     # after the address of the peer is recorded.
     before_authentication = [
         *([Middleware(Peers)] if streams is not None and has_gateway else []),
         *([Middleware(ProxyHeadersMiddleware, trusted_hosts=trusted)] if streams is not None else []),
-        *([Middleware(EndsWithServer, streams=streams)] if streams is not None else []),
         Middleware(ResponseHeaders, settings=settings),
         Middleware(WrongKeys, claims=settings.identity_claim, hear=site.observers.logins_refused),
         Middleware(KnownOrigins, settings=settings),
@@ -103,7 +101,7 @@ def build_app(
     after_authentication = [
         *([Middleware(Challenges, required=required, metadata=metadata)] if required or metadata else []),
         Middleware(RequestsPerUser, site=site),
-        *([] if mcp.auth is None else [Middleware(EndsWithToken, clock=site.clock)]),
+        Middleware(EndsStreams, streams=streams or OpenStreams(), clock=site.clock),
     ]
 
     ready = ready or Readiness.of_site(site, identity=partial(tokens_fault, mcp.auth))
@@ -113,7 +111,7 @@ def build_app(
         web.add_middleware(each.cls, *each.args, **each.kwargs)
     web.router.routes.extend(
         [
-            *health.routes(
+            *readiness.routes(
                 tier=(site.tier or in_force(settings)).value, version=version("toolcell"), faults=ready.faults
             ),
             # Before the routes that take any key.

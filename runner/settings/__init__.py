@@ -1,1 +1,1 @@
-"""Settings: where they come from, what they mean, what holds for a tool."""
+"""Settings: their sources, their meaning, and their values for a tool."""

@@ -1,7 +1,7 @@
 """Rules that hold calls until a person approves them: tools, users, annotations and arguments of each.
 
-A rule compares text. It knows no aliases of an argument and no second spelling of a path, so a rule that must
-hold names tools only.
+A rule compares text. It does not recognise aliases of an argument or other spellings of a path, so a rule for
+security should name tools only.
 
 Source: `docs/isolation.md`, "Approvals"; MCP specification 2025-11-25, "Tool annotations".
 """
@@ -67,14 +67,14 @@ class ApprovalSettings(SettingsTable):
         """Return whether the rule holds a call.
 
         Args:
-            tool: Name of its tool, as clients see it; None for one that its server does not list.
+            tool: Name of its tool, as clients see it; None for a tool that its server does not list.
             user: Name of its user.
             is_destructive: Whether the tool may destroy something.
             arguments: Its arguments.
         """
         if self.destructive and not is_destructive:
             return False
-        # A server may take an unlisted name for another spelling of one that a rule names.
+        # A server may treat an unlisted name as another spelling of a tool in a rule.
         if tool is not None and not any(fnmatchcase(tool, one) for one in self.tools):
             return False
         if not any(fnmatchcase(user, one) for one in self.users):

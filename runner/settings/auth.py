@@ -1,4 +1,4 @@
-"""The settings under `auth`: how it is proved who calls over HTTP, and what belongs to which way.
+"""The settings under `auth`: authentication of callers over HTTP, and the settings of each kind.
 
 Source: architecture, decision "Identity"; `docs/serving.md`.
 """
@@ -40,7 +40,7 @@ _NEEDS = {
     "jwt": ("keys",),
     **dict.fromkeys(("oidc", "oauth_proxy"), ("client_id", "client_secret_file", "issuer")),
 }
-"""Settings that a kind cannot do without."""
+"""Settings that a kind requires."""
 
 _TLS = ("gateway_tls", "gateway_names")
 """Settings that go together: with them the server requires TLS and a client certificate."""

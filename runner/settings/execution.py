@@ -1,4 +1,4 @@
-"""Settings of the execution of calls: the parts that it needs, and the tables by name.
+"""Settings of the execution of calls: its parts, and the tables by name.
 
 Source: architecture, decision "Settings"; `docs/settings.md`.
 """
@@ -105,7 +105,7 @@ class ExecutionSettings(LibrarySettings, RightsSettings, CallSettings, Observati
         default_factory=dict, description="Values in the environment of single tools. In runner.toml only."
     )
 
-    # Set by `sources.load`: the file read, and what of it does not apply.
+    # Set by `sources.load`: the file read, and its settings that do not apply.
     _file: ConfigFile = PrivateAttr(default=ConfigFile())
     _ignored: tuple[str, ...] = PrivateAttr(default=())
     # Set by `lending.lend`.
@@ -154,7 +154,7 @@ class ExecutionSettings(LibrarySettings, RightsSettings, CallSettings, Observati
 
     @property
     def config_file(self) -> Path | None:
-        """Return the configuration file that applies, in whole or in part, if there is one."""
+        """Return the configuration file in force, if there is one."""
         return self._file.path
 
     @property
@@ -164,7 +164,7 @@ class ExecutionSettings(LibrarySettings, RightsSettings, CallSettings, Observati
 
     @property
     def ignored(self) -> tuple[str, ...]:
-        """Return a sentence for each file of which something does not apply, since nobody has trusted it."""
+        """Return a sentence for each file with settings that do not apply, since it is not trusted."""
         return self._ignored
 
     @property
@@ -174,14 +174,14 @@ class ExecutionSettings(LibrarySettings, RightsSettings, CallSettings, Observati
 
     @property
     def named_private_paths(self) -> tuple[tuple[str, Path], ...]:
-        """Return those paths, each behind the name of its setting, or behind `private` where it has none."""
+        """Return those paths, each after the name of its setting, or after `private` if it has none."""
         paths = [("store", self.store_path), *private_paths_of(self), ("packages", self.packages_path)]
         if self._file.path is not None:
             paths.append(("config", self._file.path))
         record = trust_record()
         if record is not None and not record.is_relative_to(self.state_dir):
             paths.append(("trusted", record))
-        # If not where nobody may read anyway.
+        # These files may be outside the private home folder.
         named = (os.environ.get(name) for name in _AWS_FILES)
         return (*paths, *(("private", _expanded(name)) for name in named if name))
 
@@ -191,7 +191,7 @@ class ExecutionSettings(LibrarySettings, RightsSettings, CallSettings, Observati
         return tuple(self._closed())
 
     def _closed(self) -> dict[int, str]:
-        """Return those ports, and what listens there: it asks nobody who he is, and tells of all users."""
+        """Return those ports, with their services: these require no login and reveal all users' data."""
         closed: dict[int, str] = {}
         if self.redis_url is not None:
             parts = urlsplit(self.redis_url.get_secret_value())
@@ -199,13 +199,13 @@ class ExecutionSettings(LibrarySettings, RightsSettings, CallSettings, Observati
                 closed[parts.port or REDIS_PORT] = "the fleet's Redis"
         if self.metrics_address is not None:
             port = int(self.metrics_address.rpartition(":")[2])
-            # 0 means a free port chosen at the start: allow_net cannot name it.
+            # 0 means a free port chosen at the start, which allow_net cannot name.
             if port:
                 closed[port] = "metrics_address"
         return closed
 
     def own(self, tool: str | None) -> Mapping[str, Any]:
-        """Return the values of one tool: of its own name, else of the first pattern that gives each.
+        """Return the values of one tool: each from its own name, else from the first pattern that has it.
 
         Args:
             tool: Its name; None for any.
@@ -233,8 +233,8 @@ class ExecutionSettings(LibrarySettings, RightsSettings, CallSettings, Observati
         """Return the scopes that a token must have for a tool.
 
         Args:
-            tool: Its name; None for one that its server does not list. A server may take that name for
-                another spelling of a tool that has scopes, so all scopes are needed.
+            tool: Its name; None for a tool that its server does not list. A server may treat that name as
+                another spelling of a tool with scopes, so all scopes are needed.
         """
         if tool is None:
             return tuple(dict.fromkeys(scope for own in self.tools.values() for scope in own.scopes or ()))
@@ -248,7 +248,7 @@ class ExecutionSettings(LibrarySettings, RightsSettings, CallSettings, Observati
         return self.of_tool(tool).worker_reuse != "call"
 
     def shares_worker(self, tool: str | None = None, *, wish: bool = False) -> bool:
-        """Return whether calls of a tool, or any, run beside others in one worker of their user.
+        """Return whether calls of a tool, or any, run concurrently in one worker of their user.
 
         Args:
             tool: The tool.
@@ -264,7 +264,7 @@ class ExecutionSettings(LibrarySettings, RightsSettings, CallSettings, Observati
     def limits(self, tool: str | None = None) -> Limits:
         """Return the resource limits of one tool, or the general ones."""
         mine = self.of_tool(tool)
-        # One process may have what a call may have.
+        # A call must have at least the memory of one process.
         mine = mine.model_copy(update={"call_memory_mb": max(mine.call_memory_mb, mine.memory_mb)})
         return Limits(**{name: getattr(mine, one.setting) * one.factor for name, one in LIMITS.items()})
 
@@ -284,7 +284,7 @@ class ExecutionSettings(LibrarySettings, RightsSettings, CallSettings, Observati
 
     @property
     def named_tools(self) -> tuple[str, ...]:
-        """Return the tools for which anything is set that is not set for all."""
+        """Return the tools with settings of their own."""
         of_secrets = (tool for secret in self.secrets.values() for tool in secret.tools)
         return tuple(dict.fromkeys((*self.tools, *of_secrets)))
 
@@ -296,7 +296,7 @@ class ExecutionSettings(LibrarySettings, RightsSettings, CallSettings, Observati
         return Reuse(calls=WORKER_CALLS)
 
     def widest_limits(self) -> Limits:
-        """Return limits that no tool's exceed: processes are made with these and narrowed for each call."""
+        """Return the maximum of all tools' limits: processes get these, and are narrowed for each call."""
         each = [asdict(self.limits(tool)) for tool in (None, *self.tools)]
         return Limits(**{name: max(limits[name] for limits in each) for name in LIMITS})
 
@@ -307,7 +307,7 @@ class ExecutionSettings(LibrarySettings, RightsSettings, CallSettings, Observati
 
     @property
     def lender(self) -> int | None:
-        """Return the user id that every process has because of what is lent, if it must have one."""
+        """Return the user id that every process needs for lent files, if any."""
         return None if self._lent.owner is None else self._lent.owner[0]
 
 
@@ -365,5 +365,5 @@ def is_pattern(name: str) -> bool:
 
 
 def _expanded(name: str) -> Path:
-    # As AWS's own library reads it: `~nobody` that nobody is called stays as it is.
+    # Expanded like in AWS's own library: `~name` of an unknown account stays unchanged.
     return Path(os.path.abspath(os.path.expanduser(name)))

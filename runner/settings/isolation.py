@@ -21,7 +21,6 @@ __all__ = [
     "ISOLATION_META",
     "has_ids",
     "in_force",
-    "isolation_meta",
     "lacking",
     "layers_of",
     "uids_of",
@@ -31,33 +30,19 @@ __all__ = [
 log = logging.getLogger(__name__)
 
 AUTO: tuple[Tier, ...] = (Tier.NAMESPACE, Tier.USER, Tier.PROCESS)
-"""Tiers that `auto` tries in this order; the last one is used, or refused, in any case."""
+"""Tiers that `auto` tries in this order; the last one is taken without a trial."""
 
 
 ISOLATION_META = "toolcell/isolation"
 """Key in a result's `_meta` for the isolation of its call."""
 
 
-def isolation_meta(tier: Tier, *, worker: str | None = None, goes_on: bool | None = None) -> dict[str, str]:
-    """Return the isolation of a call, for its result.
-
-    Args:
-        tier: The tier in force.
-        worker: `fresh` or `kept`: whether the worker had served its user before.
-        goes_on: Whether the worker runs on between calls; None if the tool does not request that.
-    """
-    meta = {"tier": tier.value} if worker is None else {"tier": tier.value, "worker": worker}
-    if goes_on is not None:
-        meta["between_calls"] = "runs" if goes_on else "stopped"
-    return meta
-
-
 def in_force(settings: ExecutionSettings, files: Sequence[Path] = ()) -> Tier:
-    """Return the tier of every call. Whether the machine offers one that was asked for, `lacking` says.
+    """Return the tier of every call. `lacking` reports if the machine does not support it.
 
     Args:
         settings: The effective settings.
-        files: Tool files; a tier in which one of them could not be read is not taken by `auto`.
+        files: Tool files; `auto` skips a tier in which one of them could not be read.
     """
     if settings.isolation != "auto":
         return Tier(settings.isolation)
@@ -66,19 +51,19 @@ def in_force(settings: ExecutionSettings, files: Sequence[Path] = ()) -> Tier:
 
 
 def lacking(settings: ExecutionSettings) -> tuple[str, ...]:
-    """Return a sentence, with its cure, for each thing that the tier in force needs and the machine lacks."""
+    """Return a sentence, with a remedy, for each missing requirement of the tier in force."""
     return _missing(in_force(settings), settings.uids.start)
 
 
 def has_ids(tier: Tier) -> bool:
-    """Return whether each user has a user id in a tier."""
+    """Return whether each user has a user id of its own in a tier."""
     return tier in (Tier.USER, Tier.NAMESPACE) and os.geteuid() == 0
 
 
 def uids_of(settings: ExecutionSettings, tier: Tier) -> Uids | None:
     """Return the ids that users get in a tier, if they get any.
 
-    Where something is lent that only its owner may use, all of them get that owner's; none, if that is us.
+    If lent files are accessible only to their owner, all users get the owner's id; none if that is ours.
     """
     lender = settings.lender
     if (has_ids(tier) if lender is None else lender != os.geteuid()) and tier is not Tier.GUARD:
@@ -87,7 +72,7 @@ def uids_of(settings: ExecutionSettings, tier: Tier) -> Uids | None:
 
 
 def unfit(tier: Tier, files: Sequence[Path], settings: ExecutionSettings) -> str | None:
-    """Return a sentence, with its cure, if what a server is to be cannot be had in a tier.
+    """Return a sentence, with a remedy, if a tier does not support a server's files and settings.
 
     A user id may not be able to read a tool file or a module beside it; and sockets need namespaces.
 
@@ -105,7 +90,7 @@ def unfit(tier: Tier, files: Sequence[Path], settings: ExecutionSettings) -> str
         return None
     uid = settings.uids.start if settings.lender is None else settings.lender
     needed = [path for file in files for path in _needed(file)]
-    # In a view of its own only the file itself can be closed: the folders above it are ours.
+    # With namespaces only the file itself can be inaccessible: the folders above it are made by us.
     if tier is Tier.NAMESPACE:
         return _closed(needed, uid)
     return unreadable(needed, uid=uid)
@@ -122,7 +107,7 @@ def _needed(file: Path) -> Iterator[Path]:
     yield file
     for module in sibling_modules(file):
         yield module
-        # Links are not granted, so nobody has to be able to read them.
+        # Links are not granted, so they need not be readable.
         yield from sorted(path for path in module.rglob("*.py") if not path.is_symlink())
 
 
@@ -138,7 +123,7 @@ def _closed(files: Sequence[Path], uid: int) -> str | None:
 
 @functools.cache
 def _missing(tier: Tier, uid: int) -> tuple[str, ...]:
-    # A trial takes a tenth of a second, and its outcome stays.
+    # Cached: a trial takes a tenth of a second, and its outcome does not change.
     return missing(tier, uid=uid)
 
 

@@ -1,4 +1,4 @@
-"""Paths that may be lent to tools, decided by name alone, and the option that lends one.
+"""Decision, by name alone, on paths that may be lent to tools, and the option that lends one.
 
 Source: `docs/isolation.md`.
 """
@@ -14,12 +14,12 @@ __all__ = ["KEYS", "OUR_VARIABLES", "VARIABLE", "flag_for", "never_lent", "of_th
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 """The name of an environment variable."""
 OUR_VARIABLES = "RUNNER_"
-"""The beginning of variables that are never lent: settings of the runner, and perhaps keys."""
+"""Prefix of variables that are never lent: settings of the runner, and perhaps keys."""
 
-# Nothing beneath these is a folder of somebody's files.
+# Folders without user files.
 _NEVER = ("/proc", "/sys", "/dev", "/run", "/var/run")
 _EXCEPT = "/run/media"
-# Nor are these as a whole: what lies in them is several people's.
+# Folders that contain files of several people, so are not lent as a whole.
 _SHARED = ("/", "/home", "/root", "/tmp", "/var", "/var/tmp", "/mnt", "/media")  # noqa: S108
 KEYS = (
     ".ssh", ".gnupg", ".aws", ".azure", ".kube", ".docker", ".netrc", ".git-credentials", ".pypirc", ".npmrc",
@@ -27,7 +27,7 @@ KEYS = (
 )  # fmt: skip
 """Keys and credentials, relative to a person's home folder."""
 
-# The runner's own state, by default.
+# The runner's default state folders.
 _STATE = (".local/state/toolcell", "var/lib/toolcell")
 # Parts of a path directly below the root.
 _TOP = 2
@@ -35,9 +35,9 @@ _SYSTEM = ("/bin", "/boot", "/etc", "/lib", "/lib32", "/lib64", "/libx32", "/sbi
 
 
 def flag_for(path: str, wants: str, *, homes: Path) -> str | None:
-    """Return the option that would lend the folder in which a path lies, or the path itself, if one would.
+    """Return the option that would lend the folder of a path, or the path itself; None if neither may be.
 
-    The path itself is named where its folder cannot be lent, or would be a whole `/srv` or its kind.
+    The path itself is named if its folder cannot be lent, or is as wide as `/srv`.
 
     Args:
         path: The path, as a tool named it.
@@ -48,9 +48,9 @@ def flag_for(path: str, wants: str, *, homes: Path) -> str | None:
         return None
     named = Path("/", os.path.normpath(path).lstrip("/"))
     is_wide = shared(named.parent) or len(named.parent.parts) <= _TOP
-    # Nor is all that lies beside a key or a `.env`.
+    # The folder of a key or a `.env` is not lent as a whole.
     lent = named if is_wide or is_hidden_name(named.name) else named.parent
-    # What of the system may be read at all can be read without.
+    # Readable system files need no option.
     if (
         never_lent(lent)
         or shared(lent)
@@ -71,12 +71,12 @@ def _is_private(path: Path) -> bool:
 
 
 def never_lent(path: Path) -> bool:
-    """Return whether a path holds processes, devices or sockets of the machine."""
+    """Return whether a path contains processes, devices or sockets of the machine."""
     return any(within(path, top) for top in _NEVER) and (not within(path, _EXCEPT) or str(path) == _EXCEPT)
 
 
 def shared(path: Path) -> bool:
-    """Return whether a folder has files of several people, or is somebody's whole home folder."""
+    """Return whether a folder has files of several people, or is a person's whole home folder."""
     return str(path) in _SHARED or path.parent == Path("/home")
 
 
@@ -87,5 +87,5 @@ def of_the_system(path: Path) -> bool:
 
 def within(path: Path, top: Path | str) -> bool:
     """Return whether a path is another or lies beneath it."""
-    # By its text: the parents of a path with thousands of parts are millions of characters.
+    # As text: the parents of a path with thousands of components have millions of characters.
     return f"{path}/".startswith(f"{str(top).rstrip('/')}/")

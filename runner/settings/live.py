@@ -1,6 +1,6 @@
 """Reload of settings marked `LIVE`, named limits, approvals and secrets; other settings need a restart.
 
-Where a resource limit changes, users' processes are replaced.
+If a resource limit changes, users' processes are replaced.
 
 Source: `docs/operating.md`, "Reload the configuration".
 """
@@ -32,7 +32,7 @@ def with_live(now: SettingsT, then: SettingsT) -> SettingsT:
 
 
 def same_limits(one: ExecutionSettings, other: ExecutionSettings) -> bool:
-    """Return whether two settings have equal resource limits for every tool, and without one."""
+    """Return whether two settings have equal resource limits, general and for every tool."""
     tools = {None, *one.tools, *other.tools}
     return all(one.limits(tool) == other.limits(tool) for tool in tools)
 
@@ -55,7 +55,7 @@ def _patterns(settings: ExecutionSettings) -> list[str]:
 
 def _tools(now: ExecutionSettings, then: ExecutionSettings) -> dict[str, ToolSettings]:
     if _patterns(now) != _patterns(then):
-        # Which of them a tool goes by decides about its rights, too.
+        # The order of tables decides which of them applies to a tool, and so on its rights.
         return dict(now.tools)
     nothing = ToolSettings()
     return {
@@ -67,7 +67,7 @@ def _tools(now: ExecutionSettings, then: ExecutionSettings) -> dict[str, ToolSet
 
 
 def _secrets(now: ExecutionSettings, then: ExecutionSettings) -> dict[str, SecretSettings]:
-    """Return the new secrets, but the present one where tools could read the new one's file."""
+    """Return the new secrets, but keep a present one if tools could read the new one's file."""
     hidden = now.private_paths
     able = {
         name: secret for name, secret in then.secrets.items() if secret.file is None or secret.file in hidden

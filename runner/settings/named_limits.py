@@ -1,7 +1,7 @@
-"""Limits of calls by name: which tools and users each is about, for each user or for all together.
+"""Named limits of calls: the tools and users of each, counted for each user or for all together.
 
-One mechanism for all of them: of one tool, of one tool file (whose tools begin with its name), of one server
-behind the proxy, of one user, of each user, of all. `runner.toolset` counts.
+One mechanism serves a tool, a tool file (whose tools begin with its name), a server behind the proxy, a user,
+each user, or all. `runner.toolset` counts.
 
 Source: `docs/isolation.md`, "Rate limits and quotas".
 """
@@ -50,12 +50,12 @@ class LimitSettings(SettingsTable):
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """A limit that a call counts for.
+    """A limit that a call counts against.
 
     Attributes:
         name: Its name in the settings.
-        whose: The user that it is counted for; empty where all have it together.
-        limit: What it allows.
+        whose: The user that it is counted for; empty for a limit shared by all.
+        limit: The limit.
     """
 
     name: str
@@ -66,13 +66,13 @@ class Counted:
 def counted(
     limits: Mapping[str, LimitSettings], *, tool: str | None, user: str, whose: str
 ) -> Iterator[Counted]:
-    """Yield the limits that a call counts for.
+    """Yield the limits that a call counts against.
 
     Args:
-        limits: All that there are.
-        tool: Name of its tool; None for other requests, which count for limits of all tools only.
-        user: Name of who calls.
-        whose: What that user is counted by.
+        limits: All limits.
+        tool: Name of its tool; None for other requests, which count only against limits of all tools.
+        user: Name of the caller.
+        whose: Key that the caller is counted by.
     """
     for name, limit in limits.items():
         is_about = "*" in limit.tools or any(

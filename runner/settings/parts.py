@@ -1,8 +1,8 @@
-"""Declarations of all settings but the tables by name: default, checks, description, option, reach.
+"""Declarations of all settings except the tables by name: default, checks, description, option, marks.
 
-Each setting is declared here once. From the declaration come its option, its variable, its row in
-`docs/settings.md`, its place in the JSON Schema, the override of a tool and the changes of a reload. A room
-takes the part that it needs.
+Each setting is declared here once. Its option, variable, row in `docs/settings.md`, place in the JSON Schema,
+override for a tool and behaviour on reload are derived from the declaration. A package depends only on the
+parts that it needs.
 
 Source: `docs/settings.md`, which `scripts/settings` writes.
 """
@@ -86,13 +86,13 @@ class StateSettings(SettingsTable):
 
     @property
     def spool_path(self) -> Path:
-        """Return the folder of files that wait for a store in S3."""
+        """Return the folder of files waiting to be uploaded to a store in S3."""
         return self.state_dir / "spool"
 
     @property
     def packages_path(self) -> Path:
         """Return the folder of packages that commands behind the proxy fetch."""
-        # Not in the state folder, which is looked through at each start.
+        # Not in the state folder, which is scanned at each start.
         return self.state_dir.with_name(f"{self.state_dir.name}-packages")
 
 
@@ -146,7 +146,7 @@ class StoreSettings(StateSettings):
 
     @property
     def store_path(self) -> Path:
-        """Return the folder of the local store; for any other, where files wait until it takes them."""
+        """Return the folder of the local store; for any other store, the folder of waiting files."""
         return Path(unquote(urlsplit(self.store).path)) if self.store_scheme == "file" else self.spool_path
 
     @property
@@ -253,7 +253,7 @@ class ServerSettings(IdentitySettings):
 
     @property
     def scheme(self) -> str:
-        """Return the scheme of the server's address: `https` where it listens with TLS, else `http`."""
+        """Return the scheme of the server's address: `https` if it listens with TLS, else `http`."""
         return "http" if self.auth.gateway_tls is None else "https"
 
 
@@ -444,7 +444,7 @@ class ResultSettings(StoreSettings):
 
     @property
     def has_extras(self) -> bool:
-        """Return whether the runner adds anything of its own to the tool file."""
+        """Return whether the runner adds tools or resources of its own to the tool file."""
         return self.extras != "off"
 
 
@@ -495,7 +495,7 @@ class FleetSettings(SettingsTable):
 
     @property
     def is_fleet(self) -> bool:
-        """Return whether worker nodes of a fleet execute the calls."""
+        """Return whether worker nodes of a fleet execute calls."""
         return self.redis_url is not None
 
 

@@ -1,9 +1,9 @@
-"""The resource limits of a call: the setting that raises each, and the error that it ends a call with.
+"""The resource limits of a call: the setting for each, and the error of a call that exceeds it.
 
-`runner.contract.limit_errors` has the words of each; a new one has a mark in `runner.settings.parts` and its
-words there.
+`runner.contract.limit_errors` has the message of each; a new limit needs a mark in `runner.settings.parts`
+and a message there.
 
-Source: docs/isolation.md, which has a row for each of these; the table of error codes in `docs/cli.md`.
+Source: docs/isolation.md, which has a row for each limit; the table of error codes in `docs/cli.md`.
 """
 
 import logging
@@ -20,7 +20,7 @@ __all__ = ["DISK_FULL", "LIMITS", "warn_of_memory"]
 log = logging.getLogger(__name__)
 
 DISK_FULL = "disk"
-"""Limit reached when the disk of the homes, or a quota of its file system, is full; not ours."""
+"""Limit reached when the disk of the homes, or a file system quota, is full; not a setting of ours."""
 
 LIMITS: Mapping[str, LimitFacts] = {
     facts.limit: replace(facts, setting=name, own=PER_TOOL in field.metadata)
@@ -29,18 +29,18 @@ LIMITS: Mapping[str, LimitFacts] = {
     for facts in field.metadata
     if isinstance(facts, LimitFacts)
 }
-"""Limits by name in `sandbox.policy.Limits`, but for the bound on output, which is fixed and ends no call."""
+"""Limits by name in `sandbox.policy.Limits`, except the one on output, which is fixed and ends no call."""
 
 
 def warn_of_memory(settings: CallSettings, memory: ServerMemory) -> None:
-    """Log a warning where the settings promise calls more than the server has."""
+    """Log a warning if the settings allow calls more memory than the server has."""
     promised = settings.max_calls * settings.call_memory_mb * MIB
     room = memory.limit_bytes - memory.reserve_bytes
     if promised <= room:
         return
     fits = max(1, room // settings.max_calls // MIB)
     log.log(
-        # Most machines have less than the defaults add up to; an operator who sets a limit is to see it.
+        # Most machines have less than the sum of the defaults; an operator who sets a limit must see it.
         logging.INFO if memory.group is None else logging.WARNING,
         "call limits exceed server memory",
         extra={

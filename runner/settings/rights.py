@@ -1,7 +1,7 @@
 """Rights of tools beyond their home: network, programs, environment variables, lent files.
 
-Set for all tools, or for one tool instead. Values are checked here, once; the kernel enforces
-it (`sandbox.network.egress`, `sandbox.layers.landlock`).
+They are set for all tools, or for a single tool instead. Values are checked here once; the kernel enforces
+them (`sandbox.network.egress`, `sandbox.layers.landlock`).
 
 Source: architecture, decisions "Network", "Environment" and "Programs"; `docs/isolation.md`.
 """
@@ -53,7 +53,7 @@ def _absolute(paths: tuple[Path, ...]) -> tuple[Path, ...]:
     if any(path.name == "*" for path in paths):
         raise ValueError("'*' does not stand for all folders; name each folder or file")
     try:
-        # Not normalised: behind a link, `..` leads elsewhere than its text says.
+        # Not normalised: after a link, `..` leads to the parent of the link's target.
         return tuple(dict.fromkeys(path.expanduser().absolute() for path in paths))
     except RuntimeError as error:
         raise ValueError("there is no such home folder; write the whole path") from error
@@ -72,9 +72,9 @@ class Lent:
     """Facts about all lent files, found when the runner started.
 
     Attributes:
-        names: Lent paths that lead elsewhere through links.
+        names: Lent paths that contain links.
         owner: User and group id that every process needs to use them; None if those of users suffice.
-        umask: Mode bits that new files lack, if something is lent for writing.
+        umask: File mode creation mask, if anything is lent for writing.
     """
 
     names: tuple[Path, ...] = ()
@@ -90,7 +90,7 @@ class Rights:
         network: Destinations that may be reached.
         variables: Variables of this process that they may see.
         may_run: Whether they may run other programs at all.
-        programs: The only ones they may run; empty: any that they may read.
+        programs: The only programs that they may run; if empty, any that they may read.
         read: Paths that they may read.
         write: Paths that they may read and write.
         sockets: Whether they may have UNIX sockets in their home, among their own processes.

@@ -9,7 +9,7 @@ from runner.settings.values import EachName, Names, PrivatePath, SettingsTable
 
 __all__ = ["SecretName", "SecretSettings"]
 
-# What decides which code runs, or where its files are: with one of these a secret would be something else.
+# Variables that determine the code to run, or its folders; a secret must not set them.
 _NOT_SECRETS = frozenset({"HOME", "LOGNAME", "PATH", "TMPDIR", "USER"})
 _NOT_BEGINNINGS = ("LD_", "PYTHON", "XDG_")
 

@@ -22,7 +22,6 @@ from runner.settings.auth import Auth
 from runner.settings.execution import ToolSettings
 from runner.settings.lendable import OUR_VARIABLES
 from runner.settings.named_limits import LimitSettings
-from runner.settings.removed import REMOVED
 from runner.settings.secrets import SecretSettings
 from runner.settings.settings import Settings, option_of
 from runner.settings.trust import (
@@ -57,7 +56,7 @@ _MOST_KEY_PARTS = 100
 # An unclosed string matches too, so that no input takes quadratic time.
 _QUOTED = re.compile(r"""'[^']*(?:'|$)|"(?:[^"\\]|\\.?)*+(?:"|$)""")
 
-# GitHub's runner sets these for itself in every job; they are not settings of ours.
+# Variables that GitHub's runner sets for itself in every job; not our settings.
 _FOREIGN = frozenset(
     OUR_VARIABLES + name
     for name in (
@@ -66,8 +65,36 @@ _FOREIGN = frozenset(
     )
 )  # fmt: skip
 _REDACTED = "(redacted)"
+_FOLDER_OF_TLS = "put it into a folder as {}, and set auth.gateway_tls to that folder"
+_METADATA = "set auth.issuer to the provider, whose metadata names it (docs/serving.md)"
+_KEY_FILE = "name a file of keys in AWS_SHARED_CREDENTIALS_FILE (docs/operating.md)"
+_FIXED = "its value is fixed; leave it out"
+# Settings of 0.1.0 that `CHANGELOG.md` lists as removed, with their replacements.
+_REMOVED: Mapping[str, str] = {
+    "auth.authorization_endpoint": _METADATA,
+    "auth.client_secret": "write it into a file of mode 0600, and set auth.client_secret_file",
+    "auth.gateway_ca": _FOLDER_OF_TLS.format("ca.crt"),
+    "auth.gateway_certificate": _FOLDER_OF_TLS.format("tls.crt"),
+    "auth.gateway_key": _FOLDER_OF_TLS.format("tls.key"),
+    "auth.introspection_endpoint": _METADATA,
+    "auth.jwks_uri": "for jwt set auth.keys to it; oauth_proxy reads it from the metadata of auth.issuer",
+    "auth.public_key": "write it into a file of mode 0600, and set auth.keys to the file",
+    "auth.token_endpoint": _METADATA,
+    "engine": "set redis_url; calls are executed by a fleet where it is set, and by this machine where not",
+    "files_block": "set extras, which has the same values; for off, resources",
+    "idle_workers": _FIXED,
+    "max_answer_bytes": "set max_payload_bytes, which bounds answers and requests",
+    "max_message_bytes": _FIXED,
+    "max_request_bytes": "set max_payload_bytes, which bounds requests and answers",
+    "s3_access_key": _KEY_FILE,
+    "s3_endpoint": "set AWS_ENDPOINT_URL_S3, or endpoint_url in ~/.aws/config (docs/operating.md)",
+    "s3_region": "set AWS_DEFAULT_REGION, or region in ~/.aws/config",
+    "s3_secret_key": _KEY_FILE,
+    "shrink_pictures": "install toolcell[pictures], with which pictures are made to fit a message",
+    "tools.NAME.max_answer_bytes": "set max_payload_bytes for all tools",
+}
 _SECRETS = "secrets"
-# Settings that people write above the tables and that belong into [output_guard].
+# Settings that people write above the tables by mistake; they belong in [output_guard].
 _GUARD_NAMES = frozenset(
     {
         "output_transformer", "artifact_fields", "tool_fields", "binary_detection", "max_inline_size",
@@ -77,14 +104,14 @@ _GUARD_NAMES = frozenset(
 _USUAL_HOMES = Path("/tmp")  # noqa: S108 - the default, where others have files, too
 _MOST_NAMED = 12
 _OF_GUARD = "; it stands under [output_guard]"
-# What stands under each name that the operator gives in such a table.
+# Type of the entries that the operator names in each such table.
 _BY_NAME: Mapping[str, type[BaseModel]] = {
     "tools": ToolSettings,
     "call_limits": LimitSettings,
     "approvals": ApprovalSettings,
     _SECRETS: SecretSettings,
 }
-# Only the file has these.
+# Tables that only the file can have.
 _TABLES = (*_BY_NAME, "output_guard")
 
 Leaf = tuple[str, ...]
@@ -97,7 +124,7 @@ class _Value:
     Attributes:
         value: The value.
         origin: `flag`, `environment RUNNER_X` or the name of the file.
-        label: The option or variable; for a value of the file its name.
+        label: The option or variable; for a value of the file, the name of the file.
         file: The file.
     """
 
@@ -119,13 +146,13 @@ def load(
 ) -> Settings:
     """Return the effective settings.
 
-    What does not apply since nobody has trusted its file is in `Settings.ignored`.
+    `Settings.ignored` describes values that do not apply because their file is not trusted.
 
     Args:
         flags: Settings given on the command line or by a program, by field name; None means not given.
         config: The file of `--config`, or the file that a process was started with, to be read again; by
             default the one that `runner.settings.trust.config_file` finds.
-        label: Returns how an error names the place where one of `flags` was given.
+        label: Returns the origin of one of `flags` for error messages.
 
     Raises:
         UsageError: A value, a key or the file is wrong; one line for each fault.
@@ -148,7 +175,7 @@ def load(
         raise UsageError("\n".join(faults))
     if file.path is not None and settings.homes != _USUAL_HOMES and file.path.is_relative_to(settings.homes):
         raise UsageError(f"{quoted(file.path)} lies among the homes of users of tools; move it elsewhere")
-    # The output guard's section is checked where the guard is made, and its errors name lines.
+    # The output guard's section is checked when the guard is created, and its errors name lines.
     settings._file = file if settings.output_guard else replace(file, content=None)
     settings._ignored = (*file.notes, *ignored)
     settings._origins = {".".join(leaf): item.origin for leaf, item in values.items()}
@@ -182,14 +209,14 @@ def config_text(settings: Settings) -> str:
 
 
 def variables() -> dict[str, Leaf]:
-    """Return every environment variable that is a setting, with the field it sets."""
+    """Return every environment variable of a setting, with the field it sets."""
     plain = [(name,) for name in Settings.model_fields if name not in ("auth", *_TABLES)]
     leaves = (*plain, *(("auth", name) for name in Auth.model_fields))
     return {OUR_VARIABLES + "__".join(leaf).upper(): leaf for leaf in leaves}
 
 
 def _unsaid(leaf: Leaf, value: object) -> object:
-    """Redact the arguments of an operator's command, one of which may be a key."""
+    """Redact the arguments of an operator's command, since one of them may be a key."""
     if leaf[0] != _SECRETS or leaf[-1] != "command" or not isinstance(value, tuple) or not value[1:]:
         return value
     return [value[0], _REDACTED]
@@ -198,7 +225,7 @@ def _unsaid(leaf: Leaf, value: object) -> object:
 def _from_environment() -> dict[Leaf, _Value]:
     texts = {variable.upper(): value for variable, value in os.environ.items()}
     return {
-        # An empty variable is not given; of a list it is the list with nothing in it.
+        # An empty variable counts as not given; for a list it is the empty list.
         leaf: _Value(value=texts[name] or (), origin=f"environment {name}", label=f"variable {name}")
         for name, leaf in variables().items()
         if texts.get(name) or (name in texts and _is_of(leaf, tuple))
@@ -216,8 +243,8 @@ def _unknown_variables() -> Iterator[str]:
         if table is not None:
             shown_table = f"{table}.NAME" if table in _BY_NAME else table
             yield f"variable {variable}: this is set in {CONFIG_FILE}, under [{shown_table}]"
-        elif setting in REMOVED:
-            yield f"variable {variable}: the setting {setting} was removed: {REMOVED[setting]}"
+        elif setting in _REMOVED:
+            yield f"variable {variable}: the setting {setting} was removed: {_REMOVED[setting]}"
         else:
             yield f"variable {variable} is not a setting{_nearest(name, known)}"
 
@@ -228,7 +255,7 @@ def _from_file(file: ConfigFile) -> dict[Leaf, _Value]:
     path, label = file.path, quoted(file.label)
     try:
         text = file.content.decode()
-        # tomllib takes time that grows with the square of the parts of a key: 16,000 take seven seconds.
+        # tomllib takes quadratic time in the number of parts of a key: 16,000 parts take seven seconds.
         for number, line in enumerate(text.splitlines(), start=1):
             if _QUOTED.sub("", line).count(".") > _MOST_KEY_PARTS:
                 raise UsageError(
@@ -243,14 +270,14 @@ def _from_file(file: ConfigFile) -> dict[Leaf, _Value]:
     rules = read.get("approvals")
     empty = [name for name, rule in rules.items() if rule == {}] if isinstance(rules, dict) else []
     if empty:
-        # Without a leaf it would not be there, and hold no call at all.
+        # A table without a key has no leaf: it would be dropped, and hold no call at all.
         raise UsageError(
             f"{file.place('approvals', empty[0])}[approvals.{quoted(empty[0])}] is empty; write what it "
             'holds, such as tools = ["*"] for every call'
         )
     values = {leaf: _beside(path, leaf, value) for leaf, value in leaves.items()}
     for leaf, value in values.items():
-        # A path or name with one means something else to the C library, or nothing at all.
+        # The C library ends a path or name at a zero byte.
         if _has_zero(value):
             name = quoted(".".join(leaf))
             raise UsageError(f"{file.place(*leaf)}{name} has a zero byte in it; take \\u0000 out")
@@ -258,7 +285,7 @@ def _from_file(file: ConfigFile) -> dict[Leaf, _Value]:
 
 
 def _applicable(file: ConfigFile, values: dict[Leaf, _Value]) -> tuple[dict[Leaf, _Value], tuple[str, ...]]:
-    """Return the values of a file that apply, and a sentence that names those ignored for lack of trust."""
+    """Return the values of a file that apply, and a sentence naming those ignored for lack of trust."""
     if file.path is None or file.is_trusted:
         return values, ()
     left_out = [leaf for leaf, item in values.items() if widening(leaf, item.value)]
@@ -275,7 +302,7 @@ def _applicable(file: ConfigFile, values: dict[Leaf, _Value]) -> tuple[dict[Leaf
 def widening(leaf: Leaf, value: object) -> bool:
     """Return whether a value of a configuration file can widen rights.
 
-    A default cannot, since a value of the file only takes its place; nor can a right to nothing.
+    A default value cannot, since it changes nothing; nor can an empty list of rights.
     """
     if leaf[-1].startswith("allow_") and value == []:
         return False
@@ -285,7 +312,7 @@ def widening(leaf: Leaf, value: object) -> bool:
         case ("auth", name):
             field = Auth.model_fields.get(name)
         case (table, _, name) if table in _BY_NAME:
-            # What is set for one tool wins over options and variables.
+            # A value for one tool takes precedence over options and variables.
             return widens_rights(_BY_NAME[table].model_fields.get(name))
         case _:
             return True
@@ -313,7 +340,7 @@ def _has_zero(value: object) -> bool:
 
 
 def _beside(config: Path, leaf: Leaf, value: object) -> object:
-    # A relative path in a file means the same wherever the command is started from.
+    # A relative path in a file is relative to the file, not to the current folder.
     if not _is_of(leaf, Path):
         return value
     if _is_of(leaf, tuple):
@@ -353,24 +380,24 @@ def _sentence(detail: ErrorDetails, values: Mapping[Leaf, _Value]) -> str:
     name = ".".join(leaf)
     tables = [leaf[:end] for end in range(len(leaf), 0, -1)]
     item = next((values[table] for table in tables if table in values), None)
-    # A key that is unknown or missing has no value of its own; another of its table has the place.
+    # An unknown or missing key has no value; another key of its table gives the place.
     beside = (one for table in tables for key, one in values.items() if key[: len(table)] == table)
     placed = item or next(beside, None)
     where = placed.place(leaf) if placed else ""
     if detail["type"] == "extra_forbidden":
-        instead = REMOVED.get(f"{leaf[0]}.NAME.{leaf[-1]}" if leaf[0] in _BY_NAME else name)
+        instead = _REMOVED.get(f"{leaf[0]}.NAME.{leaf[-1]}" if leaf[0] in _BY_NAME else name)
         if instead is not None:
             return f"{where}the setting {name} was removed: {instead}"
         suggestion = _OF_GUARD if leaf[0] in _GUARD_NAMES else _nearest(leaf[-1], _siblings(leaf))
         return f"{where}there is no setting {name}{suggestion}"
     reason = str(detail.get("ctx", {}).get("error", detail["msg"]))
     if item is None:
-        # Of several settings that do not go together, the first that is given has the place.
+        # Of several incompatible settings, the first given one determines the place.
         named = name or next((word for word in re.findall(r"[a-z0-9_]+", reason) if (word,) in values), "")
         placed = placed or values.get((named,))
         place = placed.place(leaf or (named,)) if placed is not None and placed.file is not None else ""
         return f"{place}{name}: {reason}" if name and name not in reason else f"{place}{reason}"
-    # A misspelt table of a secret may hold the secret itself.
+    # A misspelt table of a secret may contain the secret itself.
     is_hidden = _is_of(leaf, SecretStr) or leaf[0] == _SECRETS
     value = "the value given" if is_hidden else repr(shown(item.value))
     near: list[str] = []
@@ -381,7 +408,7 @@ def _sentence(detail: ErrorDetails, values: Mapping[Leaf, _Value]) -> str:
 
 
 def _siblings(leaf: Leaf) -> Mapping[str, FieldInfo]:
-    """Return the settings that stand in the table of one."""
+    """Return all settings in the table of a setting."""
     if len(leaf) == 1:
         return Settings.model_fields
     table = Auth if leaf[0] == "auth" else _BY_NAME.get(leaf[0], Settings)
@@ -389,7 +416,7 @@ def _siblings(leaf: Leaf) -> Mapping[str, FieldInfo]:
 
 
 def _is_of(leaf: Leaf, kind: type) -> bool:
-    """Return whether the value of a setting is of a type, or has parts that are."""
+    """Return whether the value of a setting is of a type, or has parts of it."""
     field = _siblings(leaf).get(leaf[-1])
     return field is not None and holds(field.annotation, kind)
 
@@ -400,7 +427,7 @@ def _nearest(name: str, known: Iterable[str]) -> str:
 
 
 def shown(value: object) -> object:
-    """Return a value as JSON can have it, without secrets."""
+    """Return a value in a JSON-serialisable form, without secrets."""
     if isinstance(value, SecretStr):
         return _REDACTED
     if isinstance(value, Path):

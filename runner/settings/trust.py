@@ -1,11 +1,11 @@
-"""Configuration files: which one is in force, who can change it, and whether the caller has trusted it.
+"""Choice of the configuration file, with checks of who can change it and whether the caller trusts it.
 
-A file counts in full if the caller names it (`--config`, `RUNNER_CONFIG`), if it lies in a folder of the
-caller's configuration, or if `runner trust` has recorded its path and digest. Of any other file in the
+A file applies in full if the caller names it (`--config`, `RUNNER_CONFIG`), if it is in a folder of the
+caller's configuration, or if `runner trust` has recorded its path and digest. In any other file in the
 current folder, only settings apply that narrow rights (`NARROWS` in `runner.settings.values`).
 
-A file that somebody else can change is never read. The open file is checked and read once, so its name can
-be exchanged in between without effect.
+A file that another user can change is never read. The open file is checked and read once, so replacing its
+name in between has no effect.
 
 Source: `docs/settings.md`, "Trust"; inode(7), path_resolution(7), statvfs(3) on ST_RDONLY; TOML 1.0,
 "Keys", "Table" and "Array of Tables".
@@ -57,9 +57,9 @@ CONFIG_VARIABLE = "RUNNER_CONFIG"
 
 _SYSTEM_FOLDER = Path("/etc/toolcell")
 _RECORD = "trusted.json"
-# As the kernel has it: path_resolution(7).
+# The kernel's limit: path_resolution(7).
 _MOST_LINKS = 40
-# A file with the users of `runner up` is the longest.
+# The longest is a file with the users of `runner up`.
 _MOST_BYTES = 4 << 20
 _Records = Mapping[Path, tuple[str, int]]
 _OTHERS = stat.S_IWGRP | stat.S_IWOTH
@@ -71,7 +71,7 @@ _ENTRY = re.compile(rf"[ \t]*({_KEYS})[ \t]*=")
 
 
 class UnsafeFile(ValueError):
-    """A file that somebody else can change; the message says who, as a clause."""
+    """A file that another user can change; the message names the cause, as a clause."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,9 +79,9 @@ class JudgedFile:
     """Content of a file that only root and the caller can change.
 
     Attributes:
-        path: Its path, of which the last part alone may be a link. Relative paths in a link's content mean
-            files beside the link, so the trust of its target is not that of the link.
-        content: All of it.
+        path: Its path, in which only the last component may be a link. Relative paths in the content are
+            relative to the link, so trust in its target does not extend to the link.
+        content: Its whole content.
         uid: Its owner.
     """
 
@@ -91,7 +91,7 @@ class JudgedFile:
 
     @property
     def mark(self) -> tuple[str, int]:
-        """Return what trust is recorded for: SHA-256 of the content in hexadecimal, and the owner."""
+        """Return the recorded identity of a trusted file: hexadecimal SHA-256 of the content, and owner."""
         return hashlib.sha256(self.content).hexdigest(), self.uid
 
 
@@ -100,10 +100,10 @@ class ConfigFile:
     """The configuration file of a process, chosen once, when it starts.
 
     Attributes:
-        path: Its absolute path; None: there was no file, and none is read later.
+        path: Its absolute path; None if there was no file, so that none is read later.
         label: Its name in messages.
-        is_named: Whether the caller names it, or it lies in a configuration folder.
-        content: What it held when it was last read; None if it was not read.
+        is_named: Whether the caller names it, or it is in a configuration folder.
+        content: Its content when last read; None if it was not read.
         is_trusted: Whether all of its settings apply.
         notes: Sentences about a file that is not read.
     """
@@ -120,14 +120,14 @@ class ConfigFile:
         if self.path is None:
             return ""
         text, leaf = (self.content or b"").decode(errors="replace"), tuple(map(str, key))
-        # Of a key that is missing, the line of its table.
+        # For a missing key, the line of its table.
         lines = (_line_of(text, leaf[:end]) for end in range(len(leaf), 0, -1))
         line = next(filter(None, lines), None)
         return f"{quoted(self.label)}{f', line {line}' if line else ''}: "
 
 
 def quoted(text: object) -> str:
-    """Return a name from elsewhere as one shell word without control characters."""
+    """Return an untrusted name as one shell word without control characters."""
     shown = str(text)
     return shlex.quote(shown) if shown.isprintable() else ascii(shown)
 
@@ -159,10 +159,10 @@ def config_file(config: Path | None) -> ConfigFile:
 
 
 def reread(file: ConfigFile) -> ConfigFile:
-    """Read the file again that a process was started with, under the rules of its start.
+    """Reread the file that a process was started with, under the rules of its start.
 
     Raises:
-        UsageError: It is gone, cannot be read, or others can change it.
+        UsageError: It is missing, cannot be read, or others can change it.
     """
     if file.path is None:
         return file
@@ -181,7 +181,7 @@ def read_judged(path: Path) -> JudgedFile:
     with open(open_file(path), "rb") as file:
         facts = os.fstat(file.fileno())
         place = _place(file.fileno(), path)
-        # Nobody changes anything through a read-only mount, such as a ConfigMap in a container.
+        # No one can write through a read-only mount, such as a ConfigMap in a container.
         if not os.fstatvfs(file.fileno()).f_flag & os.ST_RDONLY:
             _check_writers(facts, "it", file.fileno())
         for folder in dict.fromkeys((*place.parents, *_on_the_way(path))):
@@ -193,13 +193,13 @@ def read_judged(path: Path) -> JudgedFile:
 
 
 def read_named(path: Path, name: str, *, refusal: str, check: str = "the path") -> JudgedFile:
-    """Read a file as `read_judged` does, with each failure as a sentence.
+    """Read a file like `read_judged`, with each failure as a sentence.
 
     Args:
         path: The file.
         name: Its name at the beginning of the sentence.
-        refusal: The predicate about a file that others can change.
-        check: What to check where there is no such file.
+        refusal: Predicate of the sentence about a file that others can change.
+        check: Object that the sentence about a missing file advises to check.
 
     Raises:
         UsageError: It cannot be read, or others can change it.
@@ -215,7 +215,7 @@ def read_named(path: Path, name: str, *, refusal: str, check: str = "the path") 
 
 
 def is_trusted(file: JudgedFile) -> bool:
-    """Return whether a file lies in a configuration folder, or is recorded with its content and owner."""
+    """Return whether a file is in a configuration folder, or is recorded with its content and owner."""
     if str(file.path.parent) in {os.path.realpath(path.parent) for path in _configured()}:
         return True
     return trusted_files().get(file.path) == file.mark
@@ -226,7 +226,7 @@ def read_trusted(path: Path, use: str) -> bytes:
 
     Args:
         path: The file.
-        use: What it is needed for, as errors name it.
+        use: Its purpose, for error messages.
 
     Raises:
         UsageError: It cannot be read, others can change it, or it is not trusted.
@@ -260,7 +260,7 @@ def distrust(path: Path) -> bool:
 
 
 def trusted_files() -> _Records:
-    """Return the mark of each recorded file by path; none if there is no record that can be used."""
+    """Return the mark of each recorded file by path; empty if there is no usable record."""
     record = trust_record()
     if record is None:
         return {}
@@ -274,7 +274,7 @@ def trusted_files() -> _Records:
 def trust_record() -> Path | None:
     """Return the file with the record of trusted files; None if this user has no folder for it.
 
-    A configuration file can name another state folder, and does not count before it is trusted. A relative
+    A configuration file could name another state folder, but has no effect before it is trusted. A relative
     `RUNNER_STATE_DIR` would be read from the current folder.
     """
     state_dir = os.path.expanduser(os.environ.get("RUNNER_STATE_DIR", ""))
@@ -309,7 +309,7 @@ def _named_by_variable() -> Path | None:
         return None
     path = Path(os.path.expanduser(named))
     if not path.is_absolute():
-        # Exported once, a relative path would name a file of each folder that the caller enters.
+        # An exported relative path would name a different file in each folder that the caller enters.
         raise UsageError(f"variable {CONFIG_VARIABLE}: {named!r} is relative; give the whole path")
     return path
 
@@ -327,13 +327,13 @@ def _named(path: Path, label: str) -> ConfigFile:
 
 
 def _of_folder(path: Path) -> ConfigFile:
-    """Read the file of the current folder, or of the one in which the process was started."""
+    """Read the file of the current folder, or of the folder in which the process was started."""
     try:
         file = read_judged(path)
     except UnsafeFile as error:
         return ConfigFile(path=path, notes=(f"{quoted(path)} is not read: {error}",))
     except OSError as error:
-        # The folder's owner may have put anything there; no command may fail because of it.
+        # The folder's owner may put anything there; commands must not fail because of it.
         return ConfigFile(path=path, notes=(f"{quoted(path)} is not read: {error.strerror}",))
     return ConfigFile(path=path, content=file.content, is_trusted=is_trusted(file))
 
@@ -345,7 +345,7 @@ def how_to_trust(path: Path) -> str:
 
 
 def _in_folder(path: Path) -> Path:
-    """Return a path without links in its folders; the file itself may be one."""
+    """Return a path with links in its folders resolved; the file itself may be a link."""
     whole = path.absolute()
     return Path(os.path.realpath(whole.parent), whole.name)
 
@@ -354,8 +354,8 @@ def _on_the_way(path: Path) -> Iterator[Path]:
     """Yield each folder in which the kernel looks up a name while it follows a path and all its links.
 
     Raises:
-        UnsafeFile: Another user than root and the caller has made one of the links.
-        OSError: There are too many of them.
+        UnsafeFile: One of the links belongs neither to root nor to the caller.
+        OSError: There are too many links.
     """
     here, left, links = Path("/"), list(path.absolute().parts[1:]), 0
     while left:
@@ -379,7 +379,7 @@ def _on_the_way(path: Path) -> Iterator[Path]:
 
 
 def _place(fd: int, path: Path) -> Path:
-    """Return the present path of an open file; its name may lead elsewhere by now."""
+    """Return the current path of an open file; its name may lead elsewhere by now."""
     try:
         return Path(os.readlink(f"/proc/self/fd/{fd}"))
     except OSError:
@@ -390,23 +390,23 @@ def _check_folder(folder: Path) -> None:
     facts = folder.stat()
     if os.statvfs(folder).f_flag & os.ST_RDONLY:
         return
-    # Of a sticky folder, only the owner of a file renames or removes it.
+    # In a sticky folder, only the owner of a file can rename or remove it.
     _check_writers(facts, f"its folder {quoted(folder)}", folder)
     for name in HOME_ATTRIBUTES:
-        # macOS has no such call, and no homes of tools.
+        # macOS lacks the call, and has no homes of tools.
         with contextlib.suppress(OSError, AttributeError):
             os.getxattr(folder, name)
             raise UnsafeFile(f"{quoted(folder)} is the home of a user of tools; move it elsewhere")
 
 
 def _check_writers(facts: os.stat_result, what: str, place: int | Path) -> None:
-    """Refuse what another user than root and the caller can write."""
+    """Refuse a file or folder that users other than root and the caller can write."""
     if facts.st_uid not in (0, os.geteuid()):
         raise UnsafeFile(f"{what} belongs to user id {facts.st_uid}; chown it to the user of the runner")
     if stat.S_ISDIR(facts.st_mode) and facts.st_mode & stat.S_ISVTX:
         return
     others = facts.st_mode & _OTHERS
-    # Under an access control list, the bits of the group are the mask of all whom it names: acl(5).
+    # With an access control list, the group bits are the mask of all its entries: acl(5).
     is_mine = _is_private_group(facts.st_gid) and not _has_acl(place)
     if others & stat.S_IWOTH or (others and not is_mine):
         raise UnsafeFile(f"{what} can be written by other users; run chmod go-w on it")
@@ -418,14 +418,14 @@ def _has_acl(place: int | Path) -> bool:
     except OSError:
         return False
     except AttributeError:
-        # macOS has lists of its own, which nobody can look at here.
+        # macOS has lists of its own, which cannot be read here.
         return True
     return True
 
 
 @functools.cache
 def _is_private_group(gid: int) -> bool:
-    """Return whether a group is the one that was made for the caller alone, as with umask 002."""
+    """Return whether a group is the caller's user private group, as used with umask 002."""
     try:
         me, group = pwd.getpwuid(os.geteuid()), grp.getgrgid(gid)
     except KeyError:
@@ -434,7 +434,7 @@ def _is_private_group(gid: int) -> bool:
 
 
 def _line_of(text: str, leaf: tuple[str, ...]) -> int | None:
-    """Return the number of the line that gives a key, opens a table or holds it inline: `tomllib` keeps none.
+    """Return the line number of a key, a table header or an inline table, which `tomllib` does not record.
 
     Args:
         text: Valid TOML.

@@ -52,16 +52,16 @@ __all__ = [
 ]
 
 OPEN_TO_TOOLS = "open to tools"
-"""Marks the type of a setting whose paths tools may come to see; the path of any other setting is private."""
+"""Marks the type of a setting whose paths tools may see; the paths of all other settings are private."""
 
 LIVE = "live"
-"""Marks a setting that a running server takes over when it reads its configuration again."""
+"""Marks a setting that a running server applies when it reloads its configuration."""
 
 PER_TOOL = "per tool"
-"""Marks a setting that a tool can have a value of its own for, under `[tools.NAME]`."""
+"""Marks a setting that can have a value for one tool, under `[tools.NAME]`."""
 
 NARROWS = "narrows rights"
-"""Marks a setting that no value widens: it also applies from a file that nobody trusts. Any other widens."""
+"""Marks a setting that cannot widen rights, so it also applies from an untrusted file. Any other can."""
 
 
 class SettingsTable(BaseModel):
@@ -76,7 +76,7 @@ class Flag:
 
     Attributes:
         metavar: The value's form in `--help`.
-        name: The option, where it is not the setting's name with hyphens.
+        name: The option, if it is not the setting's name with hyphens.
     """
 
     metavar: str | None = None
@@ -90,10 +90,10 @@ class LimitFacts:
     Attributes:
         limit: Its name in `sandbox.policy.Limits`.
         code: The error of a call that it ends.
-        unit: What it counts.
-        factor: Units in one of the setting.
+        unit: Its unit.
+        factor: Units of the limit in one unit of the setting.
         setting: The setting; this and the next are filled in by `runner.settings.resource_limits`.
-        own: Whether a tool can have a value of its own.
+        own: Whether it can have a value for one tool.
     """
 
     limit: str
@@ -108,7 +108,7 @@ _STORES_WITHOUT_PLACE = ("memory:", "none:")
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
 _S3_PREFIX = re.compile(r"(?=.{0,200}$)(?:/[A-Za-z0-9_-][A-Za-z0-9_.-]*)*/?")
 _UID_RANGE = re.compile(r"([0-9]{1,10})-([0-9]{1,10})")
-# What the kernel takes for "leave it as it is", as its 32 and 16 bits.
+# The kernel's value for "leave unchanged", in 32 and 16 bits.
 _NO_UID = 2**32 - 1
 _MAX_PORT = 65535
 _DNS_NAME = re.compile(r"(?=.{1,253}$)[A-Za-z0-9_]([A-Za-z0-9_.-]*[A-Za-z0-9_])?")
@@ -117,25 +117,25 @@ _LOOPBACK_URLS = ("http://localhost", "http://127.0.0.1", "http://[::1]")
 
 
 def split_at_commas(value: object) -> object:
-    """Return the parts of a text, as variables and options name several of something; all else as it is."""
+    """Split a text at commas, the list syntax of variables and options; return other values unchanged."""
     return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
 
 
 def holds(annotation: object, kind: type) -> bool:
-    """Return whether a type is another one, or has parts that are."""
+    """Return whether a type is `kind`, or has parts of it."""
     is_it = annotation is kind or get_origin(annotation) is kind
     return is_it or any(holds(part, kind) for part in get_args(annotation))
 
 
 def widens_rights(field: FieldInfo | None) -> bool:
-    """Return whether a value of a setting can widen rights, which it does unless it is declared not to."""
+    """Return whether a setting can widen rights, which is assumed unless it is marked `NARROWS`."""
     return field is None or NARROWS not in field.metadata
 
 
 def overrides_of(*parts: type[BaseModel]) -> dict[str, Any]:
-    """Return the fields of a table of one tool: each setting of these parts that is marked `PER_TOOL`."""
+    """Return the fields of a table of one tool: each setting of these parts marked `PER_TOOL`."""
     return {
-        # None of them narrows rights, since the value of a tool wins over options and variables.
+        # Not marked `NARROWS`, since the value of a tool takes precedence over options and variables.
         name: (
             field.rebuild_annotation() | None,
             Field(None, description=f"Instead of `{name}`."),
@@ -279,7 +279,7 @@ def https_url(url: str) -> str:
 def _key_source(value: object) -> object:
     if isinstance(value, str) and "://" in value:
         return https_url(value)
-    # A file's relative path is absolute by now. Any other word may be a key, which no error shows.
+    # A file's relative path is absolute by now. Any other word may be a key, which errors must not show.
     if isinstance(value, Path) or (isinstance(value, str) and value.startswith(("/", "~", "."))):
         return _absolute(Path(value))
     raise ValueError("give an https:// address, or the path of a file, such as /etc/keys.pem or ./keys.pem")
@@ -339,9 +339,9 @@ def default_state_dir() -> Path:
 
 
 Names = Annotated[tuple[str, ...], BeforeValidator(split_at_commas)]
-"""Names of something; an empty list means no name, and `*` all names where the setting takes that."""
+"""List of names; an empty list means none, and `*` means all names if the setting accepts it."""
 EachName = Annotated[Names, AfterValidator(_each_name)]
-"""Names of something of which nobody can have all."""
+"""List of names in which `*` is not accepted."""
 Pattern = Annotated[str, AfterValidator(_pattern)]
 CertificateNames = Annotated[Names, AfterValidator(_certificate_names)]
 Networks = Annotated[Names, AfterValidator(_networks)]

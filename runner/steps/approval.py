@@ -1,8 +1,8 @@
-"""Approval of a call by a person, before anything of it runs: no worker, place or time limit waits with it.
+"""Approval of a call by a person before it runs: a waiting call holds no worker or place; no timer runs.
 
-A client with a session gets an elicitation during the call. One of the later era gets the question as the
-result, and sends the call again with the answer. Without forms at the client, or by a rule for the operator,
-the call is refused with the id of a request, and an identical call passes once after `runner approve`.
+A client with a session gets an elicitation during the call. A client of protocol 2026-07-28, without session,
+gets the question as the result, and sends the call again with the answer. If the client has no forms, or the
+rule requires the operator, the call is refused with a request id. `runner approve` lets one such call pass.
 
 Only a client's answer to a question and the operator's command approve: no argument, no requestState of a
 tool and no message of a server does.
@@ -38,7 +38,7 @@ _QUESTION = "toolcell_approval"
 _MOST_SHOWN = 20
 _NAME_CHARS = 80
 _VALUE_CHARS = 300
-# Of a value with several characters for each one that it hides.
+# Characters of a value that are read: one escape may replace several hidden characters.
 _MOST_READ = 4 * _VALUE_CHARS
 _FORM = {
     "type": "object",
@@ -56,7 +56,7 @@ class Hold:
         name: Name of the rule.
         rule: The rule.
         key: Digest of server, user, tool, arguments and version.
-        server: What the server serves, for people.
+        server: Targets of the server, for people.
         lines: A line for each argument, for people.
     """
 
@@ -70,7 +70,7 @@ class Hold:
     async def pass_on(
         self, request: Request, listener: CallListener
     ) -> tuple[Request, dict[str, Any] | None]:
-        """Return the request as its tool gets it once it is approved, and the question to its client before.
+        """Return the request for the tool, and the question to the client if approval is still pending.
 
         Raises:
             CallError: `E_APPROVAL`: it is not approved. `E_BUSY`: too many calls wait. `E_STORE`: the state
@@ -80,7 +80,7 @@ class Hold:
         state, _, of_tool = str(request.params.get("requestState") or "").partition(".")
         resumed = approvals.resume(state, self.key, _rest(request.params.get("inputResponses")))
         if resumed:
-            # It was approved, and its tool has asked for more.
+            # It was approved, and its tool has asked the client for more input.
             request.steps.approval = f"approved before, {self.name}"
             rest = {key: item for key, item in request.params.items() if key != "requestState"}
             return replace(request, params={**rest, **({"requestState": of_tool} if of_tool else {})}), None
@@ -107,7 +107,7 @@ class Hold:
                     "resultType": "input_required", "inputRequests": questions, "requestState": state
                 }  # fmt: skip
             try:
-                # A server that is being stopped waits for a person no longer than for a call.
+                # A stopping server waits for a person no longer than for a call.
                 async with self.service.drain.call(listener.tell), asyncio.timeout(expires_s) as limit:
                     with approvals.question(request.user.name, limit):
                         answer = await listener.ask(_ELICIT, question)
@@ -116,7 +116,7 @@ class Hold:
                 why = f"no one answered within {expires_s:.0f} seconds, or before too many further questions"
                 raise approval_refused(request.tool, rule=self.name, why=why) from None
             except ClientRefusal:
-                # It declares forms and shows none, as a client does that runs unattended.
+                # It declares forms but shows none, like a client that runs unattended.
                 pass
             else:
                 self._check(request, answer)
@@ -136,7 +136,7 @@ class Hold:
         raise approval_needed(request.tool, rule=self.name, name=pending.id, expires_s=expires_s)
 
     def followed(self, request: Request, completed: Completed) -> Completed:
-        """Return the end of an approved call; if it is a question of its tool, the answer to that passes.
+        """Return the end of an approved call. After a question of its tool, the resumed call passes too.
 
         Raises:
             CallError: `E_BUSY`: too many calls wait.
@@ -153,7 +153,7 @@ class Hold:
         return replace(completed, interim={**interim, "requestState": state})
 
     def _check(self, request: Request, answer: object) -> None:
-        """Note the answer of a client, and refuse the call unless it approves it in so many words."""
+        """Record the answer of a client, and refuse the call unless the answer explicitly approves it."""
         fields = answer if isinstance(answer, Mapping) else {}
         content = fields.get("content")
         is_yes = isinstance(content, Mapping) and content.get("approve") is True
@@ -183,7 +183,7 @@ async def hold_of(
     Args:
         service: The services of the server.
         request: The call.
-        places: Targets of the server, each with a name for people and in full.
+        places: Targets of the server, each as a name for people and in full.
         may_destroy: Whether its tool counts as destructive.
         is_listed: Whether the server lists a tool of that name.
 
@@ -205,7 +205,7 @@ async def hold_of(
         )
         if found is None:
             return None
-        # A version is chosen beside the arguments: an approval of one does not fit another.
+        # The chosen version is not among the arguments; an approval for one version must not fit another.
         call = arguments if chosen is None else [arguments, chosen]
         key = key_of("\n".join(place for _, place in places), request.user.name, request.tool, call)
         lines = (*(() if chosen is None else _lines({"_meta.fastmcp": chosen})), *_lines(arguments))
@@ -217,13 +217,13 @@ async def hold_of(
 
 
 def _rest(named: object) -> str:
-    """Return the digest of the names of a tool's questions, or of those of the answers to them."""
+    """Return the digest of the names of a tool's questions, or of their answers."""
     names = sorted(map(str, named)) if isinstance(named, Mapping) else []
     return hashlib.sha256(json.dumps(names).encode()).hexdigest()
 
 
 def _lines(arguments: Mapping[str, object]) -> tuple[str, ...]:
-    """Return a line for each argument, in which nothing is hidden but what is counted."""
+    """Return a line for each argument; if characters or arguments are left out, with their number."""
     lines = []
     for name, value in list(arguments.items())[:_MOST_SHOWN]:
         text = json.dumps(value, ensure_ascii=False)

@@ -29,7 +29,7 @@ __all__ = [
 
 
 def authorize(spec: ToolSpec, facts: RequestFacts) -> None:
-    """Refuse a request whose token meets none of the security schemes that a tool has.
+    """Refuse a request whose token satisfies none of the tool's security schemes.
 
     Raises:
         CallError: `E_UNAUTHORIZED`; the request has no token, or one without the scopes.
@@ -55,12 +55,12 @@ def authorize_scopes(tool: str, scopes: Sequence[str], facts: RequestFacts) -> N
 def callable_tools(
     answered: Mapping[str, Any], scopes: Callable[[str], Sequence[str]], facts: RequestFacts
 ) -> dict[str, Any]:
-    """Return a list of tools without those that the operator keeps from the caller.
+    """Return a list of tools without those that the operator denies the caller.
 
     Args:
         answered: The list.
-        scopes: Returns the scopes that the operator asks of a tool.
-        facts: What is known of the request.
+        scopes: Returns the scopes that the operator requires for a tool.
+        facts: Facts about the request.
     """
     tools = answered.get("tools")
     if not isinstance(tools, list):
@@ -71,15 +71,15 @@ def callable_tools(
 def authorize_widget(tool: str, rights: WidgetRights | None, params: Mapping[str, Any]) -> None:
     """Refuse a call by a widget or by code, unless its tool allows it.
 
-    For a widget a person has to have consented where required.
+    A call by a widget also needs a person's consent, where that is required.
 
     Args:
         tool: Name of the tool, as the client calls it.
-        rights: Rights that the tool declares; None where they are not known, which allows none.
-        params: Of the `tools/call`.
+        rights: Rights that the tool declares; None if they are unknown, which allows none.
+        params: Params of the `tools/call`.
 
     Raises:
-        CallError: `E_INVALID_ARGUMENT`; it may not be made; the message says what the author can do.
+        CallError: `E_INVALID_ARGUMENT`: the call is not allowed; the message has a remedy for the author.
     """
     meta = params.get("_meta")
     if not isinstance(meta, Mapping):
@@ -101,9 +101,9 @@ def challenged(
     """Return the message of a call; an unauthorised one carries a login challenge.
 
     Args:
-        message: What the client gets.
-        error: The error that it is, if the runner made it one.
-        resource_metadata: Where this server describes itself as a protected resource.
+        message: The message for the client.
+        error: Its error, if the runner made one.
+        resource_metadata: Address of this server's metadata as a protected resource.
     """
     if error is None or error.code is not Code.E_UNAUTHORIZED:
         return message
@@ -119,7 +119,7 @@ def challenged(
 def with_schemes(answered: Mapping[str, Any]) -> dict[str, Any]:
     """Return a list of tools with their security schemes at the top level too.
 
-    ChatGPT reads it there. FastMCP and the SDK know no such field, so a file cannot write it.
+    ChatGPT reads them there. FastMCP and the SDK lack the field, so a tool file cannot set it.
     """
     tools = answered.get("tools")
     if not isinstance(tools, list):

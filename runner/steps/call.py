@@ -1,6 +1,6 @@
 """One tool call, from its arguments to its recorded end, for all executors.
 
-Three classes execute it: `runner.call.FileCall` in a worker, `runner.call.FleetCall` at a worker node, and
+Two classes execute it: `runner.call.FileCall` in a worker, perhaps of a fleet, and
 `runner.proxy.calls.UpstreamCall` at another server.
 
 Source: architecture, "One call, in order"; `docs/decisions/0033-one-spine-for-two-executors.md`.
@@ -29,8 +29,7 @@ from runner.files.my_files import Deferral
 from runner.observation.call_record import MOST_NAME_CHARS, CallRecord, FileFacts, operation
 from runner.steps.approval import hold_of
 from runner.steps.client_message import referenced
-from runner.steps.inputs import prepare_inputs, read_arguments
-from runner.steps.light_events import without_bytes
+from runner.steps.inputs import Inputs, prepare_inputs, read_arguments
 from runner.steps.listener import CallListener
 from runner.steps.request import (
     SHORT_BYTES,
@@ -40,7 +39,7 @@ from runner.steps.request import (
     Request,
     question_of,
 )
-from runner.steps.rewriting import Inputs
+from runner.steps.updates import without_bytes
 from runner.store.protocol import Origin, Record
 from runner.toolset.call_services import CallServices
 from runner.toolset.catalog import ToolSpec
@@ -57,9 +56,9 @@ class Call(ABC):
     """One `tools/call`, from its arguments to its recorded end.
 
     Attributes:
-        service: What serves the call.
+        service: Services of the server.
         request: The call.
-        listener: Receives what is sent while it runs.
+        listener: Receives notifications and requests while it runs.
         spec: Its tool, once it is known.
     """
 
@@ -69,7 +68,7 @@ class Call(ABC):
     spec: ToolSpec | None = None
 
     passed_on: ClassVar[type[Exception]]
-    """Error that stands for a JSON-RPC error of the tool's server, which goes to the client as it is."""
+    """Error that carries a JSON-RPC error of the tool's server, which is sent to the client unchanged."""
 
     @abstractmethod
     async def execute(self) -> Completed:
@@ -80,12 +79,12 @@ class Call(ABC):
         """
 
     async def run(self) -> Completed:
-        """Return the end of the call, an error of the contract included; record it and publish its files.
+        """Return the end of the call, or an error of the contract as one; record it and publish its files.
 
         Raises:
             Exception: `passed_on`.
         """
-        # Until there is an end, what ends the call is a cancellation.
+        # The outcome of a call that does not get to its end is a cancellation.
         completed, outcome = None, Code.E_CANCELLED.name
         try:
             try:
@@ -123,9 +122,9 @@ class Call(ABC):
         """Execute the call if no rule of the operator holds it, or once a person has approved it.
 
         Args:
-            act: Executes it, without waiting for anything that a held call must not hold.
-            places: Returns the targets of the server, each with a name for people and in full: an approval
-                is for those.
+            act: Executes it. Resources that a held call must not occupy are acquired within it.
+            places: Returns the targets of the server, each as a name for people and in full; an approval
+                applies to these.
             may_destroy: Whether its tool counts as destructive.
 
         Raises:
@@ -150,7 +149,7 @@ class Call(ABC):
 
     @asynccontextmanager
     async def staged(self, spec: ToolSpec, place: CallFiles) -> AsyncIterator[Inputs]:
-        """Yield the arguments of the call as its tool gets them, with their files in place.
+        """Yield the arguments of the call for its tool, with their files in place.
 
         Raises:
             CallError: The arguments are not an object, or a file cannot be staged.
@@ -189,7 +188,7 @@ class Call(ABC):
         unreturned = executed.unreturned
         left = () if unreturned is None else unreturned.of(normalised)
         if left or any(map(normalised.value.get, FILE_LISTS)):
-            # Outputs are read now, and no process of the call may go on to change them.
+            # Outputs are read next, so no process of the call may still change them.
             steps.done("normalise")
             if executed.quiesce is not None:
                 await executed.quiesce()
@@ -223,7 +222,7 @@ class Call(ABC):
         return Completed(processed=processed, wire=wire, spec=spec)
 
     async def _failed(self, error: Exception) -> Completed:
-        """Return the end of a call that has failed, as its client gets it."""
+        """Return the end of a failed call for its client."""
         if not isinstance(error, CallError):
             processed = failed(unexpected(error, call=self.request.id))
             return Completed(processed=processed, wire={}, spec=self.spec)
@@ -238,7 +237,7 @@ class Call(ABC):
             except Exception as fault:
                 log.warning("no names like it", exc_info=fault)
         processed = failed(error)
-        # A tool that fails may name links that it was given, whose tokens no client may have.
+        # A failed tool may name links from its arguments; clients must not get their tokens.
         processed = replace(processed, value=without_tokens(processed.value))
         if beside:
             processed.value["meta_data"] = {**processed.value["meta_data"], **beside}
@@ -251,7 +250,7 @@ def listener_of(
     """Return the listener of a request on behalf of its client.
 
     Args:
-        service: What serves it.
+        service: Services of the server.
         request: The request.
         tool: The tool that it calls, if it calls one.
         deadlines: Its time limits.
@@ -259,7 +258,7 @@ def listener_of(
     user, session = request.user.segment, request.facts.session_id
     meta = request.params.get("_meta")
     token = meta.get("progressToken") if isinstance(meta, Mapping) else None
-    # By its own token an interface knows the calls that it made itself.
+    # An interface recognises its own calls by their progress token.
     about = {"call": request.id, "tool": tool} | ({} if token is None else {"progress_token": token})
 
     def publish(event: Mapping[str, Any]) -> None:
@@ -312,10 +311,7 @@ def _changed(service: CallServices, request: Request, method: str, uri: object) 
 
 
 def observed(service: CallServices, request: Request) -> Request:
-    """Return a request that has its first line in the audit log, and the span of its tool's server.
-
-    Each only where the settings ask for it.
-    """
+    """Return a request with its first line in the audit log and a span, each if the settings require it."""
     observers = service.observers
     # Most servers have neither.
     if observers.audit is None and observers.spans is None:
@@ -323,10 +319,10 @@ def observed(service: CallServices, request: Request) -> Request:
     facts = {"call": request.id, "user": request.user.name, "method": request.method}
     facts["tool"] = request.tool[:MOST_NAME_CHARS]
     request.steps.begin = observers.begin_line(facts, request.params.get("arguments"))
-    span, params = observers.start_span(request.params)
-    if span is None:
+    if observers.spans is None:
         return request
-    # The steps are the same for both: a report is made from the request as it came.
+    span, params = observers.spans.begin(request.params)
+    # Both requests share the steps: a report is made from the original one.
     request.steps.span, request.steps.trace = span, params["_meta"].get("traceparent")
     return replace(request, params=params)
 
@@ -337,11 +333,11 @@ def _record_end(
     """Record the end of a call in the log and for the observers.
 
     Args:
-        service: What served it.
+        service: Services of the server.
         request: The call.
         outcome: `ok`, `error`, or a code of the contract.
         completed: Its end; None if there is none.
-        is_known: Whether there is its tool.
+        is_known: Whether its tool exists.
     """
     steps, worker_end = request.steps, request.steps.outcome
     files = () if completed is None else completed.processed.files
@@ -354,12 +350,12 @@ def _record_end(
         method=request.method,
         outcome=outcome,
         elapsed_s=steps.elapsed_s(),
-        # A later one is not a step of the call, but of its answer.
+        # A copy: later laps belong to the answer, not to the call.
         steps=tuple(steps.laps),
-        inputs=[FileFacts(sha256=file.sha256, size=file.size) for file in steps.inputs],
-        outputs=[FileFacts(sha256=file.sha256, size=file.size) for file in (*files, *deferred)],
+        inputs=[FileFacts(sha256=file.sha256, bytes=file.size) for file in steps.inputs],
+        outputs=[FileFacts(sha256=file.sha256, bytes=file.size) for file in (*files, *deferred)],
         returned=len(files),
-        generated=[FileFacts(id=file.id, sha256=file.sha256, size=file.size) for file in steps.generated],
+        generated=[FileFacts(id=file.id, sha256=file.sha256, bytes=file.size) for file in steps.generated],
         tier=None if worker_end is None else service.tier.value,
         worker=None if worker_end is None else "fresh" if steps.is_fresh else "kept",
         denials=[

@@ -1,7 +1,7 @@
 """Conversion of a processed result to the `tools/call` message for an MCP client.
 
-Text never carries base64, keys, tokens or paths of artifacts. Bytes travel only where the client
-asked for them and the whole message stays within what transports carry.
+Text never contains base64, keys, tokens or paths of artifacts. Bytes are included only if the client
+requested them and the whole message stays within the limits of transports.
 
 Source: document 001, section 6.2; rules N3, N6, N15 and P2 of the conformance cases; MCP `tools/call`;
 requirements S0-4, S0-19, S0-23, S1-11, S1-21, S2-2, S2-7, S2-9, S2-11, S2-12 and S2-36 to S2-39.
@@ -36,7 +36,7 @@ __all__ = [
 ]
 
 MESSAGE_MAX_BYTES = 900_000
-"""Longest message, in bytes: some clients refuse those above 1 MB."""
+"""Longest message, in bytes: some clients refuse messages above 1 MB."""
 _BLOCK_CHARS = 200
 
 META_PREFIX = "toolcell/"
@@ -77,10 +77,10 @@ class Delivery(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Form:
-    """One way to write the message; later ones are smaller."""
+    """One form of the message; later forms are smaller."""
 
     bytes_inline: bool
-    # Characters of pictures and sounds that stay, the first ones first; None: all of them.
+    # Budget of characters for images and audio, in order; None for all of them.
     media_chars: int | None
     note: str | None
 
@@ -96,7 +96,7 @@ _REFERENCE = (_Form(bytes_inline=False, media_chars=None, note=None), _SMALLEST)
 
 @call_value
 class _Draft:
-    """All that one message is made of."""
+    """The parts of one message."""
 
     processed: Processed
     wire: Mapping[str, Any]
@@ -123,16 +123,16 @@ def render(
 ) -> dict[str, Any]:
     """Return the `tools/call` result for a client.
 
-    What is not a contract value goes out as the tool's own server would send it, and the contract value that
-    it stands for is in `_meta`. So it is with the structured content of a contract value where the tool's
-    output schema is closed; elsewhere `structuredContent` is the contract value. Facts too large for a model
-    are in `_meta` only. What a tool raised is told in its author's words first.
+    A result that is not a contract value is sent as the tool's own server would send it, with its contract
+    value in `_meta`. So is structured content if the tool's output schema is closed; otherwise
+    `structuredContent` is the contract value. Facts too large for a model are in `_meta` only. The author's
+    message of an exception comes first.
 
     Args:
         processed: The result.
-        wire: What the worker answered; empty if it did not.
-        output_schema: What the tool declares.
-        delivery: How the client takes bytes.
+        wire: The worker's result; empty without one.
+        output_schema: The tool's output schema.
+        delivery: How bytes are delivered to the client.
         max_bytes: Longest message.
         download_url: Makes download addresses, over HTTP.
         allowed_origins: Web origins whose pages a result may open.
@@ -147,7 +147,7 @@ def render(
     try:
         sent: Mapping[str, Any] = jsonable(wire)
     except NotJsonError:
-        # Then the contract value already says so; nothing of the original can be sent.
+        # The contract value already reports this; nothing of the original can be sent.
         sent = {}
 
     def written(form: _Form) -> tuple[dict[str, Any], int]:
@@ -172,14 +172,14 @@ def render(
         if size <= max_bytes:
             break
     if form is _SMALLEST and size < max_bytes:
-        # Of several pictures, those that fit together stay, the first ones first.
+        # Of several pictures, the first ones that fit together stay.
         some, size = written(replace(form, media_chars=max_bytes - size))
         message = some if size <= max_bytes else message
     return message
 
 
 def is_open_schema(schema: Mapping[str, Any] | None) -> bool:
-    """Return whether any object satisfies an output schema, so that the contract value does."""
+    """Return whether any object, and so the contract value, satisfies an output schema."""
     if schema is None:
         return True
     return (
@@ -190,7 +190,7 @@ def is_open_schema(schema: Mapping[str, Any] | None) -> bool:
 
 
 def referenced(processed: Processed) -> dict[str, Any]:
-    """Return a contract value whose artifacts are described, with their URIs, and not carried."""
+    """Return a contract value with descriptions and URIs of its artifacts instead of their bytes."""
     processed = without_lost(processed)
     return {**processed.value, **_entries(processed, bytes_inline=False)}
 
@@ -207,7 +207,7 @@ def _message(draft: _Draft) -> dict[str, Any]:
     has_own_texts = processed.is_own or (draft.closed and not processed.is_error)
     content = _content(draft, value, own_texts=has_own_texts)
     message: dict[str, Any] = {"content": content, "isError": processed.is_error}
-    # The tool's own, without anything that could pass for ours.
+    # The tool's own `_meta`, without keys that could pass for ours.
     own_meta = mapping_of(draft.wire.get("_meta"))
     meta = {key: item for key, item in own_meta.items() if not key.startswith(META_PREFIX)}
     if value.get("artifacts") or value.get("display") or value.get("canvas"):
@@ -221,11 +221,11 @@ def _message(draft: _Draft) -> dict[str, Any]:
     else:
         meta[RESULT_META] = value
         if has_own_texts and "structuredContent" in draft.wire:
-            given = draft.wire["structuredContent"]
-            own = paths.value(given, contents=not draft.form.bytes_inline)
-            if draft.closed and own != given and not satisfies(own, draft.output_schema or {}, was=given):
-                # A reference cannot stand where the schema wants a path, for example by a pattern.
-                own = given
+            sent = draft.wire["structuredContent"]
+            own = paths.value(sent, contents=not draft.form.bytes_inline)
+            if draft.closed and own != sent and not satisfies(own, draft.output_schema or {}, was=sent):
+                # The schema may require a path, for example by a pattern; then a reference is invalid.
+                own = sent
             structured = own_structured(own, draft.output_schema)
             if structured is None:
                 message = unfit(message, "that was called")
@@ -272,7 +272,7 @@ def _content(draft: _Draft, value: dict[str, Any], *, own_texts: bool) -> list[d
     for index, block in enumerate(list_of(draft.wire.get("content"))):
         file = by_block.get(index)
         is_seen = file is not None and _stays(block, file, draft.form)
-        # In base64, and with what stands around it.
+        # In base64, with the JSON around it.
         chars = 4 * (file.size + 2) // 3 + _BLOCK_CHARS if file is not None else 0
         small = draft.smaller.get(index)
         if small is not None and isinstance(block, dict):
@@ -287,7 +287,7 @@ def _content(draft: _Draft, value: dict[str, Any], *, own_texts: bool) -> list[d
                 content.append(_link(file, draft.download_url, about=_ORIGINAL))
                 linked.add(file.id)
             elif file is not None and draft.processed.is_own:
-                # It is there itself; what else is known of it stands in `_meta`.
+                # The file itself is included; its metadata is in `_meta`.
                 linked.add(file.id)
             own_blocks = _own_block(block, draft, own=own_texts, accepted=file)
             # A tool's `uri` may be of any JSON type.
@@ -335,18 +335,18 @@ def _own_block(
         case "text" | "image" | "audio" | "resource":
             return []
         case _:
-            # Made a text by the output guard.
+            # The output guard has turned it into a text.
             return [dict(block)] if own else []
 
 
 def _reachable(block: Mapping[str, Any], paths: FileReferences) -> dict[str, Any]:
-    """Return a link, or an embedded resource, with the address of the file that was kept."""
+    """Return a link, or an embedded resource, with the address of the stored file."""
     uri = block.get("uri")
     return {**block, "uri": paths.value(uri, contents=False)} if isinstance(uri, str) else dict(block)
 
 
 def _whole(block: Mapping[str, Any], file: ArtifactFile) -> dict[str, Any]:
-    """Return a block with its bytes in the one form of base64 that all clients read."""
+    """Return a block with its bytes in the form of base64 that all clients can read."""
     resource = block.get("resource")
     if isinstance(resource, dict):
         return {**block, "resource": {**resource, "blob": canonical(without_header(resource.get("blob")))}}
@@ -354,7 +354,7 @@ def _whole(block: Mapping[str, Any], file: ArtifactFile) -> dict[str, Any]:
 
 
 def _stays(block: Mapping[str, Any], file: ArtifactFile, form: _Form) -> bool:
-    """Return whether a block keeps its bytes: only images and audio for models do."""
+    """Return whether a block keeps its bytes; only images and audio for models do."""
     kind = block.get("type")
     if kind != "resource" and not file.mime.lower().startswith(f"{kind}/"):
         return False

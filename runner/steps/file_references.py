@@ -1,4 +1,4 @@
-"""Put references where a tool's own value names the files it returned, by path or by content.
+"""Replacement of paths and contents of returned files in a tool's own value by references.
 
 Source: requirement S2-15.
 """
@@ -15,18 +15,18 @@ __all__ = ["FileReferences"]
 
 # The only places where the contract, in any version, holds base64.
 _CONTENT_KEYS = ("b64", "returned_file_contents")
-# Base64 of this length stands nowhere by chance: whatever holds it echoes the file.
+# Equal base64 of this length is not a coincidence: the text echoes the file.
 _ECHO_MIN_CHARS = 16
-# Of content that begins with a slash only what JPEG, MP3 and UTF-16 begin with: the rest are paths.
+# Of strings with a leading slash, only the beginnings of JPEG, MP3 and UTF-16 are content; others are paths.
 _CONTENT = re.compile(r"(?:[A-Za-z0-9+_-]|/9j/|//)[A-Za-z0-9+/_\s=-]*")
 _HEAD_CHARS = 256
-# What cannot stand around a path, which would be another one then.
+# A path next to one of these characters is part of another path.
 _BEFORE = re.compile(r"[\w.~%/-]\Z", re.ASCII)
 _BEHIND = re.compile(r"[\w/~%-]|\.\w", re.ASCII)
 _URI = re.compile(r"(?:file|sandbox):(?://(?:localhost)?)?(/[^\s\"'`<>]+)", re.IGNORECASE)
 _SCHEME = "file://"
 _CLOSING = ".,;:!?)]}*_"
-# As many are each looked for in each text; of more, by their beginnings, in one pass.
+# Up to so many are searched for one by one; more are found by their beginnings, in one pass.
 _FEW = 8
 
 
@@ -35,7 +35,7 @@ class FileReferences:
     """Mapping from paths to references.
 
     Attributes:
-        uris: The string by which a tool gave a file → the file's URI.
+        uris: The string with which a tool returned a file → the file's URI.
         places: The absolute path of a file → its URI.
     """
 
@@ -61,16 +61,16 @@ class FileReferences:
     def of(
         cls, pairs: Iterable[tuple[str | None, str]], places: Mapping[str, str] | None = None
     ) -> "FileReferences":
-        """Make them from pairs of origin and URI; files without an origin are left out."""
+        """Return the mapping for pairs of origin and URI; pairs without an origin are left out."""
         return cls({origin: uri for origin, uri in pairs if origin}, places or {})
 
     def value(self, value: Any, *, contents: bool, key: str = "") -> Any:
-        """Return a JSON value with references in place of paths; a copy where there is any file.
+        """Return a JSON value with references in place of paths; a copy if there are any files.
 
         Args:
             value: Any JSON value.
             contents: Whether base64 is replaced as well.
-            key: The object key under which it stands.
+            key: The object key of the value.
         """
         if not self.uris and not self.places:
             return value
@@ -106,7 +106,7 @@ class FileReferences:
         return self._unechoed(text) if contents else text
 
     def _placed(self, text: str) -> str:
-        """Return a text with references in place of the paths, and `file:` URIs, of files that were kept."""
+        """Return a text with references in place of the paths and `file:` URIs of stored files."""
         if not self.places:
             return text
         whole = self._at(text) if text.startswith("/") else None
@@ -116,7 +116,7 @@ class FileReferences:
             text = _URI.sub(self._of_uri, text)
         parts, done, at = list[str](), 0, text.find(self._root)
         while at >= 0:
-            # Some write a path with blanks into a URI as it is.
+            # Some tools put a path with blanks into a URI without quoting it.
             scheme = len(_SCHEME) if text[max(0, at - len(_SCHEME)) : at].lower() == _SCHEME else 0
             is_inside = not scheme and _BEFORE.search(text, max(0, at - 1), at)
             end = 0 if is_inside else self._end(text, at)
@@ -127,7 +127,7 @@ class FileReferences:
         return "".join([*parts, text[done:]]) if parts else text
 
     def _end(self, text: str, at: int) -> int:
-        """Return the end of the longest path of a file that begins at a place of a text; 0 if none does."""
+        """Return the end of the longest file path that begins at an index of a text; 0 if none does."""
         ends = (at + length for length in self._lengths)
         return next((end for end in ends if text[at:end] in self.places and not _BEHIND.match(text, end)), 0)
 
@@ -156,7 +156,7 @@ class FileReferences:
         return text
 
     def _beginnings(self, text: str) -> Iterable[str]:
-        """Return the beginnings of contents that a text may hold."""
+        """Return the beginnings of contents that may occur in a text."""
         known = self._by_beginning
         if len(text) < _ECHO_MIN_CHARS or len(known) <= _FEW:
             return known

@@ -13,13 +13,13 @@ from runner.homes.changes import Changes
 from runner.homes.leftovers import Leftovers
 from runner.steps.listener import CallListener, widened
 from runner.steps.request import Request, wants_report
-from runner.steps.told_denials import denial_facts
 from runner.steps.tool_output import LiveOutput, report_output
+from runner.steps.verdict import denial_facts
 from runner.system.threads import run_in_thread
 from runner.toolset.catalog import ToolSpec
 from runner.toolset.toolset import Toolset
 from runner.toolset.user_pool import HomeAccess, UserPool
-from runner.users.tool_secrets import CallSecrets
+from runner.users.tool_secrets import NO_SECRETS, CallSecrets
 from sandbox.deadlines import Rung
 from sandbox.errors import ZygoteDied
 from sandbox.host.lease import Lease
@@ -29,7 +29,7 @@ __all__ = ["run_in_lease"]
 
 log = logging.getLogger(__name__)
 
-# A call that we have ended.
+# Endings by the host.
 _ENDED = (Ending.IDLE_TIMEOUT, Ending.TOTAL_TIMEOUT, Ending.OVER_LIMIT)
 _LAST_NOTICE_S = 1.0
 
@@ -44,19 +44,21 @@ async def run_in_lease(
     spec: ToolSpec | None,
     changes: Changes | None = None,
 ) -> tuple[Lease, Outcome]:
-    """Lease a worker, run the request in it, and discard what an ended call left behind.
+    """Lease a worker, run the request in it, and discard the files of a call that was ended.
 
-    The lease is to be released once nothing of the call is read any more.
+    The caller releases the lease once it has read everything of the call.
     """
     tool = None if spec is None else spec.name
     effective = toolset.effective(tool)
     limits = effective.limits
-    secrets = CallSecrets() if spec is None else toolset.secrets.of(spec.name, request.user.name)
+    secrets = NO_SECRETS
+    if spec is not None and toolset.secrets.rules:
+        secrets = toolset.secrets.of(spec.name, request.user.name)
     listener.masked = secrets.masked
     frame = {
         "method": request.method,
         "params": widened(params),
-        "facts": request.facts.to_json(),
+        "facts": vars(request.facts),
         "known_state": toolset.state.visibility(request.user.segment),
         "answer_bytes": limits.frame_bytes,
         "secrets": secrets.values,
@@ -70,7 +72,7 @@ async def run_in_lease(
     shares = effective.may_share_worker if wish == "shared" else effective.shares_worker and wish != "own"
     lease = await user_pool.pool.lease(
         limits if leftovers is None else leftovers.room(limits),
-        # No next call may run in a process that has held a secret, nor wait in one for it.
+        # A process that has held a secret may neither run nor park for another call.
         keeps=effective.keeps_worker and not secrets.values and wish != "fresh",
         shares=shares,
         goes_on=effective.lets_go_on and wants_job,
@@ -81,7 +83,7 @@ async def run_in_lease(
         request.steps.goes_on = lease.goes_on or lease.worker.goes_on
     lease.measured = wants_report(request.params)
     request.steps.done("lease")
-    # Values of secrets are masked in the whole, at the end.
+    # With secrets, the whole output is masked at the end instead.
     is_live = toolset.settings.tool_output == "client" and not secrets.values
     live = LiveOutput(lease, listener) if is_live else None
     following = None if live is None else asyncio.create_task(live.follow())
@@ -103,21 +105,22 @@ async def run_in_lease(
         if outcome.untold or was_silent:
             await _tell_of_the_end(outcome, listener, tool=tool, was_silent=was_silent)
     except BaseException:
-        # Also when the caller is cancelled: nobody would give the worker back.
+        # Also on cancellation: otherwise the worker would never be released.
         await lease.abandon()
         raise
     answer = outcome.answer or {}
     error = answer.get("error") if request.method.endswith("/list") else None
     if isinstance(error, Mapping) and error.get("code") == INTERNAL_ERROR:
-        # It fails outside of tools: a call has broken its server there.
+        # An earlier call has broken its server, so it fails outside of tools.
         log.warning("worker ended: listing failed", extra={"method": request.method})
         await lease.retire("broken")
     if lease.keeps and answer.get("own_lists") is True:
-        # It is asked first from now on.
+        # The session has its own lists: from now on, this worker serves its requests first.
         lease.set_apart()
         toolset.set_apart(request.user, user_pool)
     for denial in outcome.denials:
-        log.warning("denied", extra={"user": request.user.name, **denial_facts(denial, toolset)})
+        facts = denial_facts(denial, toolset.settings.homes)
+        log.warning("denied", extra={"user": request.user.name, **facts})
     return lease, outcome
 
 
@@ -139,12 +142,12 @@ async def _run_and_discard(
             reached = await leftovers.overfilled(lease.home_fd, lease.limits)
             if reached is not None:
                 outcome = replace(outcome, ending=Ending.OVER_LIMIT, reached=reached)
-                # What it made is discarded, and none of it may be able to make more.
+                # Its files are discarded next, so none of its processes may write more.
                 await lease.retire("limit")
         request.steps.done("run")
         request.steps.outcome = outcome
     finally:
-        # Partial results are discarded, but never beside another call or a job, whose files they might be.
+        # Partial results are discarded, unless another call or a job runs, whose files they might be.
         ended = outcome is None or outcome.ending in _ENDED
         changes = None if leftovers is None else leftovers.changes
         alone = changes is not None and changes.is_alone and not user_pool.pool.has_jobs
@@ -162,7 +165,7 @@ def _masked(outcome: Outcome, secrets: CallSecrets, output_bytes: int) -> Outcom
     Args:
         outcome: The outcome.
         secrets: The secrets.
-        output_bytes: Most bytes of its output that are stored: a cut may be within a value.
+        output_bytes: Most bytes of its output that are stored; the cut may be within a value.
     """
     denials = [asdict(denial) for denial in outcome.denials]
     was_cut = len(outcome.output.encode(errors="replace")) >= output_bytes
@@ -180,7 +183,7 @@ async def _tell_of_the_end(
     outcome: Outcome, listener: CallListener, *, tool: str | None, was_silent: bool
 ) -> None:
     """Notify the client of dropped messages and of the end of its call, if it accepts that."""
-    # A client that takes nothing must not keep the place of a call that is over.
+    # A client that does not read must not occupy the place of a finished call.
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(_LAST_NOTICE_S):
             if outcome.untold:

@@ -1,8 +1,8 @@
 """Notifications of a running call for its client: progress, messages and notices of the ladder.
 
 A worker's notification is hostile until checked: only known methods pass, and progress is sent under
-the caller's own token whatever the worker wrote. The user's interface receives them as events; payloads in
-progress messages are sent to it alone.
+the caller's own token, regardless of the worker's. The user's interface receives notifications as events;
+only it receives payloads in progress messages.
 """
 
 import math
@@ -15,8 +15,7 @@ from mcp_types import INVALID_PARAMS, METHOD_NOT_FOUND
 from runner.author import PUT
 from runner.contract.error_messages import notice
 from runner.formats.json_walks import MOST_LEVELS, nests_deeper
-from runner.steps.light_events import Show, light
-from runner.steps.updates import MESSAGE_MAX_CHARS, read_update
+from runner.steps.updates import MESSAGE_MAX_CHARS, Show, light, read_update
 from runner.toolset.session_state import SessionState, StateRefused
 from runner.worker.wire import PUBLISHED
 from sandbox.deadlines import Deadlines, Rung
@@ -49,7 +48,7 @@ _UPDATED = "notifications/resources/updated"
 CLIENT_REQUESTS = ("elicitation/create", "roots/list", "sampling/createMessage")
 """Requests that a tool may send to the client of its call."""
 LOG_LEVELS = frozenset({"debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"})
-"""All levels that messages of the log have in MCP."""
+"""All levels of log messages in MCP."""
 _CAPABILITIES = dict(zip(CLIENT_REQUESTS, ("elicitation", "roots", "sampling"), strict=True))
 _STATE_REQUESTS = ("state/delete", "state/get", "state/put")
 _LEVEL_KEY = "io.modelcontextprotocol/logLevel"
@@ -57,7 +56,7 @@ _MAX_NUMBER = 1e300
 Keep = Callable[[Mapping[str, Any]], Awaitable[Mapping[str, Any]]]
 
 ToolRequests = Callable[[str, Mapping[str, Any]], Awaitable[Mapping[str, Any]]]
-"""Answers a `tools/list` or `tools/call` of code. Raises `ClientRefusal`."""
+"""Answers a `tools/list` or `tools/call` from code. Raises `ClientRefusal`."""
 _TOOL_REQUESTS = ("tools/call", "tools/list")
 
 _OWN_TOKEN = "toolcell"  # noqa: S105 - a progress token, no secret
@@ -109,8 +108,8 @@ class Nobody:
 def widened(params: Mapping[str, Any]) -> dict[str, Any]:
     """Return request params with which a worker reports all its progress and messages.
 
-    FastMCP stays silent where the client asked for no progress or no messages. The ladder must hear
-    them all the same; what the client did not ask for is not passed on.
+    FastMCP sends none that the client did not request. The ladder needs them all the same; those that the
+    client did not request are not passed on.
     """
     meta = dict(params.get("_meta") or {})
     meta.setdefault("progressToken", _OWN_TOKEN)
@@ -121,12 +120,12 @@ def widened(params: Mapping[str, Any]) -> dict[str, Any]:
 def log_message(params: Mapping[str, Any], levels: Collection[str]) -> dict[str, Any] | None:
     """Return a log message with fields of MCP only, or None for a level that was not requested.
 
-    A tool may send anything: a client's library gives its user a traceback for a logger that is not
-    text, or for a message without `data`, and loses one that nests deeper than it reads.
+    A tool may send anything. Without `data`, or with a logger that is not text, a client's library shows a
+    traceback; it drops a message that nests too deeply.
 
     Args:
-        params: What was sent.
-        levels: The levels that the client wants to hear.
+        params: Params from the tool.
+        levels: Levels that the client requested.
     """
     level, logger = params.get("level"), params.get("logger")
     if not isinstance(level, str) or level not in levels:
@@ -139,7 +138,7 @@ def log_message(params: Mapping[str, Any], levels: Collection[str]) -> dict[str,
 
 
 def too_deep(method: str) -> str:
-    """Return the words for a request to the client that it could not read."""
+    """Return the error text for a request that nests too deeply for the client."""
     return f"the params of {method} nest deeper than {MOST_LEVELS} levels, which clients do not read"
 
 
@@ -148,21 +147,21 @@ class CallListener:
     """Listens to one call on behalf of its client. A `sandbox.host.lease.Listener`.
 
     Attributes:
-        client: Who hears of it.
+        client: Receives the notifications.
         params: The params of the client's own request.
-        levels: Levels of log messages that the client wants to get.
+        levels: Levels of log messages that the client requested.
         deadlines: The limits of the call, for the wording of notices.
-        user: Whose session state the call may use.
+        user: The user whose session state the call may use.
         state: Session state of the tools.
-        publish: Takes events for the user's interface.
-        change: Takes what has changed of what is offered: the method of a notification, and a resource.
-        masked: Takes the values of secrets out of what the tool says; may change it in place.
-        capabilities: The capabilities that the client has declared; None where that is not known.
-        keep: Keeps a file that the tool puts while it runs, where it may.
-        tools: Answers requests for the tools of this server, which code alone may send.
-        show: Keeps for a while what the user's interface is shown, where one listens.
-        last_progress: The last thing the tool reported, in words.
-        notices: The notices given so far.
+        publish: Receives events for the user's interface.
+        change: Receives changes of lists and resources: the method of a notification, and a URI or None.
+        masked: Removes the values of secrets from messages of the tool; may change them in place.
+        capabilities: The capabilities that the client has declared; None if they are unknown.
+        keep: Stores a file that the tool puts while it runs; None if it may not.
+        tools: Answers requests for the tools of this server, which only code may send.
+        show: Stores content for the user's interface for a while, if one listens.
+        last_progress: Text of the last progress report.
+        notices: The notices sent so far.
     """
 
     client: Client
@@ -200,7 +199,7 @@ class CallListener:
             self.change(str(method), None)
             await self.client.notify(str(method), {})
         elif method == _UPDATED:
-            # Not for the caller: for the subscribers to the resource.
+            # For the subscribers to the resource, not for the caller.
             self.change(_UPDATED, params.get("uri"))
         elif method == PUBLISHED:
             self.change(str(params.get("method")), params.get("uri"))
@@ -238,17 +237,17 @@ class CallListener:
         if self.capabilities is not None:
             missing = _undeclared(method, params, self.capabilities)
             if missing is not None:
-                # The client may take a request that it does not know for a fault of the connection.
+                # The client may treat an unknown request as a connection fault.
                 message = f"the client does not support {method}: it did not declare the capability {missing}"
                 raise ClientRefusal(METHOD_NOT_FOUND, message)
         return await self.client.request(method, params)
 
     def waits_for_client(self, value: Mapping[str, object]) -> bool:
-        """Return whether a request waits for a client, the store or a tool: silence does not count then."""
+        """Return whether a request waits for a client, the store or a tool, so that silence is ignored."""
         return value.get("method") in (*CLIENT_REQUESTS, PUT, *_TOOL_REQUESTS)
 
     async def rung(self, rung: Rung) -> None:
-        """Notify the client that silence has lasted."""
+        """Send the client the notice of a rung of the ladder."""
         await self.tell(notice(rung, self.deadlines))
 
     async def dropped(self, count: int) -> None:
@@ -328,13 +327,13 @@ class CallListener:
 
 
 def _undeclared(method: str, params: Mapping[str, Any], able: Mapping[str, Any]) -> str | None:
-    """Return the capability that a request to the client needs and that it has not declared, if one is so.
+    """Return the undeclared capability of the client that a request needs, or None.
 
-    Of elicitation, a client that declares neither mode has forms, the only one at first.
+    A client that declares elicitation without a mode supports forms, originally the only mode.
     """
     name = _CAPABILITIES.get(method)
     if name is None:
-        # A request about a task that the client has made of an earlier one.
+        # A request about a task that the client has created for an earlier request.
         return None
     own = able.get(name)
     if own is None:
@@ -349,7 +348,7 @@ def _undeclared(method: str, params: Mapping[str, Any], able: Mapping[str, Any])
 
 
 def _number(value: object) -> float | None:
-    """Return a number that arithmetic can take; a worker may send any, of any length."""
+    """Return a number that is safe for arithmetic, or None; a worker may send one of any length."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     return value if abs(value) < _MAX_NUMBER else None

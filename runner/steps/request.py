@@ -12,11 +12,9 @@ from runner.contract.normalise import Normalised
 from runner.files.my_files import MyFiles
 from runner.homes.changes import ChangedFile
 from runner.homes.homes import HomeLease
-from runner.settings.execution import ServiceSettings
 from runner.settings.named_limits import Counted
-from runner.steps.inputs import Link
+from runner.steps.inputs import FileDelivery, Link
 from runner.steps.listener import Client, ToolRequests
-from runner.steps.rewriting import FileDelivery
 from runner.store.protocol import Record
 from runner.toolset.catalog import ToolSpec
 from runner.users.identity import User
@@ -25,7 +23,7 @@ from sandbox.call_value import call_value
 from sandbox.outcome import Outcome
 
 if TYPE_CHECKING:
-    # The SDK of OpenTelemetry comes with it.
+    # It imports the SDK of OpenTelemetry.
     from runner.observation.spans import CallSpan
 
 __all__ = [
@@ -37,7 +35,6 @@ __all__ = [
     "Request",
     "Steps",
     "UnreturnedFiles",
-    "file_delivery_of",
     "question_of",
     "wants_report",
 ]
@@ -53,19 +50,19 @@ _QUESTION = ("resultType", "inputRequests", "requestState")
 
 @dataclass(slots=True)
 class Steps:
-    """A stopwatch with a name for each lap, and reports of the sandbox.
+    """A stopwatch with a name for each lap, and facts about the call.
 
     Attributes:
-        outcome: How the worker ended, once it did.
+        outcome: The outcome of the worker, once it ended.
         is_fresh: Whether the worker had served no call before.
-        goes_on: Whether what it has begun goes on between calls, where the tool asks for that or it is so.
-        inputs: The user's files that the tool was given.
-        generated: What was kept of files that the tool wrote and did not return.
-        trace: The call's span, as a `traceparent`, where spans are made.
-        span: The call's span for OpenTelemetry, where spans are made.
-        begin: Writes its first line to the audit log, if there is one; returns the digest of its arguments.
-        laps: When each step was done, in seconds since the first began; one that came twice, twice.
-        approval: The approval that it needed, in words of the audit log.
+        goes_on: Whether background work continues between calls; None unless it was requested or does.
+        inputs: The user's files that were passed to the tool.
+        generated: Stored files that the tool wrote and did not return.
+        trace: The call's span, as a `traceparent`, if spans are made.
+        span: The call's span for OpenTelemetry, if spans are made.
+        begin: Writes the first line of the call to the audit log; returns the digest of its arguments.
+        laps: End of each step, in seconds since the first began; a repeated step has several entries.
+        approval: Approval of the call, if it needed one, as in the audit log.
     """
 
     outcome: Outcome | None = None
@@ -94,7 +91,7 @@ class Steps:
         return round(self.elapsed_s() * 1000, 1)
 
     def in_ms(self) -> dict[str, float]:
-        """Return the time of each step in milliseconds, in the order in which they came."""
+        """Return the duration of each step in milliseconds, in order."""
         laps: dict[str, float] = {}
         before = 0.0
         for step, done in self.laps:
@@ -127,17 +124,17 @@ class Request:
         user: The user it comes from.
         method: The MCP method.
         params: Its params, as on the wire.
-        facts: What the tool may learn of it.
+        facts: Facts about it that the tool may read.
         client: Receives its notifications while it runs.
-        levels: Levels of log messages that the client wants to get.
+        levels: Levels of log messages that the client requested.
         inline_max_bytes: Largest artifact that the caller wants inside the result.
         is_awaited: Whether its client waits for the answer: then silence ends the call.
         id: Our id, on every log record of the call.
-        begins: Is awaited just before code of the tool runs; what it raises keeps it from running.
-        steps: How long each step took.
-        counted: The limits by name that it counts for, once they have been looked up.
-        tools: Answers the requests for tools of this server that its code sends, where it may.
-        tool: Name of the tool that is called, as its client knows it.
+        begins: Awaited just before code of the tool runs; an exception prevents the run.
+        steps: Durations of the steps, and other facts.
+        counted: The named limits that it counts towards, once they have been looked up.
+        tools: Answers requests for tools of this server from its code; None if it may send none.
+        tool: Name of the called tool, as its client knows it.
     """
 
     user: User
@@ -165,10 +162,10 @@ class Completed:
 
     Attributes:
         processed: The contract value and its files.
-        wire: The tool's own result as its server put it on the wire; empty where there is none.
+        wire: The tool's own result as its server put it on the wire; empty without one.
         spec: The tool, if it is known.
-        interim: A message that goes to the client untouched: a question, a task that was begun, or a result
-            that has only been guarded.
+        interim: A message that is sent to the client unchanged: a question, a task that was started, or a
+            result that has only been guarded.
     """
 
     processed: Processed
@@ -178,7 +175,7 @@ class Completed:
 
     @classmethod
     def for_now(cls, interim: Mapping[str, Any], spec: ToolSpec | None) -> "Completed":
-        """Return the end of a call whose client gets a message that is not made of a contract value."""
+        """Return the end of a call whose client gets a message that is not derived from a contract value."""
         value = {"meta_data": {"is_error": True}} if interim.get("isError") else {}
         return cls(processed=Processed(value=value), wire=interim, spec=spec, interim=interim)
 
@@ -192,7 +189,7 @@ class CallFiles:
         inputs: The home that input files are staged into, if there is one.
         outputs: The home whose files the tool may name in its result, if there is one.
         link: Makes the download link of a file that the tool can fetch.
-        file_delivery: How files named by `filename` and `filenames` are handed over.
+        file_delivery: Delivery of files named by `filename` and `filenames`: a path, unless `url`.
     """
 
     files: MyFiles
@@ -207,8 +204,8 @@ class UnreturnedFiles:
     """Files that a call has changed and does not return.
 
     Attributes:
-        of: Returns which those are beside a result.
-        keep: Keeps them, or lists them, in a result.
+        of: Returns the files that are not in a result.
+        keep: Stores them, or only lists them, in a result.
     """
 
     of: Callable[[Normalised], Sequence[ChangedFile]]
@@ -217,14 +214,14 @@ class UnreturnedFiles:
 
 @call_value
 class Executed:
-    """The result of a tool that was executed, and what it takes to collect its files.
+    """The result of an executed tool, and the functions that collect its files.
 
     Attributes:
         wire: Its result as on the wire.
         is_long: Whether it is so long that it is read in a thread.
-        quiesce: Waits until no process of the call can change its outputs any more, if any could.
+        quiesce: Waits until no process of the call can change its outputs; None if none could.
         facts: Entries for `meta_data`.
-        unreturned: The files that it changed and does not return, if there may be any.
+        unreturned: The files that it changed and did not return, if there may be any.
     """
 
     wire: Mapping[str, Any]
@@ -235,15 +232,10 @@ class Executed:
 
 
 def question_of(wire: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return the question of a result to its client, if any: the rest of it would bypass the contract."""
+    """Return the question of a result to its client, if any; other keys would bypass the contract."""
     if wire.get("resultType") != "input_required":
         return None
     return {key: wire[key] for key in _QUESTION if key in wire}
-
-
-def file_delivery_of(settings: ServiceSettings) -> FileDelivery:
-    """Return the delivery of files named by `filename` and `filenames`, by the settings."""
-    return "url" if settings.file_delivery == "url" else "path"
 
 
 def wants_report(params: Mapping[str, object]) -> bool:

@@ -16,7 +16,7 @@ __all__ = ["as_text"]
 
 
 def as_text(processed: Processed) -> str:
-    """Return the result as a person reads it in a shell; ends without a line break."""
+    """Return the result as text for a shell, without a final line break."""
     value = processed.value
     if processed.is_error:
         return _error(value)

@@ -1,15 +1,15 @@
 """Staging of a call's input files in `input_files/` of its home, and their removal afterwards.
 
-A call gets copies, never the stored files: reflinks where the file system supports them, plain copies
-elsewhere, hard links never. Changes by a tool affect only its copy.
+A call gets copies, never the stored files: reflinks if the file system supports them, else plain copies,
+never hard links. Changes by a tool affect only its copy.
 
 Several calls of one user may need one name at once. A lock in the claims folder records the call that owns
 `input_files/<name>`; until it is released, the next call gets `input_files/2/<name>`, and so on. A runner
 with another state folder has other claims, so the copy itself is locked too while its call runs, and a locked
 file is never replaced. A tool can also lock a file; then its user's next call gets the next place.
 
-The home, and so `input_files` itself, is controlled by untrusted code. It is opened by `openat2`; anything
-there that is not a folder is replaced by one.
+The home, and so `input_files` itself, is controlled by untrusted code. It is opened with `openat2`; any other
+file where a folder should be is replaced by a folder.
 
 Source: requirements S1-35 to S1-37 and S1-107; architecture, decision "Input copies"; sandbox notes,
 finding 7.
@@ -49,12 +49,12 @@ async def stage(
 
     Args:
         lease: The home of the call.
-        files: What opens the files.
-        records: Which files, with distinct names.
-        claims: Folder of the locks that say which call owns a place; one for each state folder.
+        files: My Files of the user.
+        records: The files, with distinct names.
+        claims: Folder of the locks that record which call owns a place; one for each state folder.
 
     Raises:
-        CallError: `E_STORE` or `E_QUOTA`: a file cannot be put there. None is left behind.
+        CallError: `E_STORE` or `E_QUOTA`: a file cannot be staged. None is left behind.
     """
     async with AsyncExitStack() as stack:
         staged: dict[str, Path] = {}
@@ -68,9 +68,9 @@ async def stage(
 async def _staged(
     stack: AsyncExitStack, lease: HomeLease, files: MyFiles, record: Record, claims: Path
 ) -> tuple[str, ...]:
-    """Put a file into the first place that is free, until the stack is closed; return the folders of it."""
+    """Put a file into the first free place, until the stack is closed; return the folders of its path."""
     name = record.shown
-    # In the input folder itself, a name of digits only would be in the way of a numbered folder.
+    # In the input folder itself, a name of digits only would collide with a numbered folder.
     place = 2 if name.isdecimal() else 1
     while place < _MAX_PLACES:
         async with AsyncExitStack() as mine:
@@ -80,7 +80,7 @@ async def _staged(
                 async with files.open(record) as content:
                     locked = await _fill(lease.fd, folders, content, name)
             except FileExistsError:
-                # A runner with other claims was faster.
+                # A runner with other claims has taken the place first.
                 place += 1
                 continue
             mine.callback(os.close, locked)
@@ -95,14 +95,14 @@ def _folders(place: int) -> tuple[str, ...]:
 
 
 def _take_away(home_fd: int, folders: Sequence[str], name: str) -> None:
-    # What a tool moved elsewhere belongs to the home and goes with it.
+    # A file that a tool has moved elsewhere is removed with the home.
     with contextlib.suppress(OSError), _folder(home_fd, folders, open_folder) as folder:
         remove(folder, name)
 
 
 @contextmanager
 def _claimed(claims: Path, lease: HomeLease, name: str, *, first: int) -> Iterator[int]:
-    """Own a place for a name: 1 for the input folder itself, n for its folder `n`."""
+    """Claim a place for a name: 1 is the input folder itself, n its folder `n`."""
     make_folder(claims.parent, claims.name)
     for place in range(first, _MAX_PLACES):
         key = hashlib.sha256(f"{lease.segment}/{place}/{name}".encode()).hexdigest()
@@ -142,7 +142,7 @@ def _lock(path: Path) -> int | None:
         if not locks.try_lock(fd):
             os.close(fd)
             return None
-        # Its owner may have removed it between our open and our lock: then it locks nothing any more.
+        # Its owner may have unlinked it between our open and our lock: then the lock is ineffective.
         with contextlib.suppress(FileNotFoundError):
             if os.path.samestat(os.fstat(fd), path.lstat()):
                 return fd
@@ -154,7 +154,7 @@ async def _fill(home_fd: int, folders: Sequence[str], content: Content, name: st
     """Put a file into its place; return a descriptor that holds its lock as long as it is open.
 
     Raises:
-        FileExistsError: Somebody else has put something there.
+        FileExistsError: Another process has created the name.
     """
     for attempt in range(_ATTEMPTS):
         try:
@@ -198,7 +198,7 @@ def _open_or_make(parent: int, name: str) -> int:
 
 
 def _give(fd: int, above: int) -> None:
-    """Give a created file the owner of its folder, which as root may be another user."""
+    """Give a created file the owner of its folder, who may differ if this process is root."""
     owner = os.fstat(above).st_uid
     if os.fstat(fd).st_uid != owner:
         os.fchown(fd, owner, owner)
@@ -206,9 +206,9 @@ def _give(fd: int, above: int) -> None:
 
 @contextmanager
 def _coming(home_fd: int, folders: Sequence[str], name: str) -> Iterator[int]:
-    """Yield a new file to write to, which is locked, and gets its name when the block ends.
+    """Yield a new locked file to write to, which is renamed to `name` when the block ends.
 
-    It stays open, and so locked, unless that fails.
+    It stays open, and so locked, except on failure.
     """
     hidden = f".{secrets.token_hex(8)}"
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC

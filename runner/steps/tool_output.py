@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 
 _MOST_FRAMES = 20
 _MOST_LINE_CHARS = 2000
-# Of one call, where many users share a server, and where its only user develops a tool.
+# Most lines of one call: on a server for many users, and for one user who develops a tool.
 _SHARED_LINES, _OWN_LINES = 200, 5000
 _LINES_A_TURN = 100
 _CLIENT_CHARS = 64 * 1024
@@ -43,7 +43,7 @@ class LiveOutput:
             lines, line_break, rest = printed.rpartition(b"\n")
             if line_break:
                 self._sent_bytes = total_bytes - len(rest)
-                # The end of the call waits for what is being sent.
+                # Shielded from cancellation: `finish` waits for a send in progress.
                 self._sending = asyncio.ensure_future(self._send(lines))
                 await asyncio.shield(self._sending)
 
@@ -73,7 +73,7 @@ async def report_output(
         listener: The call's listener.
         tool: Name of the tool, if it was one.
         to: The setting `tool_output`.
-        live: Sends what was printed, where that was begun while the call ran.
+        live: Sender of the output, if it has already been sending while the call ran.
     """
     if to == "drop":
         return
@@ -98,7 +98,7 @@ async def report_output(
 
 
 def frame_lines(frames: object) -> list[str]:
-    """Return the frames that a worker sent, a line each."""
+    """Return the stack frames that a worker sent, a line each."""
     listed = frames[:_MOST_FRAMES] if isinstance(frames, list) else []
     return [
         f"{frame.get('file')}, line {frame.get('line')}, in {frame.get('function')}: {frame.get('text')}"
@@ -108,7 +108,7 @@ def frame_lines(frames: object) -> list[str]:
 
 
 def _trace(raised: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the lines of an exception and of all behind it, as a worker sent them."""
+    """Yield the lines of an exception and its causes, as a worker sent them."""
     if "type" not in raised:
         return
     chain = raised.get("chain")

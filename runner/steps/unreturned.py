@@ -1,6 +1,6 @@
 """Collector of files that a call wrote and did not return.
 
-The call that ends last in a home lists all that changed there; the others leave what they found to it.
+The call that ends last in a home lists all changes there; the other calls leave their changes to it.
 
 Source: requirements S1-24, S1-27; `docs/decisions/0034-collect-generated-files.md`.
 """
@@ -42,10 +42,10 @@ def left_of(
         request: The call.
         spec: Its tool.
         home: The home, which the tool may write.
-        changes: What has changed there.
-        puts: What the tool has put into My Files itself.
+        changes: Changes in the home.
+        puts: Files that the tool has put into My Files itself.
         lease: The worker.
-        is_last: Whether no other call is in flight there; else the files are left to the last.
+        is_last: Whether no other call is in flight there; otherwise the files are left to the last one.
     """
     mode = spec.generated or toolset.settings.generated
     secrets = toolset.secrets.of(spec.name, request.user.name)
@@ -69,14 +69,14 @@ def left_of(
 
 
 def _nameable(found: Sequence[ChangedFile], secrets: CallSecrets) -> list[ChangedFile]:
-    """Return the files that may be reported: none with a secret for its name."""
+    """Return the files that may be reported: those without a secret in their names."""
     return [change for change in found if secrets.masked_text(change.file) == change.file]
 
 
 async def left_by_others(
     toolset: Toolset, request: Request, spec: ToolSpec, home: HomeLease, changes: Changes, lease: Lease
 ) -> Mapping[str, Any] | None:
-    """Keep the files that other calls have left to one that has failed; return their entry in `meta_data`."""
+    """Store the files that other calls have left to a failed call; return their entry in `meta_data`."""
     others = changes.take_left(home.fd)
     if not others:
         return None
@@ -91,7 +91,7 @@ def _rules(toolset: Toolset, request: Request, spec: ToolSpec, home: HomeLease, 
     """Return the treatment of unreturned files, if any call requests one."""
     mode = spec.generated or toolset.settings.generated
     return Generated(
-        # Of a tool whose files are ignored those of others come here only.
+        # A tool whose files are ignored gets here only with files of other tools.
         mode="report" if "report" in (mode, toolset.settings.generated) and mode != "keep" else "keep",
         home=home,
         files=toolset.files(request.user, trace=request.id),

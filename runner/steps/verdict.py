@@ -15,6 +15,7 @@ from runner.contract.error_messages import (
     invalid_argument,
     invalid_result,
     legible,
+    listening_denied,
     network_denied,
     no_temporary_folder,
     outside_home,
@@ -36,33 +37,37 @@ from runner.steps.listener import CallListener
 from runner.steps.tool_output import frame_lines
 from runner.worker.long_answers import FOLDED, unfolded
 from runner.worker.wire import WireError
+from sandbox.denials.network import BIND
 from sandbox.denials.paths_in_errors import wants_socket
 from sandbox.host.memory_guard import SERVER_MEMORY
 from sandbox.outcome import Denial, Ending, Outcome, Reached
 from sandbox.policy import Limits
 
-__all__ = ["judge"]
+__all__ = ["denial_facts", "judge", "plain_denial"]
 
-# Folders of processes in /proc, as they are named there.
+# Folders of processes in /proc.
 _OF_PROCESSES = re.compile(r"/proc/(?:self|thread-self|[0-9]+)(?:/|$)")
-# What `tempfile` says once it has tried all folders that it knows. Source: CPython, Lib/tempfile.py.
+# Error of `tempfile` once it has tried all its folders. Source: CPython, Lib/tempfile.py.
 _NO_TEMPORARY = "[Errno 2] No usable temporary directory found in "
-# What a tool raised itself, and so has words of its author's.
+# Kinds of exceptions that a tool raised itself, whose messages are its author's.
 _SAID = ("tool error", "raised")
-# What the SDK makes of an exception that nobody has made anything of, beside its code 0 in sessions.
+# Messages of the SDK for an exception that nothing has converted; in sessions it uses code 0 as well.
 _OF_THE_SDK = ("Internal server error", "Invalid request parameters")
-# Errors with words of a tool or of its author.
+# Errors with text of a tool or its author.
 _OF_TOOLS = (Code.E_TOOL, Code.E_INVALID_PATH, Code.E_NETWORK_DENIED)
 _WRAPPED = "Error calling tool "
-# What a worker may say that it ran into; what else is limited the host sees for itself.
+# The limit that a worker may report; the host measures the others itself.
 _FILE = "file_bytes"
-# A worker may name any number.
+# A worker may report any number.
 _MOST_FAULTS = 20
 _MOST_LINKS = 20
-# A variable of the environment, as authors and libraries name one that they lack.
+# An environment variable, as named in messages about a missing one.
 _VARIABLE = re.compile(r"(?<![A-Za-z0-9_])[A-Z][A-Z0-9]{0,60}(?:_[A-Z0-9]{1,60}){1,10}(?![A-Za-z0-9_])")
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,200}")
 _LACKS_VARIABLE = re.compile(r"\b(?:environment|env|variable)\b", re.I)
 _MOST_SEARCHED = 4000
+# Operations of denials whose path is not one of a file.
+_NOT_OF_FILES = ("run", "connect", "lookup")
 _TOLD = ("memory_bytes", "open_files", _FILE, "processes", DISK_FULL)
 
 
@@ -73,8 +78,8 @@ class _Where:
     Attributes:
         home: The home of the call, or None.
         homes: The folder of homes.
-        unseen: Folders that are empty for tools but for what is theirs.
-        rights: Returns what the tool may do beyond its home, where that is known.
+        unseen: Folders in which tools see only their own entries.
+        rights: Returns the rights of the tool beyond its home, if they are known.
     """
 
     home: Path | None
@@ -83,13 +88,13 @@ class _Where:
     rights: Callable[[], Rights] | None
 
     def flag(self, path: str, wants: str) -> str | None:
-        """Return the option that would lend a folder; none for what a tool takes to be its home."""
+        """Return the option that would grant a folder; None for a path that a tool takes for its home."""
         if self.home is not None and within(Path(path), Path("/tmp", self.home.name)):  # noqa: S108
             return None
         return flag_for(path, wants, homes=self.homes)
 
     def unseen_flag(self, filename: object) -> str | None:
-        """Return the option that would show a file that was not found, where its folder is not to be seen."""
+        """Return the option that would reveal a file that was not found, if its folder is hidden."""
         if not isinstance(filename, str) or not filename.startswith("/"):
             return None
         path = Path(filename)
@@ -97,25 +102,29 @@ class _Where:
             return None
         return self.flag(filename, "read")
 
-    def right_flag(self, type_name: str, messages: Sequence[str], line: str) -> str | None:
-        """Return the option for the network or variable that an error says was not there.
+    def right_flag(
+        self, type_name: str, messages: Sequence[str], line: str, *, lacks: object = None
+    ) -> str | None:
+        """Return the option for the network or the variable whose absence an error reports.
 
         Args:
             type_name: The type of the exception.
-            messages: Its text, and the texts of those behind it.
+            messages: Its text, and the texts of its causes.
             line: The author's line that raised it.
+            lacks: The variable of its text that the tool file reads and does not find, as the worker reports.
         """
         if self.rights is None:
             return None
         rights = self.rights()
         if not rights.network and any(map(missed_network, messages)):
             return ALLOW_NET
+        names = [lacks] if isinstance(lacks, str) and _NAME.fullmatch(lacks) else []
         for message in (message[:_MOST_SEARCHED] for message in messages):
             is_key = type_name == "KeyError" and "environ" in line
             found = _VARIABLE.search(message) if is_key or _LACKS_VARIABLE.search(message) else None
-            if found and found[0] not in rights.variables and not found[0].startswith("RUNNER_"):
-                return f"{ALLOW_ENV}{found[0]}"
-        return None
+            names += [found[0]] if found else []
+        hidden = (n for n in names if n not in rights.variables and not n.startswith("RUNNER_"))
+        return next((f"{ALLOW_ENV}{name}" for name in hidden), None)
 
 
 def judge(
@@ -133,14 +142,14 @@ def judge(
 
     Args:
         outcome: How the worker ended.
-        listener: Who listened to the call; knows its limits and its last progress.
+        listener: Listener of the call, with its limits and its last progress.
         home: The home of the call, or None if its tool may write nothing.
         limits: The resource limits of the call.
         unknown: File arguments that named no file of the user.
         homes: The folder of homes.
-        unseen: Folders that are empty for tools but for what is theirs.
-        rights: Returns what the tool may do beyond its home; asked only for an error. Without it no option
-            is named that would widen them.
+        unseen: Folders in which tools see only their own entries.
+        rights: Returns the rights of the tool beyond its home; called only for an error. Without it, no
+            option that would widen them is named.
 
     Raises:
         CallError: The call ended in an error of the contract.
@@ -163,7 +172,7 @@ def judge(
     if isinstance(raised, dict):
         where = _Where(home=home, homes=homes, unseen=unseen, rights=rights)
         error = _error(raised, outcome, where, unknown, limits)
-        # What the author says is read first, whatever we know beside it.
+        # The author's message comes first, regardless of our own facts.
         if raised.get("kind") in _SAID and isinstance(result, dict) and _is_authors(result, error):
             error.answer = result
         if not _is_of_the_protocol(answer, raised, error):
@@ -173,6 +182,24 @@ def judge(
     if not isinstance(result, dict):
         raise invalid_result("result", "the worker's answer holds no result")
     return unfolded(result) if answer.get(FOLDED) is True else result
+
+
+def denial_facts(denial: Denial, homes: Path) -> dict[str, str]:
+    """Return a denial for results and reports, with the option that would allow it, if there is one.
+
+    Args:
+        denial: The denial.
+        homes: The folder of homes.
+    """
+    facts = plain_denial(denial)
+    is_of_files = denial.operation not in _NOT_OF_FILES and not denial.operation.startswith("socket.")
+    flag = flag_for(denial.path, denial.wants, homes=homes) if is_of_files else None
+    return facts if flag is None else {**facts, "flag": flag}
+
+
+def plain_denial(denial: Denial) -> dict[str, str]:
+    """Return the operation, path and layer of a denial."""
+    return {"operation": denial.operation, "path": denial.path, "layer": denial.layer}
 
 
 def _crash(outcome: Outcome, limits: Limits) -> CallError:
@@ -190,7 +217,7 @@ def _over(reached: Reached, limits: Limits, memory_peak_bytes: int | None) -> Ca
     """Return the error of a limit that the host has seen exceeded."""
     if reached.limit == SERVER_MEMORY:
         return server_memory_full(reached, memory_peak_bytes=memory_peak_bytes)
-    # A home that was too full before the call has more room for it; the limit is the setting's.
+    # If the home was over its limit before the call, the call had a higher one; the setting's is reported.
     value = min(reached.value, getattr(limits, reached.limit))
     return over_limit(replace(reached, value=value), memory_peak_bytes=memory_peak_bytes)
 
@@ -202,11 +229,11 @@ def _ran_into(
     if limit == DISK_FULL:
         return disk_full()
     value = getattr(limits, limit)
-    # A write across the limit is done up to it and no further: the file has that size, and was to be larger.
+    # A write across the limit is truncated at it: the file has that size, and was meant to be larger.
     used = value if limit == _FILE else None
     error = over_limit(Reached(limit=limit, value=value, used=used), memory_peak_bytes=memory_peak_bytes)
     if message:
-        # A library says how much it wanted, and for what.
+        # The message of a library names the amount and its purpose.
         error.details["message"] = legible(message)
     return error
 
@@ -214,8 +241,8 @@ def _ran_into(
 def _is_of_the_protocol(answer: Mapping[str, Any], raised: Mapping[str, Any], error: CallError) -> bool:
     """Return whether the author's server turned the tool's exception into a JSON-RPC error.
 
-    FastMCP itself answers with a result that is an error; so this is what middleware of the author's wants
-    clients to get, such as `ErrorHandlingMiddleware`. Where we know better why it failed, that is told.
+    FastMCP itself answers with an error result. So a JSON-RPC error is from the author's middleware, such as
+    `ErrorHandlingMiddleware`, and meant for clients. A more specific error of ours takes precedence.
     """
     failure = answer.get("error")
     return (
@@ -242,7 +269,7 @@ def _masked(error: CallError, raised: Mapping[str, Any], result: object) -> Call
 
 
 def _is_authors(result: Mapping[str, Any], error: CallError) -> bool:
-    """Return whether an answer has an author's words, not FastMCP's for a known exception."""
+    """Return whether an answer has the author's text, not FastMCP's text for a known exception."""
     content = result.get("content")
     first = content[0] if isinstance(content, list) and content else None
     text = first.get("text") if isinstance(first, dict) else None
@@ -270,7 +297,7 @@ def _error(
 
 
 def _written(error: dict[str, Any]) -> dict[str, Any]:
-    """Return a JSON-RPC error without data that cannot be written again."""
+    """Return a JSON-RPC error without data that cannot be encoded again."""
     try:
         return dict(jsonable(error))
     except NotJsonError as reason:
@@ -286,7 +313,7 @@ def _raised(raised: Mapping[str, Any], unknown: Sequence[str], where: _Where) ->
     if kind == "arguments":
         return _arguments(raised.get("faults"))
     if kind == "not found":
-        return tool_not_found(str(raised.get("tool") or message), [])
+        return tool_not_found(str(raised.get("tool") or message), None)
     if type_name == "FileNotFoundError" and filename in unknown:
         # Similar names of the user are added by callers with access to the store.
         return file_not_found(str(filename), [])
@@ -299,7 +326,8 @@ def _raised(raised: Mapping[str, Any], unknown: Sequence[str], where: _Where) ->
     links = [link for link in chain if isinstance(link, Mapping)] if isinstance(chain, list) else []
     if flag is None:
         messages = [message, *(str(link.get("message", "")) for link in links[:_MOST_LINKS])]
-        flag = where.right_flag(type_name, messages, frames[-1] if frames else "")
+        line, lacks = frames[-1] if frames else "", raised.get("lacks")
+        flag = where.right_flag(type_name, messages, line, lacks=lacks)
     return tool_raised(
         type_name,
         message,
@@ -314,7 +342,7 @@ def _raised(raised: Mapping[str, Any], unknown: Sequence[str], where: _Where) ->
 
 def _why_unwritable(raised: Mapping[str, Any]) -> str:
     message = str(raised.get("message"))
-    # What Python proposes for it, this server could not read.
+    # Python suggests a higher limit, but this server could not read the number.
     is_long = "integer string conversion" in message
     return "an integer of more than 4,300 digits; return it as a string" if is_long else legible(message)
 
@@ -335,13 +363,17 @@ def _denied(denied: Mapping[str, Any], denials: Sequence[Denial], where: _Where)
     if path.startswith("AF_"):
         own = path.startswith(("AF_UNIX SOCK_STREAM", "AF_UNIX SOCK_SEQPACKET"))
         return socket_denied(path, flag=ALLOW_SOCKETS if own else None)
-    # The kernel denies the socket, before any address is named; the guard, or the gate, has heard it.
-    paths = [item.path for item in denials if item.operation.startswith(("socket.", "connect")) and item.path]
-    return network_denied(*_place(path or (paths[-1] if paths else "")))
+    # The kernel denies the socket before an address is known; the guard or the gate has recorded it.
+    known = [item for item in denials if item.operation.startswith(("socket.", "connect")) and item.path]
+    if known and not path and operation != BIND:
+        operation, path = known[-1].operation, known[-1].path
+    # The address of a UNIX socket is a path.
+    denied_address = listening_denied if operation == BIND and path[:1] != "/" else network_denied
+    return denied_address(*_place(path))
 
 
 def _place(text: str) -> tuple[str | None, int | None]:
-    """Return host and port of a place as it is written."""
+    """Return the host and port in the text of a network address."""
     host, colon, port = text.rpartition(":")
     if not colon or not port.isdecimal() or (":" in host and not host.startswith("[")):
         host, port = text, ""

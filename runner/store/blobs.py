@@ -1,12 +1,12 @@
-"""Blobs: named bytes in a folder, in a bucket or in memory, as one store sees all three.
+"""Blobs: named bytes in a folder, in a bucket or in memory, behind one interface.
 
-Five verbs do the work: `put` with a condition, `get`, `scan`, `delete` and `stat`. The rest says how a back
-end lets several writers agree. Where `shares` is true a lock holds off every other writer of an area, so
-records may share bytes; where it is not, a record that changed meanwhile is refused by its etag.
+Five verbs do the work: `put` with a condition, `get`, `scan`, `delete` and `stat`. The rest coordinates
+several writers. If `shares` is true, a lock excludes all other writers of an area, so records may share
+bytes. If it is false, a write to a record that changed meanwhile is rejected by its etag.
 
-All methods block. They raise `OSError`, or `CallError` where a server fails.
+All methods block. They raise `OSError`, or `CallError` if a server fails.
 
-Source: `docs/decisions/0056-records-and-blobs-over-five-verbs.md`.
+Source: requirements S4-70 and S4-87; `docs/decisions/0056-records-and-blobs-over-five-verbs.md`.
 """
 
 import contextlib
@@ -30,7 +30,7 @@ R = TypeVar("R")
 
 
 def utc_now() -> datetime:
-    """Return the clock's time."""
+    """Return the current time in UTC."""
     return datetime.now(UTC)
 
 
@@ -41,7 +41,7 @@ class Blob:
     Attributes:
         key: Its key.
         size: Length in bytes.
-        etag: The back end's mark of its content.
+        etag: The back end's version tag of its content.
         modified: When it was put.
     """
 
@@ -53,14 +53,14 @@ class Blob:
 
 @dataclass(slots=True, kw_only=True)
 class Incoming:
-    """Bytes that were received and are not needed by a record yet.
+    """Received bytes that no record refers to yet.
 
     Attributes:
         key: Their key once they are placed.
         sha256: Hex digest.
         size: Length in bytes.
-        place: Puts them under their key, durably; without it they are dropped.
-        is_placed: Whether that was begun.
+        place: Stores them under their key, durably; bytes that are not placed are dropped.
+        is_placed: Whether `place` was called.
     """
 
     key: str
@@ -87,41 +87,41 @@ class Blobs(Protocol):
     """A back end of a store.
 
     Attributes:
-        shares: Whether `exclusive` holds off every other writer, on all hosts.
+        shares: Whether `exclusive` locks out every other writer, on all hosts.
     """
 
     shares: bool
 
     def now(self) -> datetime:
-        """Return the present time, the same for all hosts; here it is that of the clock."""
+        """Return the time that all hosts agree on; by default that of this host's clock."""
         return utc_now()
 
     def prefix(self, area: str) -> str:
-        """Return the beginning of all keys of an area of `runner.store.areas`; it ends in a slash."""
+        """Return the prefix of all keys of an area of `runner.store.entries`; it ends in a slash."""
         return f"{area}/"
 
     def areas(self) -> Iterable[str]:
         """Return the prefixes of all areas."""
 
     def named(self, prefix: str) -> str:
-        """Return the area of a prefix, as people know it."""
+        """Return the readable name of the area of a prefix."""
         return prefix.rstrip("/")
 
     def exclusive(self, area: str) -> AbstractContextManager[object]:
-        """Hold off other writers of an area."""
+        """Lock out other writers of an area."""
 
     def version(self, area: str) -> object | None:
-        """Return a mark that changes with the records of an area; None: list them to know."""
+        """Return a value that changes with the records of an area; None: only a listing shows changes."""
 
     def receive(
         self, area: str, source: int | bytes, about: Put, scope: Scope
     ) -> AbstractContextManager[Incoming]:
-        """Take in bytes, or a file from its start; they are dropped at the end unless they were placed."""
+        """Receive bytes, or a file from its start; they are dropped at the end unless they were placed."""
 
     def put(
         self, key: str, content: bytes, *, if_absent: bool = False, if_match: str | None = None
     ) -> Blob | None:
-        """Write a small blob, whole and durably; None: the condition did not hold."""
+        """Write a small blob atomically and durably; None: the condition did not hold."""
 
     def get(self, key: str) -> tuple[bytes, str] | None:
         """Return a small blob and its etag."""
@@ -130,7 +130,7 @@ class Blobs(Protocol):
         """Open the bytes of a record, or a range of them.
 
         Raises:
-            FileNotFoundError: They are not there.
+            FileNotFoundError: They do not exist.
         """
 
     def stat(self, key: str) -> int | None:
@@ -143,24 +143,32 @@ class Blobs(Protocol):
         """Delete a blob, if it is there."""
 
     def retire(self, entry: Entry) -> str | None:
-        """Make a record unreadable for everybody, durably, before its bytes go.
+        """Make a record unreadable for everybody, durably, before its bytes are deleted.
 
         Returns:
-            Key of the note that says so until the bytes are gone; None: the record is not as it was read.
+            Key of a note that exists until the bytes are deleted; None: the record changed since it was read.
         """
 
     def leftovers(self, area: str) -> Iterable[OrphanNote]:
-        """Yield leftovers of interrupted operations in an area, each locked until the next is asked for.
+        """Yield leftovers of interrupted operations in an area, each locked until the next is requested.
 
         Call it within `exclusive`.
         """
         return ()
 
     def check(self) -> None:
-        """Write a little and list a little, to see whether that works."""
+        """Probe the back end: write a small blob, and list blobs."""
+
+    def stored_bytes(self) -> int | None:
+        """Return the length of all bytes of artifacts; None: it would take too long."""
+        return None
+
+    def convert(self, prefix: str) -> None:
+        """Convert what an earlier version left below a prefix; if it is empty, what is outside all areas."""
+        del prefix
 
     def map(self, act: Callable[[T], R], items: Iterable[T]) -> list[R]:
-        """Do something with each item, several at a time where that helps."""
+        """Apply a function to each item, several at a time where that helps."""
         return [act(item) for item in items]
 
 
@@ -179,7 +187,7 @@ class MemoryBlobs(Blobs):
         return sorted({"/".join(key.split("/")[:2]) + "/" for key in [*self._held]})
 
     def exclusive(self, area: str) -> AbstractContextManager[object]:
-        """Hold off other writers, of all areas."""
+        """Lock out other writers of all areas."""
         return self._lock
 
     def version(self, area: str) -> int:
@@ -188,7 +196,7 @@ class MemoryBlobs(Blobs):
 
     @contextlib.contextmanager
     def receive(self, area: str, source: int | bytes, about: Put, scope: Scope) -> Iterator[Incoming]:
-        """Take in bytes."""
+        """Receive bytes."""
         content = source if isinstance(source, bytes) else b"".join(chunks(source))
         digest = hashlib.sha256(content).hexdigest()
         key = f"{area}objects/{digest}"
@@ -197,7 +205,7 @@ class MemoryBlobs(Blobs):
         )
 
     def keep(self, key: str, content: bytes, about: Put, scope: Scope) -> None:
-        """Keep bytes."""
+        """Store bytes."""
         self._held[key] = content
 
     def read(self, key: str) -> bytes | None:
@@ -253,7 +261,7 @@ class MemoryBlobs(Blobs):
         return entry.key
 
     def check(self) -> None:
-        """Check nothing: a failure here is the end of the process."""
+        """Do nothing: a failure of memory ends the process."""
 
     def _blob(self, key: str, content: bytes) -> Blob:
         return Blob(key=key, size=len(content), etag=_etag(content), modified=utc_now())

@@ -1,8 +1,8 @@
 """Availability of a store: checked once at a time, within a time limit, and cached for a few seconds.
 
-A disk or a server that hangs would take a thread for each question, and one that is asked ten times a
-second would do nothing else. So a look has a thread of its own, which nobody waits for at the end of the
-process, and its answer is remembered for a few seconds.
+A disk or a server that hangs would block a thread for each check, and one that works would be occupied by
+ten checks a second. So a check runs in a daemon thread, which does not delay the exit of the process, and
+its result is cached for a few seconds.
 """
 
 import asyncio
@@ -18,8 +18,8 @@ class Check:
     """The cached result of the last check.
 
     Args:
-        limit_s: How long a look may take before it counts as a fault, in seconds.
-        keep_s: How long its answer holds, in seconds.
+        limit_s: Time after which an unfinished check counts as a fault, in seconds.
+        keep_s: Lifetime of a result, in seconds.
     """
 
     def __init__(self, *, limit_s: float = 5.0, keep_s: float = 5.0) -> None:
@@ -30,10 +30,10 @@ class Check:
         self._started_at = 0.0
 
     async def ask(self, look: Callable[[], str | None]) -> str | None:
-        """Return None when all is well, else what is wrong, as one sentence.
+        """Return None if the store is available, else its fault, as one sentence.
 
         Args:
-            look: Finds out; runs in a thread, and may hang there. Errors that it raises are raised here.
+            look: The check; runs in a thread, and may hang there. Errors that it raises are raised here.
         """
         with self._lock:
             if self._look is None or (

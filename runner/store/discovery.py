@@ -1,4 +1,4 @@
-"""Find the store that an application brings along with the keeper of its state.
+"""Discovery of the artifact store that an application's own state store provides.
 
 It is either an attribute `artifact_store` that is a store, or three asynchronous methods, which are
 then adapted:
@@ -7,9 +7,9 @@ then adapted:
     get_artifact(artifact_id)     the bytes, or None
     delete_artifact(artifact_id)
 
-`artifact_id` is ours, the same for the same bytes of one scope, and holds no name of anybody; `scope` is
-an object with `tenant_id`, `user_id`, `session_id` and `trace_id`, each a string or null. What is known of
-the artifacts lives as long as the process: such a keeper holds bytes, not an index.
+The runner makes `artifact_id`: equal for equal bytes of one scope, and without anybody's name. `scope` is
+an object with `tenant_id`, `user_id`, `session_id` and `trace_id`, each a string or null. Metadata of the
+artifacts lasts as long as the process: such a state store holds bytes, not an index.
 
 Source: document 004, section 5.2; requirements S4-64, S4-68 and S4-69.
 """
@@ -27,9 +27,9 @@ from typing import Any, TypeVar
 from runner.errors import CallError, Code
 from runner.store.blobs import MemoryBlobs, utc_now
 from runner.store.entries import mime_of
-from runner.store.memory import MemoryStore
 from runner.store.protocol import ArtifactStore, Put, Scope
 from runner.store.retention import RetentionRules
+from runner.store.store import BlobStore
 
 __all__ = ["ANSWER_S", "discover"]
 
@@ -51,33 +51,32 @@ def discover(
     clock: Callable[[], datetime] = utc_now,
     answer_s: float = ANSWER_S,
 ) -> ArtifactStore | None:
-    """Return the artifact store that a state store is or has; None if there is none.
+    """Return the artifact store that a state store provides; None if it provides none.
 
     Args:
         state_store: Any object, or None.
-        rules: What may be kept, where its methods are adapted; a store of its own has its own rules.
-        clock: Says the present time, for the same case.
-        answer_s: How long each of its methods may take, in seconds, for the same case: meanwhile no other
-            file is put or read.
+        rules: Retention rules if methods are adapted; a store in `artifact_store` has its own rules.
+        clock: Returns the current time, for adapted methods.
+        answer_s: Time limit of each adapted method, in seconds: meanwhile no other file is put or read.
     """
     own: Any = getattr(state_store, "artifact_store", None)
     if _has(own, _STORE) and callable(getattr(own, "open", None)):
         store: ArtifactStore = own
         return store
     if _has(state_store, _METHODS):
-        return _AdaptedStore(_AdaptedBlobs(state_store, answer_s), rules, clock)
+        return _AdaptedStore(_AdaptedBlobs(state_store, answer_s), rules, clock=clock)
     return None
 
 
 def _has(candidate: object, methods: tuple[str, ...]) -> bool:
-    # A class, given for its instance, has the methods too, but nothing to call them on.
+    # A class passed instead of an instance has the methods too, but they cannot be called.
     return not isinstance(candidate, type) and all(
         inspect.iscoroutinefunction(getattr(candidate, name, None)) for name in methods
     )
 
 
 class _AdaptedBlobs(MemoryBlobs):
-    """Records in memory, and bytes in the hands of three methods, which run on the caller's event loop."""
+    """Records in memory, and bytes stored through three methods, which run on the caller's event loop."""
 
     def __init__(self, methods: Any, answer_s: float) -> None:
         super().__init__()
@@ -133,7 +132,7 @@ class _AdaptedBlobs(MemoryBlobs):
         try:
             return asyncio.run_coroutine_threadsafe(call(), self.loop).result()
         except Exception as error:
-            # Its words are for the operator: they may name an address with its password.
+            # The error text is only for the operator: it may contain an address with its password.
             _log.warning("program state store failed", extra={"method": name}, exc_info=error)
             is_late = isinstance(error, TimeoutError) and time.monotonic() - start >= self._answer_s
             how = f"did not answer within {self._answer_s:g} s" if is_late else "failed"
@@ -141,17 +140,13 @@ class _AdaptedBlobs(MemoryBlobs):
             raise CallError(Code.E_STORE, message) from error
 
 
-class _AdaptedStore(MemoryStore):
+class _AdaptedStore(BlobStore):
     """The store over three methods of a program."""
 
-    def __init__(
-        self, blobs: _AdaptedBlobs, rules: RetentionRules | None, clock: Callable[[], datetime]
-    ) -> None:
-        super().__init__(rules, clock=clock, blobs=blobs)
-        self._adapted = blobs
+    blobs: _AdaptedBlobs
 
     async def _run(self, operation: str, scope: Scope | None, act: Callable[[], T]) -> T:
-        self._adapted.loop = asyncio.get_running_loop()
+        self.blobs.loop = asyncio.get_running_loop()
         return await super()._run(operation, scope, act)
 
 

@@ -1,6 +1,6 @@
-"""The store that keeps nothing: what is put is measured, noted as lost, and gone.
+"""The store that keeps nothing: it measures each put, marks the record as lost, and drops the bytes.
 
-For a host without a store: results stay small, and who reads one sees that its bytes were cut off.
+For a host without a store: results stay small, and their readers see that bytes were dropped.
 
 Source: requirements S4-87, S4-91, S4-102 and S4-107; contradiction C33; rule ST4 of the conformance cases.
 """
@@ -12,9 +12,9 @@ from typing import NoReturn
 
 from runner.errors import CallError, Code
 from runner.store.entries import mime_of
-from runner.store.memory import MemoryStore
 from runner.store.protocol import Origin, Put, Record, Scope
 from runner.store.sources import digest_of, opened
+from runner.store.store import BlobStore
 from runner.system.threads import run_in_thread
 
 __all__ = ["NoStore", "does_not_fit", "is_lost", "nothing_stored"]
@@ -23,7 +23,7 @@ _log = logging.getLogger(__name__)
 
 
 def nothing_stored(name: str | None) -> CallError:
-    """Return the error of a file that somebody would want later, and that nothing keeps."""
+    """Return the error for a file that is needed later but is not stored."""
     return CallError(
         Code.E_STORE,
         f"{name!r} was not kept: this server keeps no files (store = none:); "
@@ -33,7 +33,7 @@ def nothing_stored(name: str | None) -> CallError:
 
 
 def does_not_fit(name: str | None) -> CallError:
-    """Return the error of a file that is too large for its message, and that nothing keeps."""
+    """Return the error for a file that is too large for its message and is not stored."""
     return CallError(
         Code.E_STORE,
         f"{name!r} does not fit into the message, and this server keeps no files (store = none:), so it is "
@@ -47,10 +47,10 @@ def is_lost(record: Record) -> bool:
     return record.metadata.source.get("truncated") is True and "original_size" in record.metadata.source
 
 
-class NoStore(MemoryStore):
+class NoStore(BlobStore):
     """An `ArtifactStore` without storage: an empty one in memory. Warns once, at the first put.
 
-    What somebody puts for later, an upload or a deferred file, is refused: it would be gone at once.
+    A put of a file for later, an upload or a deferred file, is refused: the file would be lost at once.
     """
 
     def __init__(self) -> None:
@@ -58,11 +58,11 @@ class NoStore(MemoryStore):
         self._warned = False
 
     async def put_bytes(self, content: bytes, about: Put, *, scope: Scope) -> Record:
-        """Return the record that the bytes would have had; they are gone."""
+        """Return the record that the bytes would have had; drop the bytes."""
         return self._described(digest_of(content), about, scope)
 
     async def put_file(self, source: int | Path, about: Put, *, scope: Scope) -> Record:
-        """Return the record that the file would have had; it stays where it is."""
+        """Return the record that the file would have had; leave the file in its place."""
 
         def measured() -> tuple[str, int]:
             with opened(source) as fd:

@@ -2,12 +2,12 @@
 
 Every operation carries a scope and is refused outside it. Two classes of retention share a store:
 `files` (uploads, artifacts, deferred artifacts), which are never evicted silently, and `observations`
-(what the output guard took out of a model's text), which have a lifetime and budgets.
+(content that the output guard removed from a model's text), which have a lifetime and budgets.
 
-Who owns an artifact are tenant, user and session, exactly as they were put; the trace is only noted.
-Put again, the same content of the same owner is the same artifact: a file under the same wanted name, an
-observation under any. What belongs to nobody can be had by a caller who names nobody, as a scope of its
-own; a host that serves people asks `Scope.admits` first, which refuses both.
+The owner of an artifact is its tenant, user and session, exactly as put; the trace is only recorded. Equal
+content that the same owner puts again is the same artifact: a file if it has the same requested name, an
+observation under any name. Artifacts without an owner form a scope of their own, for callers without one. A
+host that serves people checks `Scope.admits` first, which refuses such artifacts and such callers.
 
 Source: document 004, sections 5.2 to 5.6; rules ST1 to ST4, SC1 and SC2 of the conformance cases;
 architecture, decision "Retention"; contradictions C21, C29, C30; requirements S4-62, S4-73 and S4-105.
@@ -41,7 +41,7 @@ __all__ = [
 
 
 Count = Annotated[int, Field(strict=True, ge=0)]
-"""A number that is read as it was written."""
+"""A non-negative integer, parsed without conversion."""
 
 
 class ArtifactRef(BaseModel):
@@ -73,7 +73,7 @@ class Retention(enum.Enum):
 
 
 class Reason(enum.Enum):
-    """The reason of a removal that nobody requested."""
+    """The reason for an automatic removal."""
 
     EXPIRED = "expired"
     SESSION_BUDGET = "session budget"
@@ -84,10 +84,10 @@ class Reason(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Removal:
-    """One thing that a store removed by itself; logged, never silent.
+    """One automatic removal by a store; always logged.
 
     Attributes:
-        what: Id of the artifact, or where the left-over bytes lay.
+        what: Id of the artifact, or location of the left-over bytes.
         name: Its file name, if it had one.
         size: Length in bytes.
         reason: Why.
@@ -101,13 +101,13 @@ class Removal:
 
 @call_value
 class Scope:
-    """The owner of an artifact, or the caller that requests one. None: not bound to, or not known.
+    """The owner of an artifact, or the caller that requests one. None: not bound, or not known.
 
     Attributes:
         tenant_id: The tenant.
         user_id: The user's name, as the identity gives it.
         session_id: The session.
-        trace_id: The call; noted and counted, never compared.
+        trace_id: The call; recorded and counted, never compared.
     """
 
     tenant_id: str | None = None
@@ -131,7 +131,7 @@ class Scope:
 
     @property
     def owner(self) -> "Scope":
-        """Return the scope without its trace: two artifacts of equal owners are in one scope."""
+        """Return the scope without its trace: artifacts with equal owners share a scope."""
         return replace(self, trace_id=None)
 
     @property
@@ -145,16 +145,16 @@ class Put:
     """Metadata supplied with a put.
 
     Attributes:
-        name: The file name wanted, made safe. Among files it becomes unique within the scope; among
-            observations, which are found by id only, it stays as it is. None: an observation without one.
-        mime: MIME type; None: what the name suggests.
-        origin: How it came.
+        name: The requested file name, sanitised. A file's name is made unique within the scope; an
+            observation, found by id only, keeps its name. None: an observation without a name.
+        mime: MIME type; None: derived from the name.
+        origin: Its origin.
         retention: How long it is kept.
         namespace: First part of the id; dots become `_`.
         source: Where it came from, small and JSON-safe.
-        facts: What was learnt of the content on arrival, such as `rows`; small and JSON-safe.
+        facts: Facts about the content found on arrival, such as `rows`; small and JSON-safe.
         reason: Why it is deferred, if it is.
-        expires_at: The last moment at which it is found; None: no such time of its own.
+        expires_at: The last moment at which it is found; None: no expiry of its own.
     """
 
     name: str | None = None
@@ -169,7 +169,7 @@ class Put:
 
     @property
     def id_prefix(self) -> str:
-        """Return the beginning of its artifact's id."""
+        """Return the prefix of its artifact's id."""
         return self.namespace.replace(".", "_") + "_"
 
     @property
@@ -186,21 +186,21 @@ class Put:
 class Record:
     """One stored artifact.
 
-    The names of its fields stand in buckets and spools, which other releases read: they stay as they are.
+    Its field names are stored in buckets and spools that other releases read, so they must not change.
 
     Attributes:
-        id: `{namespace}_{sha256[:12]}`, longer only where another content has those digits.
+        id: `{namespace}_{sha256[:12]}`, longer only if other content has the same digits.
         name: Its name, safe and unique within the scope; None only for observations.
         mime: MIME type.
         size: Length in bytes.
         sha256: Hex digest.
-        scope: Whose it is.
+        scope: Its owner.
         metadata: The metadata supplied with its put.
         created: When it was last put.
         expires_at: The last moment at which it is found, by its own time or its class's lifetime;
-            None: it never ends by itself.
-        pending: Whether the bytes are kept in the local spool and still on their way.
-        key: Its key in an object store, where it lies in one. Never shown to users or models.
+            None: it never expires.
+        pending: Whether the bytes are in the local spool, not in the store yet.
+        key: Its key in an object store, if it is in one. Never shown to users or models.
     """
 
     id: str
@@ -209,7 +209,7 @@ class Record:
     size: Count
     sha256: str
     scope: Scope
-    metadata: Put
+    metadata: Annotated[Put, Field(alias="said")]
     created: datetime
     expires_at: datetime | None = None
     pending: bool = False
@@ -217,7 +217,7 @@ class Record:
 
     @property
     def shown(self) -> str:
-        """Return its name, or its id where it has none."""
+        """Return its name, or its id if it has none."""
         return self.id if self.name is None else self.name
 
     @property
@@ -234,10 +234,10 @@ class Record:
 
 
 class Content(Protocol):
-    """Stored bytes, being read.
+    """A reader of stored bytes.
 
     Attributes:
-        size: Length of what will be read, in bytes.
+        size: Number of bytes to read.
     """
 
     @property
@@ -252,22 +252,22 @@ class Content(Protocol):
 
 
 class ArtifactStore(Protocol):
-    """Keeps artifacts. Whatever it acknowledged is there, whole, for who may have it.
+    """A store of artifacts. What it has acknowledged is complete, and available to all who may access it.
 
-    All methods raise `CallError`: `E_STORE` where the store fails (nothing was changed), `E_QUOTA` or
-    `E_FILE_TOO_LARGE` where a limit is reached (the message names it and contains the word `limit`).
-    What a scope may not have is to it as if it were not there: None, False, and `E_FILE_NOT_FOUND` from
+    All methods raise `CallError`: `E_STORE` if the store fails (nothing was changed), `E_QUOTA` or
+    `E_FILE_TOO_LARGE` if a limit is reached (the message names it and contains the word `limit`).
+    An artifact that a scope may not access appears not to exist: None, False, and `E_FILE_NOT_FOUND` from
     `open`.
     """
 
     async def put_bytes(self, content: bytes, about: Put, *, scope: Scope) -> Record:
-        """Keep bytes."""
+        """Store bytes."""
 
     async def put_text(self, text: str, about: Put, *, scope: Scope) -> Record:
-        """Keep text as UTF-8; `text/plain` unless `about` says otherwise."""
+        """Store text as UTF-8; `text/plain` unless `about` has another type."""
 
     async def put_file(self, source: int | Path, about: Put, *, scope: Scope) -> Record:
-        """Keep a regular file, given by its path or by a descriptor, which is read from its start.
+        """Store a regular file, given by its path or by a descriptor, which is read from its start.
 
         Raises:
             OSError: The source is not a regular file or cannot be opened.
@@ -279,37 +279,34 @@ class ArtifactStore(Protocol):
         """Open the bytes of a record, or a range of them, for reading; counts as a use of it.
 
         Raises:
-            CallError: As above; `E_FILE_NOT_FOUND` where it is no longer there, `E_STORE` where its
-                bytes are gone or damaged.
+            CallError: As above; `E_FILE_NOT_FOUND` if it is no longer stored, `E_STORE` if its
+                bytes are missing or damaged.
         """
 
     async def stat(self, id_: str, *, scope: Scope) -> Record | None:
-        """Return the artifact of that id: a file before an observation, and of several the one put last."""
+        """Return the artifact of that id: a file rather than an observation; of several, the one put last."""
 
     async def find(self, name: str, *, scope: Scope) -> Record | None:
         """Return the file of exactly that name."""
 
-    async def last_observation(self, name: str, *, scope: Scope) -> Record | None:
-        """Return the newest observation of exactly that name."""
-
     async def list(self, *, scope: Scope) -> Sequence[Record]:
-        """Return all artifacts that the scope may have, by name."""
+        """Return all artifacts that the scope may access, by name."""
 
     async def sizes(self, *, scope: Scope) -> Sequence[int]:
         """Return the length of each content that counts against the quota of the user of `scope`.
 
-        They are those of every session of the user. The answer may be some seconds old.
+        This covers every session of the user. The result may be some seconds old.
         """
 
     async def delete(self, id_: str, *, scope: Scope, name: str | None = None) -> bool:
-        """Delete an artifact: that name of it, or all of it; say whether there was one."""
+        """Delete an artifact, or only one name of it; return whether there was one."""
 
     async def sweep(self) -> Sequence[Removal]:
-        """Remove what has expired and what interrupted operations left behind; return what it was."""
+        """Remove expired artifacts and leftovers of interrupted operations; return the removals."""
 
     async def fault(self) -> str | None:
         """Return None if files can be put and read now, else a sentence with the fault and its remedy.
 
-        It names no user, file, key or address, takes at most some seconds, and may be asked at any rate:
-        its answer may be some seconds old. Raises nothing of a store's.
+        It names no user, file, key or address, takes at most some seconds, and may be called at any rate:
+        its result may be some seconds old. It raises no error of the store.
         """

@@ -1,8 +1,8 @@
 """Retention decisions: quotas, lifetimes and eviction as pure functions with time as an argument.
 
-Observations have a lifetime and budgets for each session and each trace; where a budget is full the
-oldest or the longest unused ones go, or the new one is refused. Files have a quota for each user and
-nothing of them ever goes to make room.
+Observations have a lifetime and budgets for each session and each trace; if a budget is full, the
+oldest or the least recently used ones are evicted, or the new one is refused. Files have a quota for each
+user, and are never evicted.
 
 Source: requirements S4-103 and S4-104; contradiction C14; rules ST1 to ST3 of the conformance cases;
 architecture, decision "Retention".
@@ -18,16 +18,17 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from runner.errors import CallError, Code, UsageError
+from runner.store.entries import Entry
 from runner.store.protocol import Put, Reason, Removal
 
 __all__ = [
     "Budgets",
     "Cleanup",
-    "KeptObservation",
     "Quota",
     "RetentionRules",
     "RetentionSettings",
     "budgets_of",
+    "check_count",
     "check_quota",
     "ends_at",
     "has_ended",
@@ -69,10 +70,10 @@ class Budgets(RetentionSettings):
 
 
 def budgets_of(section: Mapping[str, Any]) -> Budgets:
-    """Return the store's budgets that a section `output_guard` asks for.
+    """Return the store's budgets according to a section `output_guard`.
 
     Raises:
-        UsageError: Something in it is wrong.
+        UsageError: It has an invalid value.
     """
     try:
         found = RetentionSettings.model_validate(section.get("retention", {}))
@@ -91,13 +92,15 @@ class Quota:
     A server has the values of the settings `max_user_bytes` and `max_file_age_s`.
 
     Attributes:
-        max_file_bytes: Largest one.
-        max_user_bytes: All of one user; equal content counts once.
-        max_age_s: Age at which one goes, in seconds since it was last put; None: never.
+        max_file_bytes: Size of the largest file.
+        max_user_bytes: Total of one user's files; equal content counts once.
+        max_user_files: Number of one user's files; each name of a content counts.
+        max_age_s: Age at which a file expires, in seconds since its last put; None: never.
     """
 
     max_file_bytes: int = 50 * _GIB
     max_user_bytes: int = 200 * _GIB
+    max_user_files: int = 50_000
     max_age_s: float | None = None
 
 
@@ -109,27 +112,8 @@ class RetentionRules:
     files: Quota = field(default_factory=Quota)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KeptObservation:
-    """One observation that is kept.
-
-    Attributes:
-        key: What the store knows it by.
-        size: Its length in bytes.
-        trace: The call it came from.
-        put: A number that grows with each put.
-        used: A number that grows with each put and each use, on the scale of `put`.
-    """
-
-    key: str
-    size: int
-    trace: str | None
-    put: float
-    used: float
-
-
 def ends_at(about: Put, *, now: datetime, rules: RetentionRules) -> datetime | None:
-    """Return the last moment at which something put now is found; None: it never ends by itself."""
+    """Return the last moment at which an artifact put now is found; None: it never expires."""
     is_file = about.is_file
     ttl_s = rules.files.max_age_s if is_file else rules.observations.ttl_seconds
     if ttl_s is None or ttl_s <= 0:
@@ -144,23 +128,23 @@ def has_ended(expires_at: datetime | None, *, now: datetime) -> bool:
 
 
 def make_room(
-    size: int, trace: str | None, held: Sequence[KeptObservation], budgets: Budgets
-) -> tuple[tuple[KeptObservation, Reason], ...]:
+    size: int, trace: str | None, held: Sequence[Entry], budgets: Budgets
+) -> list[tuple[Entry, Reason]]:
     """Return the observations to remove, in order, before one of `size` bytes is added.
 
     Args:
         size: Its length in bytes.
         trace: The call it comes from; without one no trace budget applies.
-        held: All observations of its session, without those that it replaces.
+        held: All observations of its session, without those that it replaces, the first to go first.
         budgets: The budgets.
 
     Raises:
-        CallError: `E_QUOTA`: it is larger than a budget, or there is no room and nothing may go.
+        CallError: `E_QUOTA`: it is larger than a budget, or there is no room and nothing may be evicted.
     """
     _check_size(size, trace, budgets)
-    going: dict[str, tuple[KeptObservation, Reason]] = {}
+    going: dict[str, tuple[Entry, Reason]] = {}
     if trace is not None:
-        own = [item for item in held if item.trace == trace]
+        own = [item for item in held if item.record.scope.trace_id == trace]
         limits = budgets.max_trace_bytes, budgets.max_artifacts_per_trace
         for item in _surplus(size, own, *limits, budgets.cleanup_strategy, "trace"):
             going[item.key] = (item, Reason.TRACE_BUDGET)
@@ -168,15 +152,30 @@ def make_room(
     limits = budgets.max_session_bytes, budgets.max_artifacts_per_session
     for item in _surplus(size, left, *limits, budgets.cleanup_strategy, "session"):
         going[item.key] = (item, Reason.SESSION_BUDGET)
-    return tuple(going.values())
+    return list(going.values())
+
+
+def check_count(count: int, quota: Quota) -> None:
+    """Refuse a file of a user who has `count` files: every listing and every put reads all their records.
+
+    Raises:
+        CallError: `E_QUOTA`.
+    """
+    if count >= quota.max_user_files:
+        raise CallError(
+            Code.E_QUOTA,
+            f"This user has {count} files in My Files, and the limit is {quota.max_user_files}; remove files "
+            "and try again",
+            details={"files": count, "limit_files": quota.max_user_files},
+        )
 
 
 def check_quota(size: int, used_bytes: int, quota: Quota) -> None:
-    """Refuse a file that is too large, or that does not fit into what its user may keep.
+    """Refuse a file that is too large, or that does not fit into its user's quota.
 
     Args:
         size: Its length in bytes.
-        used_bytes: What the user keeps already, without this content.
+        used_bytes: Bytes that the user has stored already, without this content.
         quota: The quota.
 
     Raises:
@@ -209,12 +208,12 @@ def _check_size(size: int, trace: str | None, budgets: Budgets) -> None:
 
 
 def _surplus(
-    size: int, held: Sequence[KeptObservation], max_bytes: int, max_count: int, cleanup: Cleanup, what: str
-) -> list[KeptObservation]:
-    """Return the first to go, until one more of `size` bytes is within both limits."""
-    bytes_left, count_left = sum(item.size for item in held), len(held)
-    going: list[KeptObservation] = []
-    queue = iter(sorted(held, key=lambda item: item.put if cleanup is Cleanup.FIFO else item.used))
+    size: int, held: Sequence[Entry], max_bytes: int, max_count: int, cleanup: Cleanup, what: str
+) -> list[Entry]:
+    """Return the observations to evict, so that one more of `size` bytes is within both limits."""
+    bytes_left, count_left = sum(item.record.size for item in held), len(held)
+    going: list[Entry] = []
+    queue = iter(held)
     while bytes_left + size > max_bytes or count_left + 1 > max_count:
         oldest = None if cleanup is Cleanup.NONE else next(queue, None)
         if oldest is None:
@@ -225,14 +224,14 @@ def _surplus(
                 details={"limit_artifacts": max_count, "limit_bytes": max_bytes},
             )
         going.append(oldest)
-        bytes_left -= oldest.size
+        bytes_left -= oldest.record.size
         count_left -= 1
     return going
 
 
 def log_removals(removals: Iterable[Removal]) -> None:
-    """Log what a store removed by itself, each with its reason."""
+    """Log the automatic removals of a store, each with its reason."""
     for removal in removals:
-        # Its name is the user's own business, as its content is.
+        # The name is as private as the content.
         facts = {"artifact": removal.what, "size": removal.size, "reason": removal.reason.value}
         _log.info("artifact removed", extra=facts)

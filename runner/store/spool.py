@@ -1,9 +1,9 @@
-"""A store with a spool before it: artifacts that it cannot take wait on this machine and are sent later.
+"""A store with a spool in front: artifacts that it cannot accept wait on this machine and are sent later.
 
 The spool is a local store in the state folder. While an artifact waits there it is found, opened and listed
-like any other, marked as pending. It may get another name when the store takes it, if another host has given
-that name away; its id stays. A file that both have is one file: it is listed once, and deleted in both. Where
-the store cannot be reached for that, a note in the spool hides the file until it can.
+like any other, marked as pending. It may get another name when the store accepts it, if another host has used
+that name; its id stays. A file in both is one file: it is listed once, and deleted from both. If the store
+cannot be reached for the deletion, a note in the spool hides the file until it can.
 
 Source: architecture, invariant 11; requirement S1-70.
 """
@@ -26,20 +26,18 @@ from pathlib import Path
 from typing import Literal
 
 from runner.errors import CallError, Code
-from runner.store.areas import place_of, places_for
 from runner.store.blobs import utc_now
-from runner.store.content import FileContent, problem_in
-from runner.store.damage import damaged
-from runner.store.entries import DamagedEntry, Entry, is_again
+from runner.store.content import FileContent, damaged, problem_in
+from runner.store.entries import DamagedEntry, Entry, PutKey, place_of, places_for, put_key, put_keys
 from runner.store.local.blobs import LocalBlobs
-from runner.store.measuring import Meter, StoreFacts, measured
 from runner.store.protocol import ArtifactStore, Content, Put, Record, Removal, Scope
+from runner.store.reports import Meter, Reporting, StoreFacts, StoreVerdict, measured
 from runner.store.retention import Budgets, Quota, RetentionRules
 from runner.store.sources import opened
 from runner.store.store import BlobStore
-from runner.store.verifying import StoreVerdict, Verifiable
 from runner.system import locks
 from runner.system.backoff import doubled_s
+from runner.system.threads import run_in_thread
 
 __all__ = ["Spool", "SpoolingStore", "delay_s"]
 
@@ -47,9 +45,9 @@ _FIRST_S, _LONGEST_S = 2.0, 600.0
 _LOOK_S = 5.0
 _AT_ONCE = 8
 _BYTES_PER_S = 1024 * 1024
-# A put that failed after so long has met a silent server; for so long no other one waits for it.
+# A put that fails after `_LONG_S` means a silent server; no put waits for it in the next `_SILENCE_S`.
 _LONG_S, _SILENCE_S = 5.0, 10.0
-# What waits has no lifetime of its class yet: that begins when the store takes it.
+# The lifetime of a class begins when the store accepts an artifact, not while it waits.
 _UNBOUNDED = Budgets(
     ttl_seconds=0,
     max_artifact_bytes=sys.maxsize,
@@ -66,8 +64,8 @@ def delay_s(attempts: int, chance: float) -> float:
     """Return the seconds to wait after a number of attempts.
 
     Args:
-        attempts: How often it was tried, from 1.
-        chance: From 0 to 1, so that hosts which failed together do not come back together.
+        attempts: Number of attempts, from 1.
+        chance: Jitter from 0 to 1, so that hosts that failed together do not retry together.
     """
     return doubled_s(attempts, first_s=_FIRST_S, most_s=_LONGEST_S) * (0.5 + chance / 2)
 
@@ -76,9 +74,9 @@ class Spool(BlobStore):
     """The artifacts that wait on this machine.
 
     Args:
-        folder: Where they are; made on first use, for its owner only.
-        quota: How much may wait of one user's files.
-        clock: The present time.
+        folder: Their folder; created on first use, accessible to its owner only.
+        quota: Limit on one user's waiting files.
+        clock: Returns the current time.
     """
 
     def __init__(
@@ -87,7 +85,6 @@ class Spool(BlobStore):
         rules = RetentionRules(files=quota or Quota(), observations=_UNBOUNDED)
         super().__init__(LocalBlobs(folder), rules, clock=clock)
         self.folder = folder
-        self._is_converted = False
 
     def all(self) -> builtins.list[Entry]:
         """Return the waiting files, the longest waiting first; blocks."""
@@ -101,20 +98,20 @@ class Spool(BlobStore):
         return sorted(alive, key=lambda entry: entry.put)
 
     def forget(self, entry: Entry) -> bool:
-        """Let an artifact go; return whether it still waited. Blocks."""
+        """Remove an artifact from the spool; return whether it was still waiting. Blocks."""
         with self.blobs.exclusive(entry.area):
             present = self._read(entry.key)
             return present is not None and present.blob == entry.blob and self._remove(present)
 
     def hide(self, record: Record, deleted: datetime) -> None:
-        """Note that what the store has of an artifact was deleted at that time; blocks."""
+        """Record that the store's copy of an artifact was deleted at that time; blocks."""
         area = self.blobs.prefix(place_of(record.scope).area)
         gone = Entry(record=replace(record, expires_at=deleted), blob="", put=self._next(), is_gone=True)
         with self.blobs.exclusive(area):
             self.blobs.put(f"{area}deleted/{secrets.token_hex(16)}", gone.written())
 
     def hidden(self, scope: Scope | None = None) -> builtins.list[Entry]:
-        """Return the notes of what a scope may have, or of all; blocks."""
+        """Return the deletion notes that a scope may access, or all notes; blocks."""
         self._convert("")
         found: builtins.list[Entry] = []
         with contextlib.suppress(NotADirectoryError, PermissionError):
@@ -131,43 +128,45 @@ class Spool(BlobStore):
         return found
 
     def unsure(self) -> builtins.list[str]:
-        """Return the names of whole files of which no record can be read: they are kept and not sent."""
+        """Return the names of complete files without a readable record: they are kept but not sent."""
         return [
             *(path.name for path in sorted(self.folder.glob("*.bytes"))),
             *(b.key for b in self.orphans()),
         ]
 
-    def _convert(self, prefix: str) -> None:
-        """Take in the files of earlier versions: `{token}.bytes`, each with its note `{token}.json`."""
-        if self._is_converted:
-            return
-        self._is_converted = True
-        for note in sorted(self.folder.glob("*.json")):
+    def _convert_layout(self, prefix: str) -> None:
+        """Import the files of earlier versions: `{token}.bytes`, each with its note `{token}.json`."""
+        for note in sorted(self.folder.glob("*.json")) if not prefix else ():
             content = note.with_suffix(".bytes")
-            # A process that does this at the same time may have let both go.
+            # Another process may have imported and removed both at the same time.
             with contextlib.suppress(DamagedEntry, FileNotFoundError, ValueError):
                 fields = json.loads(note.read_bytes())
                 record = Entry.read(json.dumps({**fields, "blob": "", "put": 0}).encode()).record
                 if fields.get("deleted"):
                     self.hide(record, datetime.fromisoformat(fields["deleted"]))
                 else:
-                    with opened(content) as fd:
-                        self._put(fd, record.size, record.metadata, record.scope)
+                    try:
+                        with opened(content) as fd:
+                            self._put(fd, record.size, record.metadata, record.scope)
+                    except CallError as error:
+                        # The file stays in the folder; `doctor` lists it as a leftover.
+                        _log.warning("spooled file not imported", extra={"reason": error.message})
+                        continue
                 content.unlink(missing_ok=True)
                 note.unlink(missing_ok=True)
 
 
 class SpoolingStore:
-    """An `ArtifactStore` before another.
+    """An `ArtifactStore` in front of another.
 
     Args:
-        store: The store that keeps everything in the end.
-        spool: Where artifacts wait.
+        store: The other store, the final one.
+        spool: The spool in which artifacts wait.
         unavailable: Answer to a put that has to wait: `spool` a pending record, `fail` an error `E_STORE`.
-        now: The present time.
-        quota: How much may wait of one user's files. The store counts what it has itself.
-        patience_s: How long the store may take for a file before that waits, in seconds, and a second
-            more for each MiB.
+        now: Returns the current time.
+        quota: Limit on one user's waiting files. The store counts its own files.
+        patience_s: Time limit of a put to the store, after which the file waits, in seconds, and a
+            second more for each MiB.
     """
 
     def __init__(
@@ -188,15 +187,15 @@ class SpoolingStore:
         self._due: dict[str, tuple[int, datetime]] = {}
 
     async def put_bytes(self, content: bytes, about: Put, *, scope: Scope) -> Record:
-        """Keep bytes."""
+        """Store bytes."""
         return await self._put(content, len(content), about, scope)
 
     async def put_text(self, text: str, about: Put, *, scope: Scope) -> Record:
-        """Keep text as UTF-8; `text/plain` unless `about` says otherwise."""
+        """Store text as UTF-8; `text/plain` unless `about` has another type."""
         return await self.put_bytes(text.encode(errors="replace"), about.as_text(), scope=scope)
 
     async def put_file(self, source: int | Path, about: Put, *, scope: Scope) -> Record:
-        """Keep a regular file, given by its path or by a descriptor, which is read from its start."""
+        """Store a regular file, given by its path or by a descriptor, which is read from its start."""
         with opened(source) as fd:
             return await self._put(fd, os.fstat(fd).st_size, about, scope)
 
@@ -209,7 +208,7 @@ class SpoolingStore:
         return self.store.open(record, scope=scope, offset=offset, length=length)
 
     async def stat(self, id_: str, *, scope: Scope) -> Record | None:
-        """Return the artifact of that id: the one put last, where content has several names."""
+        """Return the artifact of that id: the one put last, if content has several names."""
         waiting = await self.spool.stat(id_, scope=scope)
         if waiting is not None:
             return _pending(waiting)
@@ -228,32 +227,21 @@ class SpoolingStore:
         stored = await self.store.find(name, scope=scope)
         return stored if stored is not None and await self._left([stored], scope) else None
 
-    async def last_observation(self, name: str, *, scope: Scope) -> Record | None:
-        """Return the newest observation of exactly that name."""
-        waiting = await self.spool.last_observation(name, scope=scope)
-        stored = await self.store.last_observation(name, scope=scope)
-        found = [] if waiting is None else [_pending(waiting)]
-        found += [] if stored is None else await self._left([stored], scope)
-        return max(found, key=lambda record: record.created, default=None)
-
     async def list(self, *, scope: Scope) -> Sequence[Record]:
-        """Return all artifacts that the scope may have, by name."""
+        """Return all artifacts that the scope may access, by name."""
         waiting = await self.spool.list(scope=scope)
         stored = await self._left(await self.store.list(scope=scope), scope)
-        alone = [
-            _pending(entry) for entry in waiting if not any(_is_same(record, entry) for record in stored)
-        ]
-        return sorted([*stored, *alone], key=lambda r: (r.name is None, r.name or "", r.created))
+        return await asyncio.to_thread(_merged, stored, waiting) if waiting else stored
 
     async def sizes(self, *, scope: Scope) -> Sequence[int]:
         """Return the length of each content that counts against the quota of the user of `scope`.
 
-        Those that wait here count too: each goes to the store, whose own quota has not seen it yet.
+        Files that wait here count too: the store will get them, and its quota does not include them yet.
         """
         return [*await self.store.sizes(scope=scope), *await self.spool.sizes(scope=scope)]
 
     async def delete(self, id_: str, *, scope: Scope, name: str | None = None) -> bool:
-        """Delete an artifact: that name of it, or all of it; return whether there was one."""
+        """Delete an artifact, or only one name of it; return whether there was one."""
         waiting = [record for record in await self.spool.list(scope=scope) if record.id == id_]
         if not waiting:
             return await self.store.delete(id_, scope=scope, name=name)
@@ -272,14 +260,14 @@ class SpoolingStore:
         except CallError as error:
             if not going or not error.retryable:
                 raise
-            # Hidden first: between the two it is found, not lost.
+            # Hidden first: an interruption between the two steps leaves the file in the spool.
             for each in going:
                 await asyncio.to_thread(self.spool.hide, each, self.now())
                 await self.spool.delete(each.id, scope=each.scope, name=each.name)
         return bool(going or gone)
 
     async def sweep(self) -> Sequence[Removal]:
-        """Remove what has expired and what interrupted operations left behind; return what it was."""
+        """Remove expired artifacts and leftovers of interrupted operations; return the removals."""
         removals = await self.spool.sweep()
         unsure = await asyncio.to_thread(self.spool.unsure)
         if unsure:
@@ -287,7 +275,7 @@ class SpoolingStore:
         return [*removals, *await self.store.sweep()]
 
     async def fault(self) -> str | None:
-        """Return the fault of the store, or of the spool: while the store is away nothing is read."""
+        """Return the fault of the store, or of the spool; without the store nothing can be read."""
         fault = await self.store.fault()
         if fault is not None:
             return fault
@@ -297,16 +285,16 @@ class SpoolingStore:
     async def measure(self) -> StoreFacts:
         """Return the usage of the store, with the files that wait here and the number of failed puts."""
         waiting = await asyncio.to_thread(self.spool.all)
-        return StoreFacts(
-            stored_bytes=(await measured(self.store)).stored_bytes,
+        return replace(
+            await measured(self.store),
             pending_files=len(waiting),
             pending_bytes=sum(entry.record.size for entry in waiting),
             failed_puts=self._meter.failed_puts,
         )
 
     async def verify(self) -> StoreVerdict:
-        """Read every content, here and in the store, and hold it against its digest."""
-        verdict = await self.store.verify() if isinstance(self.store, Verifiable) else StoreVerdict()
+        """Read every content, here and in the store, and verify its digest."""
+        verdict = await self.store.verify() if isinstance(self.store, Reporting) else StoreVerdict()
         here = await self.spool.verify()
         return StoreVerdict(
             files=verdict.files + here.files,
@@ -315,21 +303,21 @@ class SpoolingStore:
         )
 
     async def send(self) -> int:
-        """Send what is due, and all the rest once the store took one; return how many it took."""
+        """Send the due files, and the rest once the store accepts one; return the number accepted."""
         for gone in await asyncio.to_thread(self.spool.hidden):
             await self._delete_there(gone)
         waiting, now = await asyncio.to_thread(self.spool.all), self.now()
         due = [entry for entry in waiting if self._due.get(entry.blob, (0, now))[1] <= now]
         taken = await self._send_several(due)
         if taken:
-            # They wait for the store, and it is back.
+            # The rest waited for the store, which is available again.
             taken += await self._send_several([each for each in waiting if each not in due])
         return taken
 
     async def send_all(self, within_s: float) -> int:
-        """Send everything that waits, due or not; return how many files still wait.
+        """Send all waiting files, due or not; return the number that still wait.
 
-        For a server that stops: nobody looks after its spool until another is started on its state folder.
+        For a server that stops: its spool is not served until another server uses its state folder.
         """
         waiting = await asyncio.to_thread(self.spool.all)
         if waiting:
@@ -341,7 +329,7 @@ class SpoolingStore:
         return len(await asyncio.to_thread(self.spool.all))
 
     async def run(self) -> None:
-        """Send what is due, every few seconds, until cancelled; what was left by earlier runs too."""
+        """Send the due files every few seconds until cancelled, including files left by earlier runs."""
         while True:
             try:
                 await self.send()
@@ -362,7 +350,7 @@ class SpoolingStore:
         return record
 
     async def _keep(self, source: int | bytes, about: Put, scope: Scope, error: CallError) -> Record:
-        # What the store refuses for good, or what is wrong with the file, waiting would not change.
+        # Waiting cannot remedy a permanent refusal of the store, or a fault of the file.
         if error.code is not Code.E_STORE or not error.retryable:
             raise error
         try:
@@ -379,7 +367,7 @@ class SpoolingStore:
         return _pending(record)
 
     async def _send_several(self, waiting: Sequence[Entry]) -> int:
-        """Send several files at once; those of one user that want one name in their order, who gets it."""
+        """Send several files at once; files of one owner with the same requested name go in put order."""
         rivals: dict[tuple[Scope, str | None], builtins.list[Entry]] = {}
         for entry in waiting:
             rivals.setdefault((entry.record.scope.owner, entry.record.metadata.name), []).append(entry)
@@ -399,13 +387,13 @@ class SpoolingStore:
         with contextlib.ExitStack() as held:
             try:
                 content = held.enter_context(self.spool.blobs.content(entry, 0, record.size))
-                # Another process that held the lock may have sent it and let it go.
+                # Another process that held the lock may have sent and removed it.
                 if not isinstance(content, FileContent) or not locks.try_lock(content.fd):
                     return False
                 present = await asyncio.to_thread(self.spool.all)
                 if entry.key not in [each.key for each in present]:
                     return False
-                problem = await asyncio.to_thread(problem_in, content, record)
+                problem = await run_in_thread(problem_in, content, record)
                 if problem is not None:
                     raise damaged(record, problem)
                 with self._meter.counting():
@@ -423,7 +411,7 @@ class SpoolingStore:
         if await asyncio.to_thread(self.spool.forget, entry):
             _log.info("artifact sent to the store", extra={"artifact": record.id})
             return True
-        # It was deleted on its way.
+        # It was deleted while it was being sent.
         await self.store.delete(stored.id, scope=stored.scope, name=stored.name)
         return False
 
@@ -431,7 +419,7 @@ class SpoolingStore:
         scope = gone.record.scope
         try:
             for record in await self.store.list(scope=scope):
-                if _is_gone(record, gone):
+                if not _without_gone([record], [gone]):
                     await self.store.delete(record.id, scope=record.scope, name=record.name)
         except CallError as error:
             facts = {"artifact": gone.record.id, "code": error.code.name}
@@ -441,7 +429,7 @@ class SpoolingStore:
 
     async def _left(self, stored: Sequence[Record], scope: Scope) -> builtins.list[Record]:
         hidden = await asyncio.to_thread(self.spool.hidden, scope)
-        return [record for record in stored if not any(_is_gone(record, gone) for gone in hidden)]
+        return await asyncio.to_thread(_without_gone, stored, hidden) if hidden else [*stored]
 
     @asynccontextmanager
     async def _patience(self, size: int) -> AsyncIterator[None]:
@@ -454,7 +442,7 @@ class SpoolingStore:
         start = time.monotonic()
         with self._meter.counting():
             if start < self._silent_until:
-                # Another put has just waited in vain; ten files of a call are not to wait one after another.
+                # Another put has just timed out; ten files of a call must not wait one after another.
                 raise late
             try:
                 async with asyncio.timeout(limit_s):
@@ -477,7 +465,7 @@ class SpoolingStore:
             except CallError as error:
                 if error.code is not Code.E_FILE_NOT_FOUND:
                     raise
-                # It has gone to the store in the meantime.
+                # It was sent to the store in the meantime.
                 stored = await self.store.stat(record.id, scope=scope)
                 if stored is None:
                     raise
@@ -496,13 +484,26 @@ def _pending(record: Record) -> Record:
     return replace(record, pending=True)
 
 
+def _merged(stored: Sequence[Record], waiting: Sequence[Record]) -> list[Record]:
+    """Return stored and pending artifacts by name, an artifact that is both once."""
+    known = {key for record in stored for key in put_keys(record)}
+    alone = [_pending(record) for record in waiting if put_key(record) not in known]
+    return sorted([*stored, *alone], key=lambda r: (r.name is None, r.name or "", r.created))
+
+
+def _without_gone(stored: Sequence[Record], hidden: Sequence[Entry]) -> list[Record]:
+    """Return stored artifacts without deleted ones; one put after the deletion, by any host, is kept."""
+    deleted: dict[PutKey, datetime] = {}
+    for note in hidden:
+        if (end := note.record.expires_at) is not None:
+            deleted[put_key(note.record)] = max(end, deleted.get(put_key(note.record), end))
+    return [
+        record
+        for record in stored
+        if not any(record.created <= deleted[key] for key in put_keys(record) if key in deleted)
+    ]
+
+
 def _is_same(stored: Record, pending: Record) -> bool:
-    """Return whether a store has what waits here: sent again, it would not become a second artifact."""
-    is_owners = stored.scope.owner == pending.scope.owner
-    return is_owners and is_again(stored, pending.metadata, pending.sha256)
-
-
-def _is_gone(stored: Record, gone: Entry) -> bool:
-    # What was put after the deletion, by another host even, is wanted.
-    deleted = gone.record.expires_at
-    return deleted is not None and stored.created <= deleted and _is_same(stored, gone.record)
+    """Return whether an artifact of the store is the pending one: sending it would not add an artifact."""
+    return put_key(pending) in put_keys(stored)

@@ -1,11 +1,11 @@
 """The one store: artifacts as records beside their bytes, over any back end of `runner.store.blobs`.
 
-A put receives the bytes, then writes the record: with it the artifact is there, and the name is taken, since
-the key of a file's record is its name. A removal takes the record first. So a crash at any moment leaves the
-old state or the new one, and at most bytes without a record, of which a note says that they may go.
+A put receives the bytes, then writes the record, which creates the artifact and claims its name: the key of
+a file's record is its name. A removal deletes the record first. So a crash at any moment leaves the old
+state or the new one, and at most bytes without a record, with a note that they may be deleted.
 
-What a scope may have are the records below the prefixes of `places_for`. They are read once and remembered
-by their etags, so that a second listing reads what changed.
+A scope may access the records below the prefixes of `places_for`. They are read once and cached by their
+etags, so that a second listing reads only changes.
 
 Back ends wait for disks and servers, so every operation runs in a thread.
 
@@ -13,6 +13,7 @@ Source: requirements S1-9, S1-20, S1-27, S1-74; document 004, sections 5.2 to 5.
 conformance cases; `docs/decisions/0056-records-and-blobs-over-five-verbs.md`.
 """
 
+import asyncio
 import builtins
 import contextlib
 import errno
@@ -30,25 +31,27 @@ from typing import TypeVar
 
 from runner.errors import CallError, Code
 from runner.formats.filenames import safe_name, unique_name
-from runner.store.areas import place_of, places_for
-from runner.store.blobs import Blob, Blobs, Incoming, OrphanNote
+from runner.store.blobs import Blob, Blobs, Incoming, MemoryBlobs, OrphanNote
 from runner.store.checking import Check
-from runner.store.content import StreamContent, problem_in, span
-from runner.store.damage import damaged
+from runner.store.content import StreamContent, damaged, problem_in, span
 from runner.store.entries import (
     DamagedEntry,
     Entry,
     is_again,
     key_of,
     mime_of,
+    place_of,
+    places_for,
     records_of,
     renewed,
     with_safe_name,
 )
 from runner.store.protocol import Content, Put, Reason, Record, Removal, Scope
+from runner.store.reports import Damage, Meter, StoreFacts, StoreVerdict
 from runner.store.retention import (
-    KeptObservation,
+    Cleanup,
     RetentionRules,
+    check_count,
     check_quota,
     ends_at,
     has_ended,
@@ -56,7 +59,6 @@ from runner.store.retention import (
     make_room,
 )
 from runner.store.sources import opened
-from runner.store.verifying import Damage, StoreVerdict
 from runner.system.threads import in_thread, run_in_thread
 
 __all__ = ["BlobStore", "lengths_of"]
@@ -67,10 +69,11 @@ _FULL = (
 )
 _ID_DIGITS = 12
 _ATTEMPTS = 16
-# A host takes milliseconds for a removal; what is older, by the server's clock, one left that died.
+# A removal takes milliseconds; any that is older, by the server's clock, is left from a host that died.
 _SETTLED_AFTER = timedelta(minutes=15)
 _REMEMBERED = 50_000
 _USES = 10_000
+_USERS = "users/"
 
 T = TypeVar("T")
 
@@ -82,8 +85,8 @@ class _Known:
     Attributes:
         entries: Those that can be read, by key.
         unread: Keys of damaged ones.
-        version: The back end's mark of them.
-        at: When, by the monotonic clock.
+        version: The back end's version of them.
+        at: Time of the listing, by the monotonic clock.
     """
 
     entries: dict[str, Entry]
@@ -93,61 +96,64 @@ class _Known:
 
 
 class BlobStore:
-    """An `ArtifactStore` over blobs. Any number of processes, threads and hosts may have the same blobs.
+    """An `ArtifactStore` over blobs. Any number of processes, threads and hosts may share the blobs.
 
     Args:
-        blobs: The back end.
-        rules: What may be kept.
-        clock: The present time; by default that of the back end.
-        fresh_s: How old a listing may be that a put relies on, where `blobs` cannot tell whether it changed.
+        blobs: The back end; by default memory, which ends with the process.
+        rules: Retention rules.
+        clock: Returns the current time; by default that of the back end.
+        fresh_s: Maximum age in seconds of a listing that a put relies on, if `blobs` cannot detect changes.
+        most_remembered: Most records in the cache of all areas; the largest area goes first.
     """
 
     def __init__(
         self,
-        blobs: Blobs,
+        blobs: Blobs | None = None,
         rules: RetentionRules | None = None,
         *,
         clock: Callable[[], datetime] | None = None,
         fresh_s: float = 0.0,
+        most_remembered: int = _REMEMBERED,
     ) -> None:
-        self.blobs = blobs
+        self.blobs = MemoryBlobs() if blobs is None else blobs
         self.rules = rules or RetentionRules()
-        self.clock = clock or blobs.now
+        self.clock = clock or self.blobs.now
         self._fresh_s = fresh_s
+        self._most_remembered = most_remembered
         self._check = Check()
+        self._meter = Meter()
         self._lock = threading.Lock()
         self._areas: OrderedDict[str, _Known] = OrderedDict()
         self._uses: OrderedDict[str, int] = OrderedDict()
         self._last = 0
         self._settled_after = _SETTLED_AFTER
+        self._converting: dict[str, threading.Lock] = {}
+        self._converted: set[str] = set()
 
     async def put_bytes(self, content: bytes, about: Put, *, scope: Scope) -> Record:
-        """Keep bytes."""
+        """Store bytes."""
         return await self._run("put", scope, lambda: self._put(content, len(content), about, scope))
 
     async def put_text(self, text: str, about: Put, *, scope: Scope) -> Record:
-        """Keep text as UTF-8; `text/plain` unless `about` says otherwise."""
+        """Store text as UTF-8; `text/plain` unless `about` has another type."""
         return await self.put_bytes(text.encode(errors="replace"), about.as_text(), scope=scope)
 
     async def put_file(self, source: int | Path, about: Put, *, scope: Scope) -> Record:
-        """Keep a regular file, given by its path or by a descriptor, which is read from its start."""
-        # The thread may begin when a caller that was cancelled has closed its descriptor.
-        own = [os.dup(source)] if isinstance(source, int) else []
+        """Store a regular file, given by its path or by a descriptor, which is read from its start."""
+        file = contextlib.ExitStack()
+        fd = file.enter_context(opened(source))
+        # The thread closes it, as it may go on after its caller was cancelled; if it never starts, we do.
+        unclosed = [file]
 
         def put() -> Record:
-            with contextlib.ExitStack() as held:
-                file: int | Path = source
-                if isinstance(source, int):
-                    file = own.pop()
-                    held.callback(os.close, file)
-                fd = held.enter_context(opened(file))
+            with unclosed.pop():
                 return self._put(fd, os.fstat(fd).st_size, about, scope)
 
         try:
             return await self._run("put", scope, put)
         finally:
-            while own:
-                os.close(own.pop())
+            while unclosed:
+                unclosed.pop().close()
 
     @asynccontextmanager
     async def open(
@@ -159,10 +165,10 @@ class BlobStore:
             yield content
 
     async def stat(self, id_: str, *, scope: Scope) -> Record | None:
-        """Return the artifact of that id: a file before an observation, and of several the one put last."""
+        """Return the artifact of that id: a file rather than an observation; of several, the one put last."""
 
         def stat() -> Record | None:
-            found = [entry for entry in self._visible(scope) if entry.record.id == id_]
+            found = self._visible(scope, lambda entry: entry.record.id == id_)
             return max(found, key=lambda e: (e.record.metadata.is_file, e.put)).record if found else None
 
         return await self._run("find", scope, stat)
@@ -173,32 +179,14 @@ class BlobStore:
             return None
 
         def find() -> Record | None:
-            found: list[Entry] = []
-            with _as_call_errors():
-                for place, owner in places_for(scope).items():
-                    area = self._ready(place.area)
-                    entry = self._read(f"{records_of(area, place)}files/{name}")
-                    if entry is not None and self._is_alive(entry):
-                        found.append(_owned(entry, owner))
-            # The places of a scope come in order, its own first.
-            own = sorted(found, key=lambda entry: entry.record.scope.session_id is None)
+            # The places of a scope are in order, its own first.
+            own = sorted(self._named(scope, name), key=lambda entry: entry.record.scope.session_id is None)
             return own[0].record if own else None
 
         return await self._run("find", scope, find)
 
-    async def last_observation(self, name: str, *, scope: Scope) -> Record | None:
-        """Return the newest observation of exactly that name."""
-
-        def find() -> Record | None:
-            named = [
-                e for e in self._visible(scope) if e.record.name == name and not e.record.metadata.is_file
-            ]
-            return max(named, key=lambda entry: entry.put).record if named else None
-
-        return await self._run("find", scope, find)
-
     async def list(self, *, scope: Scope) -> Sequence[Record]:
-        """Return all artifacts that the scope may have, by name."""
+        """Return all artifacts that the scope may access, by name."""
         return await self._run("list", scope, lambda: _by_name(self._visible(scope)))
 
     async def sizes(self, *, scope: Scope) -> Sequence[int]:
@@ -212,29 +200,52 @@ class BlobStore:
         return await self._run("list", scope, sizes)
 
     async def delete(self, id_: str, *, scope: Scope, name: str | None = None) -> bool:
-        """Delete an artifact: that name of it, or all of it; return whether there was one."""
+        """Delete an artifact, or only one name of it; return whether there was one."""
         if name is not None and safe_name(name) != name:
             return False
 
         def matches(entry: Entry) -> bool:
             return entry.record.id == id_ and name in (None, entry.record.name)
 
-        return await self._run("delete", scope, lambda: self._remove_visible(scope, matches))
+        return await self._run("delete", scope, lambda: self._remove_visible(scope, matches, name))
 
     async def sweep(self) -> Sequence[Removal]:
-        """Remove what has expired and what interrupted operations left behind; return what it was."""
+        """Remove expired artifacts and leftovers of interrupted operations; return the removals."""
         return await self._run("sweep", None, self._sweep)
 
     async def fault(self) -> str | None:
-        """Return why files cannot be put and read now, after writing and listing a little; None: they can."""
+        """Write a blob and list; return why files cannot be put and read now; None: they can."""
         return await self._check.ask(self._fault)
 
     async def verify(self) -> StoreVerdict:
-        """Read every content and hold it against its digest."""
+        """Read every content and verify its digest."""
         return await self._run("verify", None, lambda: self._examined(self._problem))
 
+    async def measure(self) -> StoreFacts:
+        """Return the stored bytes, and the number of failed puts."""
+        return await asyncio.to_thread(self._meter.facts, self.blobs.stored_bytes)
+
+    async def users(self) -> Sequence[str]:
+        """Return the users with stored artifacts, as the path segments of their names; not for a bucket."""
+
+        def users() -> builtins.list[str]:
+            self._convert("")
+            areas = [area for area in self.blobs.areas() if area.startswith(_USERS)]
+            return [area[len(_USERS) : -1] for area in areas if self._known(area).entries]
+
+        return await self._run("list", None, users)
+
+    async def all_of(self, user: str) -> Sequence[Record]:
+        """Return all artifacts of a user, of every session, observations included."""
+
+        def all_of() -> builtins.list[Record]:
+            found = self._known(self._ready(place_of(Scope(user_id=user)).area)).entries.values()
+            return [each.record for each in sorted(filter(self._is_alive, found), key=lambda e: e.put)]
+
+        return await self._run("list", None, all_of)
+
     def missing(self) -> Sequence[Damage]:
-        """Return the artifacts whose bytes are missing or cut. Looks at the length of each; blocks."""
+        """Return the artifacts whose bytes are missing or truncated, judged by their lengths; blocks."""
         return self._examined(self._wrong_size).damaged
 
     def unread(self) -> builtins.list[str]:
@@ -242,7 +253,7 @@ class BlobStore:
         return [key for area in self.blobs.areas() for key in sorted(self._known(area).unread)]
 
     def orphans(self) -> builtins.list[Blob]:
-        """Return bytes of which no record is known; they are kept. Local stores only; blocks.
+        """Return blobs that no record refers to; they are kept. Local stores only; blocks.
 
         Raises:
             OSError: They cannot be listed.
@@ -257,7 +268,7 @@ class BlobStore:
         return found
 
     async def _run(self, operation: str, scope: Scope | None, act: Callable[[], T]) -> T:
-        """Do something in a thread; a back end may bound how long `operation` takes for one user."""
+        """Run a function in a thread; a back end may limit how long `operation` takes for one user."""
         return await run_in_thread(act)
 
     def _ready(self, area: str) -> str:
@@ -267,16 +278,26 @@ class BlobStore:
         return prefix
 
     def _convert(self, prefix: str) -> None:
-        """Convert what lies below a prefix from the layout of an earlier version."""
+        """Convert what is below a prefix from the layout of an earlier version, once."""
+        if prefix not in self._converted:
+            # One lock per prefix: a silent server of one user must not block other users.
+            with self._converting.setdefault(prefix, threading.Lock()):
+                if prefix not in self._converted:
+                    self._convert_layout(prefix)
+                    self._converted.add(prefix)
+
+    def _convert_layout(self, prefix: str) -> None:
+        """Perform the conversion."""
+        self.blobs.convert(prefix)
 
     # Putting.
 
     def _put(self, source: int | bytes, size: int, about: Put, scope: Scope) -> Record:
         place, about = place_of(scope), with_safe_name(about)
         if about.is_file:
-            # Before it is copied: what is far too large is not to fill the disk first.
+            # Before the copy: an oversized file must not fill the disk first.
             check_quota(size, 0, self.rules.files)
-        with _as_call_errors():
+        with self._meter.counting(), _as_call_errors():
             area = self._ready(place.area)
             with self._receive(area, source, size, about, scope) as incoming:
                 try:
@@ -290,24 +311,24 @@ class BlobStore:
                             if incoming.is_placed and entry.blob != incoming.key:
                                 self.blobs.delete(incoming.key)
                             return entry.record
-                        # Another host works on this very artifact.
+                        # Another host is changing this artifact.
                         time.sleep(0.02 * attempt)
                 except BaseException:
                     if incoming.is_placed:
                         self._give_up(area, incoming.key)
                     raise
-        raise CallError(Code.E_STORE, f"other hosts keep changing {about.name!r}; try again")
+            raise CallError(Code.E_STORE, f"other hosts keep changing {about.name!r}; try again")
 
     def _receive(
         self, area: str, source: int | bytes, size: int, about: Put, scope: Scope
     ) -> AbstractContextManager[Incoming]:
-        """Take in the bytes of a put."""
+        """Receive the bytes of a put."""
         return self.blobs.receive(area, source, about, scope)
 
     def _commit(
         self, area: str, about: Put, scope: Scope, incoming: Incoming, *, fresh_s: float
     ) -> tuple[Entry | None, builtins.list[Removal]]:
-        """Write the record of received bytes. None: another host was faster with it; try again."""
+        """Write the record of received bytes. None: another host was faster; try again."""
         now, is_file = self.clock(), about.is_file
         known = self._known(area, fresh_s)
         removals = self._remove_ended(known)
@@ -316,12 +337,16 @@ class BlobStore:
         same = [e for e in alive if e.key.startswith(own) and is_again(e.record, about, incoming.sha256)]
         old = max(same, key=lambda entry: entry.put, default=None)
         if is_file:
+            lengths = lengths_of(alive)
+            lengths.pop(incoming.sha256, None)
             try:
-                self._check_quota(alive, incoming)
+                if old is None:
+                    check_count(sum(e.record.metadata.is_file for e in alive), self.rules.files)
+                check_quota(incoming.size, sum(lengths.values()), self.rules.files)
             except CallError as error:
                 if error.code is not Code.E_QUOTA or not fresh_s:
                     raise
-                # Nobody is refused by an old listing.
+                # A put must not be refused because of an old listing.
                 return self._commit(area, about, scope, incoming, fresh_s=0.0)
         going = [] if is_file else self._room(area, alive, old, scope, incoming)
 
@@ -356,14 +381,14 @@ class BlobStore:
         return written, removals
 
     def _give_up(self, area: str, key: str) -> None:
-        """Delete the bytes of a put that failed, unless its record was written all the same."""
+        """Delete the bytes of a put that failed, unless its record was written nevertheless."""
         with contextlib.suppress(CallError, OSError), self.blobs.exclusive(area):
             known = self._known(area)
             if not known.unread and all(entry.blob != key for entry in known.entries.values()):
                 self.blobs.delete(key)
 
     def _bytes_for(self, incoming: Incoming, old: Entry | None, alive: Iterable[Entry]) -> str:
-        """Return the key of bytes that are there, of this artifact or shared; else place the new ones."""
+        """Return the key of existing bytes, of this artifact or shared; else place the new ones."""
         candidates = [old] if old else []
         if self.blobs.shares:
             candidates += [each for each in alive if each.record.sha256 == incoming.sha256]
@@ -374,19 +399,16 @@ class BlobStore:
         return incoming.key
 
     def _write_new(self, area: str, entry: Entry) -> Entry | None:
-        """Write a record unless there is one, a file's under the next name that is free."""
+        """Write a record unless it exists; a file's under the next free name."""
         record = entry.record
         if not entry.record.metadata.is_file:
             return self._write(
                 replace(entry, key=key_of(area, place_of(record.scope), record)), if_absent=True
             )
-        # What a session sees are its own files and those bound to none: no name twice among them.
+        # A session sees its own files and those bound to none: names are unique among them.
         taken: set[str] = set()
-        known = self._known(area, self._fresh_s)
-        for scope in (record.scope, replace(record.scope, session_id=None)):
-            owner = place_of(scope)
-            if owner.area != place_of(record.scope).area:
-                continue
+        known, place = self._known(area, self._fresh_s), place_of(record.scope)
+        for owner in (place, place._replace(session="")):
             prefix = f"{records_of(area, owner)}files/"
             taken |= {
                 key.removeprefix(prefix) for key in (*known.entries, *known.unread) if key.startswith(prefix)
@@ -394,7 +416,7 @@ class BlobStore:
         while True:
             name = unique_name(str(record.metadata.name), taken)
             new = replace(entry, record=replace(record, name=name))
-            new = replace(new, key=key_of(area, place_of(record.scope), new.record))
+            new = replace(new, key=key_of(area, place, new.record))
             written = self._write(new, if_absent=True)
             if written is not None:
                 return written
@@ -403,28 +425,15 @@ class BlobStore:
             if other is not None and is_again(other.record, record.metadata, record.sha256):
                 return None
 
-    def _check_quota(self, alive: Iterable[Entry], incoming: Incoming) -> None:
-        lengths = lengths_of(alive)
-        lengths.pop(incoming.sha256, None)
-        check_quota(incoming.size, sum(lengths.values()), self.rules.files)
-
     def _room(
         self, area: str, alive: Iterable[Entry], old: Entry | None, scope: Scope, incoming: Incoming
     ) -> builtins.list[tuple[Entry, Reason]]:
         prefix = f"{records_of(area, place_of(scope))}observations/"
-        entries = {e.key: e for e in alive if e.key.startswith(prefix) and (old is None or e.key != old.key)}
-        held = [
-            KeptObservation(
-                key=key,
-                size=e.record.size,
-                trace=e.record.scope.trace_id,
-                put=e.put,
-                used=max(e.put, self._uses.get(key, 0)),
-            )
-            for key, e in entries.items()
-        ]
-        going = make_room(incoming.size, scope.trace_id, held, self.rules.observations)
-        return [(entries[item.key], reason) for item, reason in going]
+        held = [e for e in alive if e.key.startswith(prefix) and (old is None or e.key != old.key)]
+        budgets = self.rules.observations
+        uses = {} if budgets.cleanup_strategy is Cleanup.FIFO else self._uses
+        held.sort(key=lambda e: max(e.put, uses.get(e.key, 0)))
+        return make_room(incoming.size, scope.trace_id, held, budgets)
 
     # Reading.
 
@@ -447,7 +456,7 @@ class BlobStore:
             yield content
 
     def _entry_of(self, record: Record, scope: Scope) -> Entry | None:
-        """Return the present record of an artifact that a caller holds, if the caller may have it."""
+        """Return the current version of a caller's record, if the caller may access it."""
         place = place_of(record.scope)
         if place not in places_for(scope):
             return None
@@ -456,26 +465,38 @@ class BlobStore:
             return None
         return _owned(entry, record.scope.owner)
 
-    def _visible(self, scope: Scope) -> builtins.list[Entry]:
-        """Return the records that a scope may have now."""
+    def _named(self, scope: Scope, name: str) -> builtins.list[Entry]:
+        """Return the files of exactly that name that a scope may access now, without a listing."""
+        found: builtins.list[Entry] = []
+        with _as_call_errors():
+            for place, owner in places_for(scope).items():
+                entry = self._read(f"{records_of(self._ready(place.area), place)}files/{name}")
+                if entry is not None and self._is_alive(entry):
+                    found.append(_owned(entry, owner))
+        return found
+
+    def _visible(
+        self, scope: Scope, matches: Callable[[Entry], bool] = lambda _: True
+    ) -> builtins.list[Entry]:
+        """Return the records that match and that a scope may access now."""
         found: builtins.list[Entry] = []
         with _as_call_errors():
             for place, owner in places_for(scope).items():
                 area = self._ready(place.area)
                 prefix = records_of(area, place)
                 entries = [each for key, each in self._known(area).entries.items() if key.startswith(prefix)]
-                found += [_owned(entry, owner) for entry in entries if self._is_alive(entry)]
+                found += [_owned(each, owner) for each in entries if matches(each) and self._is_alive(each)]
         return found
 
     def _is_alive(self, entry: Entry) -> bool:
         return not entry.is_gone and not has_ended(entry.record.expires_at, now=self.clock())
 
     def _known(self, area: str, max_age_s: float = 0.0) -> _Known:
-        """Return the records of an area; those that did not change are not read again."""
+        """Return the records of an area; only changed ones are read again."""
         version = self.blobs.version(area)
         with self._lock:
             before = self._areas.get(area)
-        # A record that could not be read may be restored in its place, which leaves the folder as it is.
+        # An unreadable record may be restored in place, which does not change the folder.
         if before is not None and version is not None and before.version == version and not before.unread:
             return before
         if before is not None and version is None and time.monotonic() - before.at < max_age_s:
@@ -500,7 +521,7 @@ class BlobStore:
         except DamagedEntry as damage:
             return damage
         except OSError as error:
-            # One that may not or cannot be read is not to keep anybody from all the others.
+            # One record that may not or cannot be read must not make all others inaccessible.
             return DamagedEntry(str(error.strerror))
 
     def _read(self, key: str) -> Entry | None:
@@ -516,21 +537,25 @@ class BlobStore:
             self._areas[area] = known
             self._areas.move_to_end(area)
             while (
-                len(self._areas) > 1 and sum(len(each.entries) for each in self._areas.values()) > _REMEMBERED
+                len(self._areas) > 1
+                and sum(len(each.entries) for each in self._areas.values()) > self._most_remembered
             ):
-                self._areas.popitem(last=False)
+                # Of equal ones the least recently used. One user's records displace no other user's.
+                del self._areas[max(self._areas, key=lambda area: len(self._areas[area].entries))]
         return known
 
     # Changing.
 
-    def _remove_visible(self, scope: Scope, matches: Callable[[Entry], bool]) -> bool:
-        """Remove each record that is meant and visible; return whether there was one."""
+    def _remove_visible(self, scope: Scope, matches: Callable[[Entry], bool], name: str | None) -> bool:
+        """Remove each visible record that matches, with that name; return whether there was one."""
         done = False
         for _attempt in range(_ATTEMPTS):
             raced = False
-            for entry in [e for e in self._visible(scope) if matches(e)]:
+            # A session may end with thousands of files, and a listing for each would take an hour.
+            named = [] if name is None else [e for e in self._named(scope, name) if matches(e)]
+            for entry in named or self._visible(scope, matches):
                 with _as_call_errors(), self.blobs.exclusive(entry.area):
-                    # As it is now that nobody else writes.
+                    # Read again: within `exclusive` nobody else writes.
                     now = self._read(entry.key) if self.blobs.shares else entry
                     if now is None or not (matches(now) and self._is_alive(now)):
                         continue
@@ -541,7 +566,7 @@ class BlobStore:
         raise CallError(Code.E_STORE, "other hosts keep changing this file; try again")
 
     def _write(self, entry: Entry, *, if_absent: bool = False) -> Entry | None:
-        """Write a record; None: it is there already, or not as it was read."""
+        """Write a record; None: it exists already, or has changed since it was read."""
         condition = None if if_absent or self.blobs.shares else entry.etag
         blob = self.blobs.put(entry.key, entry.written(), if_absent=if_absent, if_match=condition)
         if blob is None:
@@ -551,7 +576,7 @@ class BlobStore:
         return entry
 
     def _remove(self, entry: Entry) -> bool:
-        """Remove a record, then its bytes; return whether it was as it was read."""
+        """Remove a record, then its bytes; return whether it was unchanged since it was read."""
         note = self.blobs.retire(entry)
         if note is None:
             return False
@@ -562,7 +587,7 @@ class BlobStore:
         return True
 
     def _patch(self, key: str, entry: Entry | None) -> None:
-        """Note a change of this process in what is remembered, so that it is not listed for it."""
+        """Apply a change by this process to the cached records, so that no new listing is needed."""
         area = key.partition("records/")[0]
         with self._lock:
             known = self._areas.get(area)
@@ -571,12 +596,12 @@ class BlobStore:
             entries = {**known.entries, key: entry} if entry is not None else {**known.entries}
             if entry is None:
                 entries.pop(key, None)
-            # Exact where nobody else writes: the listing was checked within `exclusive`.
+            # Exact if nobody else writes: the listing was checked within `exclusive`.
             version = self.blobs.version(area)
             self._areas[area] = replace(known, entries=entries, version=version)
 
     def _needed(self, area: str, key: str) -> bool:
-        """Return whether a record needs these bytes; one that cannot be read may."""
+        """Return whether a record needs these bytes; an unreadable record may need them."""
         if not self.blobs.shares:
             return False
         known = self._known(area)
@@ -604,7 +629,7 @@ class BlobStore:
         removals = self._remove_ended(self._known(area))
         ago = int((self.blobs.now() - self._settled_after).timestamp() * 1e9)
         gone = [e for e in self._known(area, 1.0).entries.values() if e.is_gone and e.put < ago]
-        # One at a time: each is locked until the next is asked for, so no writer begins with it meanwhile.
+        # One at a time: each is locked until the next is requested, so no writer starts using it meanwhile.
         for left in chain((OrphanNote(note=e.key, blob=e.blob) for e in gone), self.blobs.leftovers(area)):
             size = self.blobs.stat(left.blob)
             known = self._known(area, 1.0)
@@ -632,7 +657,7 @@ class BlobStore:
         return None
 
     def _examined(self, problem: Callable[[Entry], str | None]) -> StoreVerdict:
-        """Look at each content once, with a name that it goes by."""
+        """Examine each content once, under one of its names."""
         verdict = StoreVerdict()
         with _as_call_errors():
             self._convert("")
@@ -644,7 +669,7 @@ class BlobStore:
                 for entry in {e.blob: e for e in known.entries.values() if not e.is_gone}.values():
                     found = problem(entry)
                     now = self._read(entry.key) if found else entry
-                    # What went meanwhile is not damaged.
+                    # An artifact removed meanwhile is not damaged.
                     if now is not None and now.blob == entry.blob and not now.is_gone:
                         verdict.count(entry.record.shown, self.blobs.named(area), entry.record.size, found)
         return verdict
@@ -674,14 +699,14 @@ class BlobStore:
                 self._uses.popitem(last=False)
 
     def _next(self) -> int:
-        """Return a number above all that this store gave before, on the scale of all hosts."""
+        """Return a number above all earlier ones of this store, comparable with those of other hosts."""
         with self._lock:
             self._last = max(self._last + 1, int(self.blobs.now().timestamp() * 1e9))
             return self._last
 
 
 def _owned(entry: Entry, owner: Scope) -> Entry:
-    """Return a record as of the owner whom its key names; of the scope written in it the trace counts."""
+    """Return a record with the owner that its key names; only the trace is taken from the stored scope."""
     scope = replace(owner, trace_id=entry.record.scope.trace_id)
     return entry if scope == entry.record.scope else replace(entry, record=replace(entry.record, scope=scope))
 
@@ -702,7 +727,7 @@ def lengths_of(entries: Iterable[Entry]) -> dict[str, int]:
 
 
 def _free_id(prefix: str, sha256: str, alive: Iterable[Entry]) -> str:
-    # Twelve digits are 48 bits: too few to trust, so other content with the same ones gets more.
+    # Twelve digits are 48 bits, which may collide, so other content with the same digits gets more.
     taken = {entry.record.id for entry in alive if entry.record.sha256 != sha256}
     digits = range(_ID_DIGITS, len(sha256) + 1, 4)
     return next(id_ for id_ in (prefix + sha256[:count] for count in digits) if id_ not in taken)

@@ -1,8 +1,8 @@
-"""Taking connections from a listening socket, also while there are no descriptors for them.
+"""Accepting connections from a listening socket, even when descriptors run out.
 
-asyncio's own loop tries again for each place in the backlog, thousands of times a second, and logs each. Here
-new connections wait in the kernel meanwhile, and the log has an occasional line with a count.
-TLS handshakes that fail are logged the same way.
+asyncio's own loop retries for each place in the backlog, thousands of times a second, and logs each failure.
+Here new connections wait in the kernel meanwhile, and the log has an occasional line with a count. Failed TLS
+handshakes are logged in the same way.
 
 Source: accept(2), "ERRORS"; asyncio.selector_events, `_accept_connection`.
 """
@@ -24,14 +24,14 @@ __all__ = ["Acceptor"]
 log = logging.getLogger(__name__)
 
 _SHORT = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
-# Others want their turn too.
+# Most connections accepted in one turn of the loop.
 _AT_ONCE = 64
 _FIRST_REST_S = 0.05
 _LONGEST_REST_S = 1.0
-# What is kept for calls that are under way, whose files are read and written.
+# Descriptors reserved for files of calls in flight: 1/_KEPT_FREE of the limit, at most _MOST_KEPT.
 _KEPT_FREE = 16
 _MOST_KEPT = 128
-# How long a client has to prove who it is, and to take its leave.
+# Time limits for the TLS handshake of a client, and for its shutdown.
 _HANDSHAKE_S = 10.0
 _GOODBYE_S = 2.0
 _TOO_MANY = "new connections have to wait: raise the limit of open files (ulimit -Hn)"
@@ -40,7 +40,7 @@ _NOT_PROVED = "a TLS handshake failed: connect with TLS and a client certificate
 
 @dataclass(slots=True, eq=False)
 class _Warning:
-    """A rate-limited warning, with how often it was due since."""
+    """A rate-limited warning, with a count of its omitted repetitions."""
 
     message: str
     _due: NowAndThen = field(init=False, default_factory=NowAndThen)
@@ -53,14 +53,14 @@ class _Warning:
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Acceptor:
-    """Takes the connections of one listening socket, from `start` to `close`.
+    """Acceptor of the connections of one listening socket, from `start` to `close`.
 
     Attributes:
-        listener: The socket; stays the caller's.
-        protocol: Makes what speaks on a connection.
-        make_room: Gives up descriptors that nobody needs now; False if there are none.
-        tls: Returns what a new connection speaks TLS with; None where connections do not.
-        handshake_s: How long a TLS handshake may take, in seconds.
+        listener: The socket, owned by the caller.
+        protocol: Creates the protocol of a connection.
+        make_room: Gives up unneeded descriptors; returns False if there are none.
+        tls: Returns the TLS context of a new connection; None without TLS.
+        handshake_s: Time limit of a TLS handshake, in seconds.
     """
 
     listener: socket.socket
@@ -75,7 +75,7 @@ class Acceptor:
     _tasks: "set[asyncio.Task[None]]" = field(init=False, default_factory=set)
 
     def start(self) -> None:
-        """Take connections from now on."""
+        """Start accepting connections."""
         self.listener.setblocking(False)  # noqa: FBT003 - the standard library's signature
         self._listen()
 
@@ -132,12 +132,12 @@ class Acceptor:
             reason = getattr(error, "verify_message", None) or getattr(error, "reason", None) or str(error)
             self._unproved.tell(address=address, problem=reason)
         except OSError as error:
-            # Probes that only look for a listener close at once.
+            # Port probes close their connection at once.
             log.debug("connection ended early", extra={"problem": str(error)})
             connection.close()
 
     def _rest(self, error: OSError) -> None:
-        """Let those who want to connect wait, longer each time."""
+        """Pause accepting, longer each time."""
         loop = asyncio.get_running_loop()
         loop.remove_reader(self.listener.fileno())
         self._resting = loop.call_later(self._rest_s, self._listen)

@@ -1,4 +1,4 @@
-"""Exponential back-off with an upper bound. Decides only.
+"""Exponential back-off with an upper bound. Pure calculation.
 
 Source: A. Brooker, "Exponential Backoff And Jitter", 2015.
 """
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 __all__ = ["BackOff", "doubled_s"]
 
-# Beyond it no bound of anybody's is lower, and a float stays finite.
+# Above every upper bound in use, and low enough to keep a float finite.
 _MOST_DOUBLINGS = 20
 
 
@@ -31,10 +31,10 @@ class BackOff:
         return max(0.0, self._failed_at + delay - now) if self._failures else 0.0
 
     def failed(self, now: float) -> None:
-        """Note a failure."""
+        """Record a failure."""
         self._failures += 1
         self._failed_at = now
 
     def worked(self) -> None:
-        """Note a success: the next failure is the first again."""
+        """Record a success, which resets the count of failures."""
         self._failures = 0

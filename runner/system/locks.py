@@ -1,8 +1,8 @@
-"""Locks on open files and folders, by flock: seen by every process, and gone with the one that holds them.
+"""Locks on open files and folders, by flock: visible to every process, released when their holder ends.
 
-A lock belongs to the open file, so a child between fork and exec may hold a copy of it for a moment. It is
-therefore released explicitly, and not only closed. A waiter for the lock of a file that is removed in the
-end must ask whether it still has its name: `is_linked`.
+A lock belongs to the open file description, so a child between fork and exec may hold it for a moment. It is
+therefore released explicitly before the file is closed. If a file may be removed by the holder of its lock, a
+waiter must check afterwards that it is still linked: `is_linked`.
 
 Source: flock(2).
 """
@@ -16,14 +16,14 @@ __all__ = ["held", "is_linked", "let_go", "locked", "try_lock", "wait_for"]
 
 
 def wait_for(fd: int, *, shared: bool = False) -> None:
-    """Lock an open file, alone or with others who share it; waits as long as somebody keeps it from that."""
+    """Lock an open file, exclusively or shared; block while another lock conflicts."""
     fcntl.flock(fd, fcntl.LOCK_SH if shared else fcntl.LOCK_EX)
 
 
 def try_lock(fd: int, *, shared: bool = False) -> bool:
-    """Lock an open file if that can be done at once; say whether it was.
+    """Lock an open file without blocking; return whether that succeeded.
 
-    A lock of the other kind that it had is given up in either case.
+    An existing lock of the other kind is released in either case.
 
     Raises:
         OSError: Its file system has no locks.
@@ -36,14 +36,14 @@ def try_lock(fd: int, *, shared: bool = False) -> bool:
 
 
 def let_go(fd: int) -> None:
-    """Lock an open file no longer, and close it."""
+    """Unlock an open file, and close it."""
     fcntl.flock(fd, fcntl.LOCK_UN)
     os.close(fd)
 
 
 @contextmanager
 def locked(fd: int) -> Iterator[None]:
-    """Lock an open file alone until the block ends; it stays open."""
+    """Lock an open file exclusively until the block ends; it stays open."""
     wait_for(fd)
     try:
         yield
@@ -53,7 +53,7 @@ def locked(fd: int) -> Iterator[None]:
 
 @contextmanager
 def held(fd: int) -> Iterator[int]:
-    """Lock an open file alone until the block ends, and close it then."""
+    """Lock an open file exclusively until the block ends, then close it."""
     try:
         wait_for(fd)
         yield fd
@@ -62,5 +62,5 @@ def held(fd: int) -> Iterator[int]:
 
 
 def is_linked(fd: int) -> bool:
-    """Return whether an open file has a name yet: who had its lock before may have removed it."""
+    """Return whether an open file still has a name: a previous holder of its lock may have removed it."""
     return os.fstat(fd).st_nlink > 0

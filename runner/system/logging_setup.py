@@ -1,10 +1,10 @@
 """Logging: standard records to standard error, as text or JSON, with the call's id and no secrets.
 
 The event is a constant lower-case phrase, facts go in `extra`. Arguments, file contents and tokens
-are never logged; what slips into a URL or a header is redacted here as the last line of defence.
+are never logged; tokens in a URL or a header are redacted here as the last line of defence.
 
-What strangers and callers can bring about is bounded: how long a record and each fact in it is, how often a
-call logs one event, and how often the web server says one thing.
+Log volume that strangers and callers can cause is bounded: the length of a record and of each fact, and the
+number of records of one event for each call and from the web server.
 
 Source: Python's logging HOWTO, "Optimization".
 """
@@ -34,27 +34,27 @@ _SECRETS = (
     re.compile(r"(?i)(\b(?:access_|refresh_)?token=)[^&\s\"'<>\\]+"),
     re.compile(r"([?&]key=)[^&\s\"'<>\\]+"),
     re.compile(r"(?i)(\bbearer\s+)[A-Za-z0-9._~+/=-]+"),
-    # Without the scheme: looking for its beginning takes quadratic time in a text such as `a.a.a.a`.
+    # Without the scheme: matching it would take quadratic time in a text such as `a.a.a.a`.
     re.compile(r"(://)[^/@\s\"'<>\\]++(?=@)"),
 )
-# Where none of this is, there is nothing to redact: the usual line is read once.
+# A quick check: most lines match none of this, and need no redaction.
 _SUSPECT = re.compile(r"(?i)token=|[?&]key=|bearer\s|://")
 _QUOTED = re.compile(r"[\s=\"]")
 _NEVER = frozenset({"arguments", "authorization", "content", "password", "secret", "token"})
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "call_id", "taskName"}
-# These print requests, with their arguments, at level DEBUG.
+# Loggers that print requests, with their arguments, at level DEBUG.
 _CHATTY = ("asyncio", "fastmcp", "httpcore2", "httpx2", "mcp", "sse_starlette", "uvicorn", "watchfiles")
 _OWN = ("runner", "sandbox")
-# They log invalid messages of remote servers, each with a traceback.
+# Loggers of invalid messages from remote servers, each with a traceback.
 _OF_REMOTES = ("mcp.client.sse", "mcp.client.streamable_http")
-# What it says of connections, requests and its own end.
+# Logger for connections, requests and shutdown.
 _WEB_SERVER = "uvicorn.error"
-# For programmers of servers that take WebSockets; ours take none.
+# A hint about WebSockets, which our servers do not offer.
 _ADVICE = "No supported WebSocket library detected"
 _CUT_OFF = "Cancel %s running task(s), timeout graceful shutdown exceeded"
 # A name or a path from a caller may have any length.
 _MOST_CHARS = 1000
-# Records of one event that a call logs; a tool can bring about one for each file and each denial.
+# Most records of one event for each call; a tool can cause one for each file and each denial.
 _MOST_OF_ONE_EVENT = 20
 _MOST_EVENTS = 100
 _MOST_TRACE_CHARS = 64 * 1024
@@ -69,11 +69,11 @@ def set_up(
     """Send every record of the process to standard error, in one form.
 
     Args:
-        level: Least important record shown.
+        level: Lowest level shown.
         form: One line of text or one JSON object for each record.
-        stream: Where to write instead of standard error. Never standard output: stdio speaks MCP there.
+        stream: Stream instead of standard error. Never standard output, which carries MCP over stdio.
     """
-    # No form of a line names them, and each is looked up for each record.
+    # No form includes these fields, and each is computed for each record.
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
     handler = logging.StreamHandler(stream or sys.stderr)
     handler.setFormatter(_JsonFormatter() if form == "json" else _TextFormatter())
@@ -81,7 +81,7 @@ def set_up(
     handler.addFilter(_Remotes().tame)
     handler.addFilter(_WebServer().tame)
     wanted = logging.getLevelNamesMapping()[level.upper()]
-    # FastMCP puts handlers of its own on its logger when it is imported, before or after this.
+    # FastMCP adds handlers of its own to its logger on import, before or after this.
     os.environ.setdefault("FASTMCP_LOG_ENABLED", "false")
     root = logging.getLogger()
     root.handlers = [handler]
@@ -90,16 +90,16 @@ def set_up(
         logger = logging.getLogger(name)
         logger.handlers.clear()
         logger.propagate = True
-        # What others say of their own start and end is ours to say.
+        # Libraries' messages on their own start and end are redundant: the runner logs these.
         others = logging.INFO if wanted < logging.INFO else max(wanted, logging.WARNING)
         logger.setLevel(wanted if name in _OWN else others)
 
 
 @dataclass(eq=False)
 class CallScope:
-    """Put the id of a call on every record logged inside, in this task and what it starts.
+    """Add the id of a call to every record logged inside, in this task and tasks started by it.
 
-    Of one event the first records are written, and of the others their number.
+    For each event, the first records are written, and the others are only counted.
 
     Attributes:
         id: The id of the call.
@@ -141,25 +141,25 @@ def _redacted(found: "re.Match[str]") -> str:
 def _add_call_id(record: logging.LogRecord) -> bool:
     call = _call.get()
     record.call_id = None if call is None else call.id
-    # A reader at level DEBUG wants every record of that level.
+    # At level DEBUG, every record of that level is written.
     return call is None or record.levelno < logging.INFO or call.admits(str(record.msg))
 
 
 class _Remotes:
-    """Rate-limits the log of malformed messages from remote servers, without tracebacks."""
+    """Rate limit of the log of malformed messages from remote servers, without tracebacks."""
 
     def __init__(self) -> None:
         self._due: dict[tuple[str, int], NowAndThen] = {}
 
     def tame(self, record: logging.LogRecord) -> bool:
-        """Change a record, or return False for one that is not to be written; at level DEBUG all are."""
+        """Change a record, or return False to drop it; at level DEBUG none is dropped."""
         if record.name not in _OF_REMOTES or logging.getLogger(_OWN[0]).isEnabledFor(logging.DEBUG):
             return True
         if record.exc_info:
             kind, problem, _trace = record.exc_info
             record.problem = f"{getattr(kind, '__name__', kind)}: {str(problem).partition(chr(10))[0][:200]}"
             record.exc_info = record.exc_text = None
-        # By the place that says it: what is said there holds words of the server.
+        # Keyed by the source line, since the message contains text of the server.
         due = self._due.setdefault((record.name, record.lineno), NowAndThen())
         times = due.due(now=time.monotonic())
         if times > 1:
@@ -168,14 +168,14 @@ class _Remotes:
 
 
 class _WebServer:
-    """Rate-limits uvicorn's client-error logs; logs shutdown once."""
+    """Rate limit of uvicorn's client-error logs; shutdown is logged once."""
 
     def __init__(self) -> None:
         self._due: dict[str, NowAndThen] = {}
         self._is_cutting_off = False
 
     def tame(self, record: logging.LogRecord) -> bool:
-        """Change a record, or return False for one that is not to be written."""
+        """Change a record, or return False to drop it."""
         if record.name != _WEB_SERVER:
             return True
         if record.msg == _CUT_OFF:
@@ -185,12 +185,12 @@ class _WebServer:
             record.levelno, record.levelname = logging.WARNING, logging.getLevelName(logging.WARNING)
             return True
         if record.exc_info:
-            # Of each request that it has cut off it says so again, with where that was.
+            # It repeats the message for each request that it has cut off, with a traceback.
             return not (self._is_cutting_off and isinstance(record.exc_info[1], asyncio.CancelledError))
         if str(record.msg).startswith(_ADVICE):
             return False
         if record.levelno == logging.WARNING:
-            # The message before its arguments: there are a handful of them.
+            # Keyed by the message without arguments, of which there are only a few.
             times = self._due.setdefault(str(record.msg), NowAndThen()).due(now=time.monotonic())
             record.times = times
             return times > 0
@@ -198,7 +198,7 @@ class _WebServer:
 
 
 def _bounded(value: object) -> object:
-    """Return a fact that is not too long: a text, or what is written as one."""
+    """Return a fact with its text form bounded in length."""
     if isinstance(value, str):
         return cut_counted(value, _MOST_CHARS)
     if value is None or isinstance(value, int | float):
@@ -217,7 +217,7 @@ def _facts(record: logging.LogRecord) -> dict[str, object]:
 
 
 class _JsonFormatter(logging.Formatter):
-    """One JSON object a record; facts beside the event."""
+    """Formatter of a record as one JSON object, with facts beside the event."""
 
     def format(self, record: logging.LogRecord) -> str:
         fields: dict[str, object] = {
@@ -226,7 +226,7 @@ class _JsonFormatter(logging.Formatter):
             "logger": record.name,
             "event": cut_counted(record.getMessage(), _MOST_CHARS),
         }
-        # A fact may not pose as one of the four above.
+        # A fact must not replace one of the four fields above.
         fields = {**_facts(record), **fields}
         if record.exc_info:
             fields["error"] = self.formatException(record.exc_info)[-_MOST_TRACE_CHARS:]
@@ -234,7 +234,7 @@ class _JsonFormatter(logging.Formatter):
 
 
 class _TextFormatter(logging.Formatter):
-    """`time level logger: event name=value …`, one line, but for the lines of a traceback, set in."""
+    """Formatter of a record as `time level logger: event name=value …`, then indented traceback lines."""
 
     def format(self, record: logging.LogRecord) -> str:
         now = time.gmtime(record.created)
@@ -243,14 +243,14 @@ class _TextFormatter(logging.Formatter):
         event = _one_line(cut_counted(record.getMessage(), _MOST_CHARS))
         line = f"{clock} {record.levelname.lower():<7} {record.name}: {event}{facts}"
         if record.exc_info:
-            # The text of an exception may be a caller's: no line of it may look like a record.
+            # The text of an exception may come from a caller: none of its lines may look like a record.
             trace = self.formatException(record.exc_info)[-_MOST_TRACE_CHARS:].split("\n")
             line = "\n".join([line, *(f"  {_one_line(each)}" for each in trace)])
         return redact(line)
 
 
 def _one_line(text: str) -> str:
-    # A name from a caller must not be able to forge a record of its own.
+    # A name from a caller must not be able to forge a record.
     return one_line(text)
 
 

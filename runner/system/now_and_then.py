@@ -9,10 +9,10 @@ _EVERY_S = 10.0
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class NowAndThen:
-    """Counts what is due. The time is an argument, in seconds.
+    """Counter of events for a rate limit. Time is an argument, in seconds.
 
     Attributes:
-        every_s: How far apart two are said, in seconds.
+        every_s: Least time between two log lines, in seconds.
     """
 
     every_s: float = _EVERY_S
@@ -20,7 +20,7 @@ class NowAndThen:
     _reported_at: float = float("-inf")
 
     def due(self, *, now: float) -> int:
-        """Count one more; return how many there were since the last that was said, or 0 to say nothing."""
+        """Count one event; return the number since the last logged one, or 0 to log nothing."""
         self._times += 1
         if now - self._reported_at <= self.every_s:
             return 0

@@ -1,4 +1,4 @@
-"""A value that is made on first use and cached; made again after a failure."""
+"""A value that is created on first use and cached; created again after a failure."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
@@ -12,28 +12,28 @@ T = TypeVar("T")
 
 @dataclass(slots=True, eq=False)
 class Once(Generic[T]):
-    """One thing for many who ask at once.
+    """One value for concurrent callers.
 
     Attributes:
-        make: Makes it.
+        make: Creates it.
     """
 
     make: Callable[[], Coroutine[Any, Any, T]]
     _making: "asyncio.Task[T] | None" = field(default=None, repr=False)
 
     async def get(self) -> T:
-        """Return it; who asks while it is being made hears of the failure, and who asks later tries again.
+        """Return the value; a failure is raised to all concurrent callers, and later callers try again.
 
         Raises:
-            Exception: What `make` raised.
+            Exception: The exception of `make`.
         """
         if self._making is None or _has_failed(self._making):
             self._making = asyncio.create_task(self.make())
-        # Shielded: who goes away must not take it from the others.
+        # Shielded: a cancelled caller must not cancel it for the others.
         return await asyncio.shield(self._making)
 
     async def end(self, end: Callable[[T], Awaitable[None]]) -> None:
-        """End it, if it was made or is about to be."""
+        """End the value, if it was created or is being created."""
         making, self._making = self._making, None
         if making is None:
             return

@@ -1,12 +1,13 @@
-"""Folders and files opened in folders that are held open, so that no link and no rename leads elsewhere.
+"""Folders and files opened relative to open folders, so that no link and no rename leads elsewhere.
 
-Source: openat2(2), ioctl_ficlone(2).
+Source: openat2(2), ioctl_ficlone(2), lseek(2) on SEEK_DATA.
 """
 
 import errno
 import fcntl
 import os
 import stat
+import sys
 
 from sandbox import syscalls
 from sandbox.syscalls import Resolve
@@ -20,7 +21,7 @@ __all__ = [
     "reopen_folder",
 ]
 
-# What a path that a tool had a hand in is resolved with: it stays below its folder, whatever lies there.
+# Restrictions for paths that a tool can influence: they stay below their folder.
 CONFINED = Resolve.BENEATH | Resolve.NO_SYMLINKS | Resolve.NO_MAGICLINKS | Resolve.NO_XDEV
 
 _FICLONE = 0x40049409
@@ -35,10 +36,10 @@ def openat2(dir_fd: int, path: str, flags: int, *, mode: int = 0, resolve: Resol
         path: The path, as for `os.open`.
         flags: As for `os.open`. `O_CLOEXEC` is added.
         mode: Permissions of a file that `flags` creates; 0 otherwise.
-        resolve: The restrictions, as `CONFINED` has them all.
+        resolve: The restrictions, such as `CONFINED`.
 
     Raises:
-        OSError: `ELOOP` for a link, `EXDEV` for a path that leads out or over a mount, or as `os.open`.
+        OSError: `ELOOP` for a link, `EXDEV` for a path that leads out or across a mount, or as `os.open`.
     """
     if "\0" in path:
         raise ValueError(f"a path cannot contain a null character: {path!r}")
@@ -47,7 +48,7 @@ def openat2(dir_fd: int, path: str, flags: int, *, mode: int = 0, resolve: Resol
             return syscalls.openat2(path, flags | os.O_CLOEXEC, directory=dir_fd, resolve=resolve, mode=mode)
         except OSError as error:
             number = error.errno or 0
-            # EAGAIN: a rename elsewhere kept the kernel from proving that the path stays below its folder.
+            # EAGAIN: a concurrent rename kept the kernel from proving that the path stays below its folder.
             if number not in (errno.EAGAIN, errno.EINTR):
                 break
     raise OSError(number, os.strerror(number), path)
@@ -69,20 +70,20 @@ def open_folder(dir_fd: int, name: str) -> int:
 
 
 def reopen_folder(handle: int) -> int:
-    """Open the folder of a descriptor for listing and changing, as `open_folder`; return a new descriptor.
+    """Open the folder of a descriptor for listing and changing, like `open_folder`; return a new descriptor.
 
     Raises:
         OSError: `ENOTDIR` if it is not a folder, `EACCES` or `EPERM` if it is not ours.
     """
     mode = os.fstat(handle).st_mode
     if stat.S_ISDIR(mode) and mode & stat.S_IRWXU != stat.S_IRWXU:
-        # A handle cannot be given to fchmod, but its link in /proc leads to what it holds.
+        # fchmod refuses an O_PATH descriptor, but chmod accepts its link in /proc.
         os.chmod(f"/proc/self/fd/{handle}", stat.S_IMODE(mode) | stat.S_IRWXU)
     return os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=handle)
 
 
 def ficlone(source_fd: int, target_fd: int) -> bool:
-    """Make the empty target share the source's blocks until either is written; False where it cannot.
+    """Make the empty target share the source's blocks until either is written; return False if unsupported.
 
     Raises:
         OSError: The disk or the quota is full, or the device failed.
@@ -97,7 +98,9 @@ def ficlone(source_fd: int, target_fd: int) -> bool:
 
 
 def copy_into(target_fd: int, source_fd: int, size: int) -> None:
-    """Copy so many bytes from the start of a file to an empty one, by sharing its blocks where that works.
+    """Copy `size` bytes from the start of a file to an empty one, by sharing its blocks if possible.
+
+    Holes stay holes, and the source's offset moves: a sparse file must not fill the disk.
 
     Raises:
         OSError: The disk is full, or either file cannot be used.
@@ -105,5 +108,23 @@ def copy_into(target_fd: int, source_fd: int, size: int) -> None:
     if ficlone(source_fd, target_fd):
         return
     done = 0
-    while done < size and (count := os.sendfile(target_fd, source_fd, done, size - done)):
-        done += count
+    while done < size and (start := _next_data(source_fd, done)) < size:
+        done = start
+        end = min(os.lseek(source_fd, start, os.SEEK_HOLE), size)
+        os.lseek(target_fd, start, os.SEEK_SET)
+        while done < end and (count := os.sendfile(target_fd, source_fd, done, end - done)):
+            done += count
+        if done < end:
+            # The source was truncated meanwhile.
+            return
+    os.ftruncate(target_fd, size)
+
+
+def _next_data(fd: int, offset: int) -> int:
+    """Return the start of the next data of a file, or its end."""
+    try:
+        return os.lseek(fd, offset, os.SEEK_DATA)
+    except OSError as error:
+        if error.errno != errno.ENXIO:
+            raise
+        return sys.maxsize

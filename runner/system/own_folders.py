@@ -1,11 +1,11 @@
-"""Folders that we make in the folder of homes, and how they are held: by a lock on the folder itself.
+"""Folders that we create in the folder of homes, each held by a lock on the folder itself.
 
-A process that uses such a folder holds it by `flock` on an open descriptor of it. So every runner sees
-that it is in use, whichever state folder it has, and the kernel lets go when the runner dies, however it
-dies. What tidies temporary folders by age, such as systemd-tmpfiles, keeps off a folder that is held, too.
+A process that uses such a folder holds it by `flock` on an open descriptor of it. So every runner, with any
+state folder, sees that it is in use, and the kernel releases the lock when the runner dies. Cleaners of
+temporary folders, such as systemd-tmpfiles, skip a locked folder, too.
 
-A tool can lock its own home as well. It never keeps a runner out by that: a runner holds the home from
-before the tool's first process until after its last, so a tool can only share what is shared already.
+A tool can lock its own home as well, but cannot block a runner that way: a runner holds the home from
+before the tool's first process until after its last, so a tool can only share an already shared lock.
 
 Source: flock(2), rename(2), openat2(2), systemd-tmpfiles(8), "a BSD file lock".
 """
@@ -39,7 +39,7 @@ HIDDEN = ".toolcell-"
 """Prefix of the names of our folders except homes."""
 
 HOME_ATTRIBUTES = ("trusted.toolcell.home", "user.toolcell.home")
-"""Extended attributes, one of which a home has: for a runner with the capability for it, and for others."""
+"""Extended attributes of homes, for a runner with CAP_SYS_ADMIN and without; a home has one of them."""
 
 _UNFINISHED = f"{HIDDEN}new-"
 _ATTEMPTS = 20
@@ -47,7 +47,7 @@ _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class HomeError(CallError):
-    """A home cannot be used; the message says why and what to do."""
+    """A home cannot be used; the message has the reason and a remedy."""
 
     def __init__(self, message: str) -> None:
         super().__init__(Code.E_ISOLATION, message)
@@ -55,7 +55,7 @@ class HomeError(CallError):
 
 @contextmanager
 def open_homes(homes: Path) -> Iterator[int]:
-    """Open the folder of homes, in which nobody else must be able to exchange what is ours.
+    """Open the folder of homes, after checking that others cannot replace our folders in it.
 
     Raises:
         HomeError: It cannot be used.
@@ -88,15 +88,15 @@ def _check(homes: Path, found: os.stat_result) -> None:
 
 
 def made_folder(homes_fd: int, prefix: str = _UNFINISHED) -> tuple[str, int]:
-    """Make a folder under a name nobody knows; return the name and a descriptor that holds it exclusively.
+    """Create a folder with a random name; return the name and a descriptor that locks it exclusively.
 
     Raises:
-        OSError: It cannot be made.
+        OSError: It cannot be created.
     """
     for _attempt in range(_ATTEMPTS):
         name = f"{prefix}{secrets.token_hex(8)}"
         os.mkdir(name, 0o700, dir_fd=homes_fd)
-        # Until it is locked, a sweep takes it for an orphan.
+        # Until it is locked, a sweep treats it as an orphan.
         with contextlib.suppress(FileNotFoundError):
             fd = os.open(name, _FOLDER, dir_fd=homes_fd)
             if locks.try_lock(fd) and is_at(homes_fd, name, fd):
@@ -106,7 +106,7 @@ def made_folder(homes_fd: int, prefix: str = _UNFINISHED) -> tuple[str, int]:
 
 
 def is_at(homes_fd: int, name: str, fd: int) -> bool:
-    """Return whether a name still leads to the open folder, which may change during a wait for a lock."""
+    """Return whether a name still leads to the open folder; it may change during a wait for a lock."""
     try:
         there = os.stat(name, dir_fd=homes_fd, follow_symlinks=False)
     except OSError:
@@ -117,12 +117,12 @@ def is_at(homes_fd: int, name: str, fd: int) -> bool:
 def folders_in(homes_fd: int, ids: Container[int]) -> Iterator[tuple[str, int]]:
     """Yield name and owner of each folder in the folder of homes that belongs to us or to one of `ids`.
 
-    Only root can make a folder belong to another id, so for anybody else those of `ids` are a stranger's.
+    Only root can assign a folder to another id, so for other users folders of `ids` are not ours.
     """
     own = os.geteuid()
     with os.scandir(homes_fd) as entries:
         for entry in entries:
-            # Something that is gone meanwhile has no owner.
+            # It may have been removed meanwhile.
             with contextlib.suppress(OSError):
                 if entry.is_dir(follow_symlinks=False):
                     owner = entry.stat(follow_symlinks=False).st_uid
@@ -131,7 +131,7 @@ def folders_in(homes_fd: int, ids: Container[int]) -> Iterator[tuple[str, int]]:
 
 
 def sweep_unfinished(homes_fd: int) -> None:
-    """Remove the folders whose makers were killed before they had a name. They are empty."""
+    """Remove the empty folders whose creators were killed before renaming them."""
     for name in [name for name, _owner in folders_in(homes_fd, range(0)) if name.startswith(_UNFINISHED)]:
         with contextlib.suppress(OSError), held(homes_fd, name):
             os.rmdir(name, dir_fd=homes_fd)

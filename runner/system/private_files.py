@@ -1,7 +1,7 @@
-"""Files that a setting names: read up to a bound, and refused in words that say what to do.
+"""Files named by settings: read up to a bound, or refused with advice.
 
-A private one may be read by its owner and a group, as files of a Kubernetes Secret are, and by nobody else.
-Nothing is waited for: a pipe that nobody writes to would have the process wait for ever.
+A private file may be readable only by its owner and a group, like files of a Kubernetes Secret. Opening never
+blocks: a pipe without a writer would block the process for ever.
 
 Source: open(2), fifo(7), inode(7).
 """
@@ -16,7 +16,7 @@ from runner.errors import UsageError
 __all__ = ["open_file", "read_file", "read_private", "read_public"]
 
 _OPEN_TO_OTHERS = 0o027
-# Nothing that is written by hand is as long.
+# More than any file written by hand.
 _MOST_BYTES = 16 << 20
 _WITH_MODE = ", with mode 0600"
 _KINDS = {
@@ -32,12 +32,12 @@ def read_private(setting: str, path: Path, *, most_bytes: int) -> bytes:
     """Return the contents of a file that no other user may read or write.
 
     Args:
-        setting: What names the file, as errors begin with it.
+        setting: The setting that names the file; errors begin with it.
         path: The file.
-        most_bytes: How much may be in it.
+        most_bytes: Largest size.
 
     Raises:
-        UsageError: It cannot be had, is too long or open to other users; the message never holds its content.
+        UsageError: It is unreadable, too long or open to other users; the message never has its content.
     """
     content, mode = _read(setting, path, most_bytes, _WITH_MODE)
     if mode & _OPEN_TO_OTHERS:
@@ -46,24 +46,24 @@ def read_private(setting: str, path: Path, *, most_bytes: int) -> bytes:
 
 
 def read_public(setting: str, path: Path, *, most_bytes: int) -> bytes:
-    """Return the contents of a file that anybody may read; otherwise as `read_private`."""
+    """Return the contents of a file of any mode; otherwise like `read_private`."""
     return _read(setting, path, most_bytes, "")[0]
 
 
 def open_file(path: Path) -> int:
-    """Open a file to be read, and nothing that one would wait for; a link to one is followed.
+    """Open a regular file, or a link to one, for reading, without blocking on anything else.
 
     Raises:
-        OSError: It cannot be opened, or is a folder, a pipe, a socket or a device; `strerror` says which.
+        OSError: It cannot be opened, or is a folder, a pipe, a socket or a device, named in `strerror`.
     """
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
     except OSError as error:
         if error.errno == errno.ENXIO:
-            # So answer a socket, and a device that nothing drives.
+            # The error of a socket, and of a device without a driver.
             raise _no_file(stat.S_IFSOCK, path) from error
         raise
-    # Of what is open, and not of what has that name by now.
+    # Of the open file: its name may lead elsewhere by now.
     mode = os.fstat(fd).st_mode
     if not stat.S_ISREG(mode):
         os.close(fd)
@@ -76,10 +76,10 @@ def read_file(path: Path, *, most_bytes: int = _MOST_BYTES) -> bytes:
 
     Args:
         path: The file.
-        most_bytes: How much may be in it.
+        most_bytes: Largest size.
 
     Raises:
-        OSError: As `open_file`; or it is longer.
+        OSError: As for `open_file`; or it is longer.
     """
     return _content(path, most_bytes)[0]
 

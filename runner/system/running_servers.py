@@ -1,8 +1,8 @@
-"""The servers that run with a state folder: each has a file there, locked for as long as it runs.
+"""The running servers of a state folder: each has a file there, locked for as long as it runs.
 
 So a command finds them, signals them to reload their configuration, and reads the result.
 
-Source: flock(2); pid_namespaces(7): a pid of another container means nothing here.
+Source: flock(2); pid_namespaces(7): a pid of another container is meaningless here.
 """
 
 import contextlib
@@ -33,7 +33,7 @@ _LOOK_S = 0.01
 
 @dataclass(slots=True, eq=False)
 class RunningServer:
-    """This server's file. Make one with `open`."""
+    """This server's file, created with `open`."""
 
     _fd: int
     _note: dict[str, Any] = field(default_factory=dict)
@@ -41,11 +41,11 @@ class RunningServer:
     @classmethod
     @contextmanager
     def open(cls, state: Path, *, what: str) -> "Iterator[RunningServer]":
-        """Be found by commands as long as the block runs; where nothing can be written, serve all the same.
+        """Register this server for commands while the block runs; a failure to write is only logged.
 
         Args:
             state: The state folder.
-            what: What it serves, for people.
+            what: Description of its service, for people.
         """
         path = state / _FOLDER / f"{os.getpid()}-{secrets.token_hex(4)}.json"
         note = {"pid": os.getpid(), "pids": _pids(), "serves": what, "reloads": 0}
@@ -56,7 +56,7 @@ class RunningServer:
                 fd = open_regular(path, os.O_RDWR | os.O_CREAT | os.O_EXCL)
                 held.callback(os.close, fd)
                 held.callback(_removed, path)
-                # Nobody else has it: it was made just now.
+                # It was just created, so it is not locked.
                 locks.try_lock(fd)
             except OSError as error:
                 _untold(error)
@@ -65,7 +65,7 @@ class RunningServer:
             yield server
 
     def reloaded(self, outcome: Mapping[str, Any]) -> None:
-        """Return the outcome of a reload."""
+        """Record the outcome of a reload."""
         self._write({**self._note, "reloads": self._note["reloads"] + 1, "outcome": dict(outcome)})
 
     def _write(self, note: dict[str, Any]) -> None:
@@ -74,7 +74,7 @@ class RunningServer:
             return
         content = json.dumps(note).encode()
         try:
-            # In place, since the lock is that of the file: who reads half of it reads it again.
+            # In place, since the lock belongs to the file: a reader of a partial file reads again.
             os.ftruncate(self._fd, 0)
             os.pwrite(self._fd, content, 0)
         except OSError as error:
@@ -83,15 +83,15 @@ class RunningServer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Running:
-    """A server that runs.
+    """A running server.
 
     Attributes:
         path: Its file.
         pid: Its process id.
-        is_near: Whether that number means it here, too.
-        serves: What it serves.
+        is_near: Whether that process id is valid here, too.
+        serves: Description of its service.
         reloads: How often it has reloaded its configuration.
-        outcome: What came of it the last time.
+        outcome: Outcome of the last reload.
     """
 
     path: Path
@@ -102,23 +102,23 @@ class Running:
     outcome: Mapping[str, Any]
 
     def again(self) -> "Running | None":
-        """Return it as it is now; None if it has ended."""
+        """Return its current state; None if it has ended."""
         return _read(self.path)
 
 
 def running_in(state: Path) -> list[Running]:
-    """Return the servers that run with a state folder; the files of others are removed."""
+    """Return the running servers of a state folder; remove the files of ended ones."""
     files = sorted((state / _FOLDER).glob("*.json"))
     return [server for file in files if (server := _read(file)) is not None]
 
 
 @contextmanager
 def one_at_a_time(state: Path, *, patience_s: float) -> Iterator[None]:
-    """Wait for a command that is reloading the servers of a state folder at this moment.
+    """Wait for another command that is reloading the servers of a state folder.
 
-    A server counts how often it has done so, and not for whom: two that ask at once would both be told what
-    came of the first. Who cannot be waited for, since the folder cannot be written or the time is over, is
-    not waited for.
+    A server counts its reloads without recording the requester: two concurrent commands would both get the
+    outcome of the first. If the folder is not writable or the time is over, the command proceeds without
+    waiting.
     """
     with contextlib.ExitStack() as held:
         with contextlib.suppress(OSError):
@@ -138,7 +138,7 @@ def _read(path: Path) -> Running | None:
                 path.unlink(missing_ok=True)
                 return None
             for _ in range(_ATTEMPTS):
-                # Half of it, or nothing, while the server writes; or for good, where its disk took no more.
+                # A partial file while the server writes it, or permanently if its disk was full.
                 with contextlib.suppress(ValueError, LookupError, TypeError, AttributeError):
                     return _of(path, json.loads(os.pread(fd, _MOST_BYTES, 0)))
                 time.sleep(_LOOK_S)
@@ -158,7 +158,7 @@ def _untold(error: OSError) -> None:
 
 
 def _is_left(fd: int) -> bool:
-    """Return whether a file is of a server that has ended."""
+    """Return whether a file belongs to a server that has ended."""
     return locks.try_lock(fd, shared=True)
 
 

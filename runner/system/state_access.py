@@ -1,11 +1,11 @@
 """Inaccessible files of the state folder and of a local store, found before a start.
 
-Who has changed the owner or the mode of such a file, or runs a server as another user than before, is told
-which file it is and what to do. It is not taken for one that is missing: what it holds is needed, and what
-was made in its place would be a second truth.
+After a change of a file's owner or mode, or of the user that runs a server, the error names the file and
+a remedy. Such a file is not treated as missing: its content is needed, and a replacement would conflict with
+it.
 
-Not looked at are the bytes of single files in a store, of which there may be very many: `runner doctor
---verify` reads them.
+The content of files in a store is not checked, since there may be very many: `runner doctor --verify` reads
+them.
 
 Source: access(2), faccessat(2) on AT_EACCESS; statvfs(3) on ST_RDONLY.
 """
@@ -25,7 +25,7 @@ from runner.system.state_files import APART
 __all__ = ["Denied", "account_name", "check_access", "denied_in"]
 
 _SHOWN = 3
-# What an area of a local store has, and what lies beside the areas.
+# Entries of each area of a local store, and entries beside the areas.
 _OF_AREA = ("records", "objects", "incoming", "removed", "quarantine")
 _OF_STORE = ("index.sqlite",)
 
@@ -35,9 +35,9 @@ class Denied:
     """A file or folder that this user may not use.
 
     Attributes:
-        path: Which it is.
-        problem: What may not be done with it, as a clause.
-        cure: What to do.
+        path: Its path.
+        problem: The denied operation, as a clause.
+        cure: A remedy.
     """
 
     path: Path
@@ -49,14 +49,14 @@ class Denied:
 
 
 def check_access(state: Path, store: Path | None) -> None:
-    """Refuse to go on where this user may not use a file of the state folder or the store.
+    """Raise an error if this user may not use a file of the state folder or the store.
 
     Args:
         state: The state folder.
         store: The folder of a local store, if there is one.
 
     Raises:
-        StartError: There is such a file; the message names it and says what to do.
+        StartError: There is such a file; the message names it and a remedy.
     """
     found = denied_in(state, store)
     first = list(islice(found, _SHOWN))
@@ -80,14 +80,14 @@ def denied_in(state: Path, store: Path | None) -> Iterator[Denied]:
 
 
 def _below(folder: Path) -> Iterator[Denied]:
-    """Yield the files below a folder, and the folder, that may not be used; nothing if it does not exist."""
+    """Yield a folder and files below it that may not be used; nothing if it does not exist."""
     found = _denied(folder)
     if found is not None or not folder.is_dir():
         yield from filter(None, [found])
         return
     with os.scandir(folder) as entries:
         for entry in sorted(entries, key=lambda entry: entry.name):
-            # Quarantined files have no user any more; links are notes, or the operator's.
+            # Quarantined files are not used any more; links are notes, or the operator's.
             if APART in entry.name or entry.is_symlink():
                 continue
             if entry.is_dir():
@@ -146,7 +146,7 @@ def _denied(path: Path) -> Denied | None:
 
 
 def _wanted(*, is_folder: bool) -> list[tuple[str, int]]:
-    """Return a server's use of a file or folder, and the right for it."""
+    """Return a server's uses of a file or folder, each with the required right."""
     wanted = [("read", os.R_OK), ("written", os.W_OK)]
     return [*wanted, ("entered", os.X_OK)] if is_folder else wanted
 
@@ -154,12 +154,12 @@ def _wanted(*, is_folder: bool) -> list[tuple[str, int]]:
 def _may(path: Path, right: int) -> bool:
     if os.access(path, right, effective_ids=True):
         return True
-    # A disk that takes nothing is another matter: what is on it can be listed and read.
+    # A read-only file system is not a denial: its files can be listed and read.
     return right == os.W_OK and bool(os.statvfs(path).f_flag & os.ST_RDONLY)
 
 
 def _shut(path: Path) -> Denied:
-    """Name the folder that keeps this user from even looking at a path: the first on the way to it."""
+    """Return the first folder on a path that this user may not search."""
     for folder in reversed(path.parents):
         if not os.access(folder, os.X_OK, effective_ids=True):
             cure = _cure(folder, folder.stat())
@@ -186,7 +186,7 @@ def _me() -> str:
 
 
 def account_name(uid: int) -> str:
-    """Return the name of an account of this machine, or its number where it has none."""
+    """Return the name of an account of this machine, or its user id if it has none."""
     try:
         return pwd.getpwuid(uid).pw_name
     except KeyError:

@@ -1,8 +1,8 @@
-"""Files of the state folder: read with care, written whole, set apart where they are not what they should be.
+"""Files of the state folder: read carefully, written atomically, quarantined if damaged.
 
-What lies there belongs to the runner alone, but disks fail and people tidy up. So nothing there is followed
-or waited for, a name leads to all of a file or to none of it, and what cannot be used is neither replaced
-nor removed: it is renamed beside its place, and the log has an error that names both.
+The folder belongs to the runner alone, but disks fail and people tidy up. So links are not followed, pipes
+are not waited for, and a name leads to a complete file or to none. An unusable file is neither replaced
+nor removed: it is renamed in its folder, and the log has an error with both names.
 
 Source: open(2), O_NOFOLLOW and O_NONBLOCK; rename(2); fsync(2).
 """
@@ -39,23 +39,23 @@ APART = ".damaged-"
 
 _log = logging.getLogger(__name__)
 
-# All that is read at once is small; what is larger was not written by us.
+# More than the size of any file that we write and read as a whole.
 _MAX_BYTES = 64 * 1024 * 1024
-# A link, a folder, a pipe or socket that nobody serves, a device: whatever it is, it is not a file of ours.
+# Errors of a link, a folder, a pipe or socket without a peer, or a device: not a file of ours.
 _NOT_OURS = frozenset({errno.ELOOP, errno.EISDIR, errno.ENXIO, errno.ENODEV})
 _CLOSED_TO_OTHERS = 0o600
 
 
 class Damaged(ValueError):
-    """Error of a state file with foreign content; the message has the cause, as a clause."""
+    """Error of a damaged or foreign state file; the message has the cause, as a clause."""
 
 
 def open_regular(path: Path, flags: int = os.O_RDONLY) -> int:
     """Open a file without following a link, or waiting for the other end of a pipe.
 
     Raises:
-        Damaged: Something else than a file has its name.
-        FileNotFoundError: Nothing has.
+        Damaged: Its name belongs to something other than a regular file.
+        FileNotFoundError: It does not exist.
         OSError: It cannot be opened.
     """
     try:
@@ -71,11 +71,11 @@ def open_regular(path: Path, flags: int = os.O_RDONLY) -> int:
 
 
 def read_whole(path: Path) -> bytes:
-    """Return all of a small file.
+    """Return the content of a small file.
 
     Raises:
-        Damaged: It is not a file, is larger than any of ours, or the disk has lost it.
-        FileNotFoundError: There is none.
+        Damaged: It is not a regular file, is larger than any of ours, or cannot be read from the disk.
+        FileNotFoundError: It does not exist.
         OSError: It cannot be read.
     """
     try:
@@ -91,10 +91,10 @@ def read_whole(path: Path) -> bytes:
 
 
 def write_whole(path: Path, content: bytes) -> None:
-    """Write a file, whole and on disk or not at all, in place of the one that has its name.
+    """Replace a file atomically and durably.
 
     Raises:
-        OSError: It cannot be written; what was there before is as it was.
+        OSError: It cannot be written; the previous file is unchanged.
     """
     new = path.with_name(f".{path.name}-{secrets.token_hex(8)}.new")
     fd = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, _CLOSED_TO_OTHERS)
@@ -120,16 +120,16 @@ def sync_folder(folder: Path) -> None:
 
 
 def set_apart(path: Path, why: str) -> None:
-    """Give what cannot be used a name beside its place, and tell the operator. Its content stays as it is.
+    """Quarantine an unusable file by renaming it in its folder, and log that. Its content is unchanged.
 
-    The caller holds a lock that keeps others from doing so at once: they would set apart its successor.
+    The caller holds a lock against concurrent quarantines, which would rename its successor.
 
     Args:
-        path: What it is.
-        why: What is wrong with it, as a clause.
+        path: The file.
+        why: Its fault, as a clause.
 
     Raises:
-        OSError: It cannot be renamed, since the folder takes nothing or something is mounted there.
+        OSError: It cannot be renamed, since the folder is not writable or it is a mount point.
     """
     apart = path.with_name(f"{path.name}{APART}{time.time_ns()}")
     path.rename(apart)
@@ -145,16 +145,16 @@ def apart_in(state: Path) -> list[Path]:
 
 
 def make_folder(state: Path, *names: str) -> None:
-    """Make the state folder, or a folder below it; what else has a name there is set apart.
+    """Create the state folder, or a folder below it; quarantine other entries with its name.
 
-    Anything else at the path of the state folder, and links, are the operator's: they stay as they are.
+    Other entries at the path of the state folder, and links, belong to the operator: they are unchanged.
 
     Args:
         state: The state folder.
-        names: What leads from there to the folder, if it is another one.
+        names: Path components from there to the folder, if it is another one.
 
     Raises:
-        OSError: It cannot be made.
+        OSError: It cannot be created.
     """
     state.mkdir(mode=0o700, parents=True, exist_ok=True)
     folder = state
@@ -168,18 +168,18 @@ def make_folder(state: Path, *names: str) -> None:
 
 
 def _make_way(folder: Path) -> None:
-    """Set apart an entry that has the name of a folder but is not one."""
+    """Quarantine an entry that has the name of a folder but is not one."""
     if folder.is_symlink():
-        # The disk that it leads to may come back.
+        # The disk of its target may be mounted again.
         raise FileNotFoundError(errno.ENOENT, f"{folder.name} is a link that leads to no folder")
     with holding(folder.parent):
-        # Another process was faster and has done it.
+        # Another process may have been faster.
         if folder.exists() and not folder.is_dir():
             set_apart(folder, "it is not a folder")
 
 
 def open_lock(path: Path) -> int:
-    """Open a file that is only there to be locked, making it; what else has its name is set apart.
+    """Open a lock file, creating it if needed; quarantine any other entry with its name.
 
     Raises:
         OSError: It cannot be opened.
@@ -188,7 +188,7 @@ def open_lock(path: Path) -> int:
     with contextlib.suppress(Damaged):
         return open_regular(path, flags)
     with holding(path.parent):
-        # Another process was faster and has set it apart.
+        # Another process may have quarantined it first.
         with contextlib.suppress(Damaged):
             return open_regular(path, flags)
         set_apart(path, "it is not a file")
@@ -197,7 +197,7 @@ def open_lock(path: Path) -> int:
 
 @contextmanager
 def holding(folder: Path) -> Iterator[int]:
-    """Hold a folder, so that one process at a time changes what has which name there.
+    """Lock a folder, so that one process at a time changes its entries.
 
     Raises:
         OSError: It cannot be opened.

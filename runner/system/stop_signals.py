@@ -1,4 +1,4 @@
-"""Stop signals, Ctrl-C and SIGTERM, of commands that run until then.
+"""Stop signals, Ctrl-C and SIGTERM, for commands that run until stopped.
 
 Source: signal(7); `docs/cli.md`, exit codes.
 """

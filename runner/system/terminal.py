@@ -1,8 +1,8 @@
-"""Standard output and error of a command: nothing that others have written moves a cursor there.
+"""Standard output and error of a command, without control sequences from untrusted text.
 
-What a tool file, a server behind the proxy or a command line holds can be printed by anything that runs in
-this process: reports, errors, usage messages of Click, tracebacks, log lines, libraries. So the streams
-themselves escape it (`runner.formats.terminal_text`). Our own control sequences go through `draw`.
+Text of a tool file, a server behind the proxy or a command line can be printed by any code in this process:
+reports, errors, usage messages of Click, tracebacks, log lines, libraries. So the streams themselves escape
+it (`runner.formats.terminal_text`). Our own control sequences go through `draw`.
 
 Source: console_codes(4); ECMA-48.
 """
@@ -33,7 +33,7 @@ class VisibleText(io.TextIOWrapper):
 def guard_standard_streams() -> None:
     """Replace standard output and error of this process with streams that escape."""
     sys.stdout, sys.stderr = _guarded(sys.stdout), _guarded(sys.stderr)
-    # Some libraries write there.
+    # Some libraries write to these.
     sys.__stdout__, sys.__stderr__ = sys.stdout, sys.stderr  # type: ignore[misc, assignment]
 
 
@@ -54,23 +54,23 @@ def write_exactly(text: str) -> None:
 
 
 def _guarded(stream: TextIO | None) -> TextIO:
-    # Each is None where it was closed when the process started.
+    # A stream is None if it was closed when the process started.
     if isinstance(stream, VisibleText) or not isinstance(stream, io.TextIOWrapper):
         return stream  # type: ignore[return-value]
-    # Click bypasses a stream of ASCII and writes UTF-8 to its buffer.
+    # Click bypasses an ASCII stream and writes UTF-8 to its buffer.
     encoding = "utf-8" if codecs.lookup(stream.encoding).name == "ascii" else stream.encoding
     buffering, through = stream.line_buffering, stream.write_through
     stream.flush()
     try:
-        # A new buffer finds out now whether the descriptor can seek, not when the process was forked.
+        # A new buffer, since the old one may have checked before the fork whether the descriptor can seek.
         buffer: Any = io.BufferedWriter(io.FileIO(stream.fileno(), "wb", closefd=False))
     except OSError:
-        # Not a file of the system, as in a program that captures what it prints.
+        # The stream has no descriptor, as in a program that captures its output.
         buffer = stream.detach()
     return VisibleText(
         buffer,
         encoding=encoding,
-        # A lone surrogate, which JSON can hold, must not end the command.
+        # A lone surrogate, which JSON can contain, must not end the command.
         errors="backslashreplace",
         line_buffering=buffering,
         write_through=through,

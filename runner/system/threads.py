@@ -1,7 +1,7 @@
 """Work that waits for disks and locks, in threads, for callers that may be cancelled.
 
-A thread cannot be cancelled. A caller who went on would close descriptors that the thread still reads
-from or writes to, and the next file to be opened gets their numbers: so who is cancelled waits.
+A thread cannot be cancelled. A caller that continued would close descriptors that the thread still uses,
+and the next opened file would get their numbers. So a cancelled caller waits for its thread.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ async def run_in_thread(act: Callable[P, R], *args: P.args, **kwargs: P.kwargs) 
 
 @asynccontextmanager
 async def in_thread(block: AbstractContextManager[R]) -> AsyncIterator[R]:
-    """Begin a `with` block in one thread and end it in another; what has begun is always ended."""
+    """Enter a context manager in one thread and exit it in another; an entered one is always exited."""
     entering = asyncio.ensure_future(asyncio.to_thread(block.__enter__))
     try:
         value = await asyncio.shield(entering)
@@ -52,5 +52,5 @@ async def _ended(running: "asyncio.Future[R]") -> None:
             await asyncio.wait({running})
         except asyncio.CancelledError:
             continue
-    # Nobody else asks for it any more, and the loop would complain.
+    # Retrieved, so that asyncio does not report it as never retrieved.
     running.exception()

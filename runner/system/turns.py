@@ -1,6 +1,6 @@
 """Turns of the event loop for work on many items.
 
-A list may be as long as a server or client likes, and what each of its items takes adds up.
+A server or client determines the length of a list, and the time for its items adds up.
 """
 
 import asyncio
@@ -12,18 +12,18 @@ __all__ = ["in_turns", "turn"]
 
 T = TypeVar("T")
 
-# As long as nobody minds to wait for a turn.
+# Longest turn that does not disturb other tasks.
 _TURN_S = 0.01
 
 
 async def turn() -> None:
-    """Let everything that is ready run: a task that yields once is resumed ahead of timers and sockets."""
+    """Let all ready callbacks run: a task that yields only once is resumed before timers and sockets."""
     await asyncio.sleep(0)
     await asyncio.sleep(0)
 
 
 async def in_turns(items: Iterable[T]) -> AsyncIterator[T]:
-    """Yield items, and let others have the event loop after every hundredth of a second."""
+    """Yield items, and give up the event loop after every hundredth of a second."""
     began = time.monotonic()
     for item in items:
         yield item

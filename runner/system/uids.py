@@ -1,14 +1,14 @@
-"""User ids for the processes and the home of each user, in the tiers that give them one.
+"""User ids for the processes and the home of each user, in tiers with an id for each user.
 
-The id follows from the user's name where that is free, so that two runners with a state folder each give
-the same user the same id, and two users hardly ever. What was given is recorded, and no id is given twice.
+The id is derived from the user's name if it is free, so that two runners with separate state folders usually
+give a user the same id, and rarely give two users one id. Ids are recorded, and no id is given twice.
 
-Processes without a user yet have an id too. They become the first user's, and the
-kernel counts the processes of an id over the whole machine: so each pool holds one of its own while it lasts.
+Processes without a user yet have an id too. They become the first user's, and the kernel counts the
+processes of an id over the whole machine: so each pool holds an id of its own while it lasts.
 
-The record has a copy beside it, and both are on disk before an id is used: a power cut costs neither. Homes
-outlive them where the state folder is lost, and other runners have records of their own. So who has an id
-already is read from the homes, too, whenever an id is given.
+The record has a copy, and both are on disk before an id is used: a power cut loses neither. Homes
+survive the loss of the state folder, and other runners have their own records. So the owners of existing
+homes are read, too, whenever an id is given.
 
 Source: architecture, decision "Usernames"; `docs/isolation.md`.
 """
@@ -34,19 +34,19 @@ __all__ = ["Uids"]
 
 _log = logging.getLogger(__name__)
 
-# No user's segment is like it.
+# Prefix that no user's segment has.
 _NOBODY = "=nobody-"
 
 
 @dataclass(frozen=True, slots=True)
 class Uids:
-    """The ids of one runner. Any number of processes may have the same.
+    """The ids of one runner. Any number of processes may share them.
 
     Attributes:
         state: The runner's state folder.
-        among: What ids may be given.
-        homes: The folder of homes, where the owner of a home shows which id its user has; None for none.
-        lender: The one id that all have where something is lent that belongs to it; none is recorded then.
+        among: The range of ids to give.
+        homes: The folder of homes, whose owners reveal the ids of users; None for none.
+        lender: The id of all users if files of its owner are lent; then no ids are recorded.
     """
 
     state: Path
@@ -58,7 +58,7 @@ class Uids:
         """Return the id of a user, by the segment of the user's home; it never changes.
 
         Raises:
-            CallError: All ids are given, or the record of them cannot be used.
+            CallError: All ids are in use, or their record is unusable.
         """
         if self.lender is not None:
             return self.lender
@@ -67,15 +67,15 @@ class Uids:
             return self._assign(ids, segment, first=int.from_bytes(digest[:8]))
 
     def assignments(self) -> dict[str, int]:
-        """Return the ids that are recorded, by the segments of the users' homes."""
+        """Return the recorded ids, by the segments of the users' homes."""
         return {name: uid for name, uid in self._read().items() if not name.startswith(_NOBODY)}
 
     @contextmanager
     def of_nobody(self) -> Iterator[int]:
         """Hold an id without a user, which no other process with this state folder holds.
 
-        It may be held again later on, so there are never more than were held at one time. Where the state
-        folder is another one the id is too, but for chance: no name is there that it could follow from.
+        It is reused later, so there are never more than were held at one time. With another state folder
+        the id differs, except by chance, since there is no name to derive it from.
 
         Raises:
             CallError: As for users.
@@ -96,7 +96,7 @@ class Uids:
             os.close(held)
 
     def _assign(self, ids: dict[str, int], name: str, *, first: int) -> int:
-        """Return the id recorded for a name, or record one: the first that is free, from `first` on."""
+        """Return the id recorded for a name, or record the first free one from `first` on."""
         known = ids.get(name)
         if known is not None and known in self.among:
             return known
@@ -107,10 +107,10 @@ class Uids:
         return ids[name]
 
     def _learn(self, ids: dict[str, int]) -> set[int]:
-        """Record the owners of homes that are there for whom no id is recorded; return all ids in use."""
+        """Record the owners of existing homes without a recorded id; return all ids in use."""
         in_use = set(ids.values())
         for name, uid in self._owners():
-            # Of two homes with one id, which only a mistake can make, the first keeps it.
+            # Two homes with one id are a mistake; the first keeps it.
             if name not in ids and uid not in in_use:
                 ids[name] = uid
             in_use.add(uid)
@@ -124,9 +124,9 @@ class Uids:
         return [(name, uid) for name, uid in found if uid in self.among and not name.startswith(HIDDEN)]
 
     def _write(self, ids: dict[str, int]) -> None:
-        """Write record and copy, one after the other: whatever happens, one of them is whole."""
+        """Write record and copy, one after the other, so that one of them is always complete."""
         for path in (self._path, self._copy):
-            # What is damaged is set apart before it is replaced.
+            # A damaged file is quarantined before it is replaced.
             _read(path)
             write_whole(path, json.dumps(ids).encode())
 
@@ -139,7 +139,7 @@ class Uids:
         raise _unusable(f"all {len(self.among)} user ids are given; widen the setting `uid_range`")
 
     def _hold_first(self) -> tuple[int, int]:
-        """Return the first number that nobody holds, and the descriptor that holds it until it is closed."""
+        """Return the first unlocked number, and the descriptor that locks it until it is closed."""
         number = 0
         while True:
             lock = open_lock(self.state / f"nobody-{number}.lock")
@@ -165,7 +165,7 @@ class Uids:
                     _log.warning("user ids restored from copy", extra={"users": len(ids)})
                     self._write(ids)
                 return ids
-        # The homes tell the rest, whenever an id is given.
+        # The homes reveal the ids, whenever one is given.
         return {}
 
     @contextmanager

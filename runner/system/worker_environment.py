@@ -1,7 +1,7 @@
-"""The environment of forkserver, zygote and worker: made from names we know, never inherited whole.
+"""The environment of forkserver, zygote and worker: built from known names, never inherited as a whole.
 
-While a file is imported, everything that libraries write on the side goes to the zygote's scratch
-folder, which its workers see read-only. In a call the same names point into the home.
+While a tool file is imported, caches and settings of libraries go to the zygote's scratch folder, which is
+read-only for its workers. In a call these variables point into the home.
 """
 
 import os
@@ -19,17 +19,21 @@ __all__ = [
     "planned_environment",
 ]
 
-_INHERITED = ("PATH", "LANG", "LANGUAGE", "LC_ALL", "LC_CTYPE", "LC_NUMERIC", "LC_TIME", "TZ", "TERM")
+_INHERITED = (
+    *("PATH", "LANG", "LANGUAGE", "LC_ALL", "LC_CTYPE", "LC_NUMERIC", "LC_TIME", "TZ", "TERM"),
+    # The operator's choices for FastMCP servers; others of its variables hold keys.
+    *("FASTMCP_MASK_ERROR_DETAILS", "FASTMCP_STRICT_INPUT_VALIDATION"),
+)
 
 _FIXED = {
-    # One line on standard error for each `ctx.info` would be all they add.
+    # They would only add a line on standard error for each `ctx.info`.
     "FASTMCP_LOG_ENABLED": "false",
     "FASTMCP_CHECK_FOR_UPDATES": "off",
-    # It would read `.env` of the current folder, and this process is not confined yet.
+    # FastMCP would read `.env` of the current folder, and this process is not confined yet.
     "FASTMCP_ENV_FILE": os.devnull,
-    # FastMCP wants to know a home when it is imported, also from a user who has none. Calls get their own.
+    # FastMCP requires a home on import, even for a user without one. Calls get their own.
     "HOME": "/nonexistent",
-    # Threads started by an import would forbid forking; workers may start as many as they like.
+    # Threads started by an import would prevent forking; workers may start any number.
     "OPENBLAS_NUM_THREADS": "1",
     "JE_ARROW_MALLOC_CONF": "background_thread:false",
     "MPLBACKEND": "Agg",
@@ -45,7 +49,7 @@ FOLDERS = {
     "MPLCONFIGDIR": ".config/matplotlib",
     "NUMBA_CACHE_DIR": ".cache/numba",
 }
-"""Variables that name a folder, and the folder below the home that each one names."""
+"""Variables that name a folder, each with its folder below the home."""
 
 
 def framework_environment(host: Mapping[str, str], allowed: Sequence[str]) -> dict[str, str]:
@@ -55,10 +59,10 @@ def framework_environment(host: Mapping[str, str], allowed: Sequence[str]) -> di
 
 
 def planned_environment(limits: Limits) -> dict[str, str]:
-    """Return variables with the resources that a library may plan with, where it would read /proc.
+    """Return variables with the available resources, for libraries that would read them from /proc.
 
-    DuckDB asks these names of Slurm's before it reads `/proc/self/cgroup`, which a forked process cannot be
-    given outside of namespaces: there it ends the process when it finds the file and may not read it.
+    DuckDB reads these Slurm variables before `/proc/self/cgroup`, which a forked process may not read
+    without namespaces: DuckDB would abort when it finds the file but cannot read it.
     """
     return {
         "SLURM_CPUS_ON_NODE": str(len(os.sched_getaffinity(0))),
@@ -72,16 +76,16 @@ def load_environment(framework: Mapping[str, str], *, user: str, scratch: Path) 
 
 
 def call_environment(*, user: str, home: Path) -> dict[str, str]:
-    """Return the changes at the start of a call: everything personal points into `home`."""
+    """Return the changes at the start of a call: personal folders point into `home`."""
     return _personal(user, home)
 
 
 def homeless_environment(*, user: str, empty: Path) -> dict[str, str]:
-    """Return the changes for a call without a home: everything personal names one empty folder."""
+    """Return the changes for a call without a home: personal folders point to one empty folder."""
     return {**_personal(user, empty), **dict.fromkeys(FOLDERS, str(empty))}
 
 
 def _personal(user: str, home: Path) -> dict[str, str]:
     folders = {name: str(home / folder) for name, folder in FOLDERS.items()}
-    # Bytecode of installed packages is read where it lies. None is written: not into what is lent either.
+    # Existing bytecode of installed packages is read. None is written, not even into lent folders.
     return {"HOME": str(home), "USER": user, "LOGNAME": user, "PYTHONDONTWRITEBYTECODE": "1", **folders}

@@ -1,15 +1,15 @@
-"""Admission of calls: limits in all and by user, and bounded queues in which users take turns.
+"""Admission of calls: limits in total and per user, and bounded queues in which users take turns.
 
-A user at their own limit waits without holding up anybody else. `FairQueue` decides, and `Admission` waits.
+A user at their own limit waits without delaying other users. `FairQueue` decides, and `Admission` waits.
 
-Each user has a queue of their own. A clock that counts calls instead of seconds says whose turn it is: a
-call's turn comes one after that of the same user's call before, and no earlier than the clock stands when
-it begins to wait. So a user with a thousand calls waiting is one turn away from a user with one.
+Each user has a queue of their own. Turns are times of a virtual clock, which counts calls instead of seconds.
+A call's turn is one after that of the user's previous call, and not before the clock's time when it begins
+to wait. So a user with a thousand waiting calls is one turn away from a user with one.
 
-A call may have to have a place of several kinds at once, such as one of its tool: then those of its user
-that need none of that kind overtake it, and among users the turns stay.
+A call may need places of several kinds at once, such as one of its tool. Then later calls of its user that
+need none of that kind overtake it; the turns among users do not change.
 
-A call that is to count for more than another gets a higher `cost`; nothing else has to change for it.
+A call that should count for more than another gets a higher `cost`; no other change is needed.
 
 Source: Goyal, Vin and Cheng, "Start-time fair queueing", 1996.
 """
@@ -31,7 +31,7 @@ __all__ = ["Admission", "FairQueue", "Full", "PlaceDemand", "inside_place"]
 
 T = TypeVar("T")
 
-# Users who neither run nor wait are forgotten at intervals.
+# Above so many users, those without running or waiting calls are dropped.
 _FORGET_ABOVE = 1000
 
 _inside: ContextVar[bool] = ContextVar("inside_place", default=False)
@@ -39,7 +39,7 @@ _inside: ContextVar[bool] = ContextVar("inside_place", default=False)
 
 @contextmanager
 def inside_place() -> Iterator[None]:
-    """Let calls that begin in this context use the place of the call that waits for them."""
+    """Let calls that start in this context use the place of the call that waits for them."""
     token = _inside.set(True)
     try:
         yield
@@ -57,11 +57,11 @@ class Full(Exception):
 
 
 class PlaceDemand(NamedTuple):
-    """A kind of place that a call needs beside one in all and one of its user.
+    """A kind of place that a call needs besides a place in total and one of its user.
 
     Attributes:
-        kind: What tells it from others.
-        most: Calls that may have one at the same time.
+        kind: Identifies the kind.
+        most: Most calls that may have such a place at once.
     """
 
     kind: tuple[str, ...]
@@ -70,7 +70,7 @@ class PlaceDemand(NamedTuple):
 
 @dataclass(slots=True)
 class _User(Generic[T]):
-    """One user's calls. `turn` is that of the next to start."""
+    """One user's calls. `turn` is the turn of the next to start."""
 
     running: int = 0
     turn: float = 0.0
@@ -79,7 +79,7 @@ class _User(Generic[T]):
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class FairQueue(Generic[T]):
-    """Counts what runs, and orders what waits. What waits is whatever the caller knows it by.
+    """Counter of running calls, and order of waiting ones. A waiting call is any object of the caller.
 
     Attributes:
         max_calls: Calls running at once.
@@ -89,7 +89,7 @@ class FairQueue(Generic[T]):
 
     max_calls: int
     max_calls_per_user: int
-    max_queue: int
+    max_queue: int = _MAX_QUEUE
     _users: dict[str, _User[T]] = field(init=False, default_factory=dict)
     _places: dict[tuple[str, ...], int] = field(init=False, default_factory=dict)
     _running: int = field(init=False, default=0)
@@ -116,7 +116,7 @@ class FairQueue(Generic[T]):
         return True
 
     def starts_inside(self, places: Sequence[PlaceDemand]) -> bool:
-        """Return whether a call with the place of a caller that waits for it may start; count its kinds."""
+        """Return whether a call may start that uses its waiting caller's place; if so, count its kinds."""
         if not self._has_room(places):
             return False
         self._count(places)
@@ -128,9 +128,9 @@ class FairQueue(Generic[T]):
         return self.next_ones() if places and self._waiting else ()
 
     def wait(self, user: str, call: T, places: Sequence[PlaceDemand] = ()) -> T | None:
-        """Let a call wait; return one that has to go for it, if one has.
+        """Queue a call; return a waiting call that is evicted for it, if any.
 
-        Where the queue of all is full, the user with most waiting loses their latest for a user with fewer.
+        If the queue is full, the user with the most waiting calls loses their latest to a user with fewer.
 
         Raises:
             Full: It cannot wait.
@@ -144,7 +144,7 @@ class FairQueue(Generic[T]):
         return gone
 
     def withdraw(self, user: str, call: T) -> bool:
-        """Let a call wait no more; False if it does not wait."""
+        """Remove a call from the queue; False if it does not wait."""
         known = self._users.get(user)
         mine = None if known is None else next((one for one in known.waiting if one[0] == call), None)
         if known is None or mine is None:
@@ -154,7 +154,7 @@ class FairQueue(Generic[T]):
         return True
 
     def leave(self, user: str, places: Sequence[PlaceDemand] = ()) -> Sequence[T]:
-        """Take note that a running call has ended; return those that start now, which are counted."""
+        """Record the end of a running call; return the calls that start now, which are counted."""
         self._users[user].running -= 1
         self._running -= 1
         if places:
@@ -162,7 +162,7 @@ class FairQueue(Generic[T]):
         return self.next_ones() if self._waiting else ()
 
     def next_ones(self) -> Sequence[T]:
-        """Return the calls that start now, which are counted; also after bounds have been raised."""
+        """Return the calls that start now, which are counted; also needed after limits were raised."""
         started: list[T] = []
         while (first := self._next()) is not None:
             user, entry = first
@@ -173,7 +173,7 @@ class FairQueue(Generic[T]):
         return started
 
     def _next(self) -> tuple[_User[T], tuple[T, Sequence[PlaceDemand]]] | None:
-        """Return whose turn it is, and with which call; of two with one turn, who was known first."""
+        """Return the user whose turn it is, and the call; of equal turns, the user who was known first."""
         able = (user for user in self._users.values() if user.waiting and self._may_run(user))
         for user in sorted(able, key=lambda user: user.turn):
             for entry in user.waiting:
@@ -207,7 +207,7 @@ class FairQueue(Generic[T]):
 
     def _give_up(self, mine: _User[T]) -> T:
         most = max(self._users.values(), key=lambda user: len(user.waiting))
-        # It must gain something: two who give way to each other would never get anywhere.
+        # Only for a gain: otherwise two users would evict each other's calls forever.
         if len(most.waiting) <= len(mine.waiting) + 1:
             raise Full
         self._waiting -= 1
@@ -219,63 +219,45 @@ class FairQueue(Generic[T]):
         return self._users.setdefault(user, _User())
 
     def _is_owed(self, user: _User[T]) -> bool:
-        """Return whether forgetting a user would change anything; while nobody waits, nobody is behind."""
+        """Return whether dropping a user would change a turn; while no call waits, turns do not matter."""
         return bool(user.running or user.waiting) or (self._waiting > 0 and user.turn > self._clock)
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True)
 class Admission:
-    """Counts running and waiting calls.
+    """Admission of calls, with bounded waiting.
 
     Attributes:
-        max_calls: Calls running at once.
-        max_calls_per_user: Calls of one user running at once.
-        max_queue: Calls waiting at once. For the next one, the latest of the user with most waiting is
-            refused; where that is the caller, the next one is.
-        queue: Decides.
+        queue: The queue that decides. If it is full, a further call evicts the latest of the user with the
+            most waiting calls; if that is its own user, it is refused itself.
     """
 
-    max_calls: int
-    max_calls_per_user: int
-    max_queue: int = _MAX_QUEUE
-    queue: "FairQueue[_Waiting]" = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.queue = FairQueue(
-            max_calls=self.max_calls,
-            max_calls_per_user=self.max_calls_per_user,
-            max_queue=self.max_queue,
-        )
+    queue: "FairQueue[_Waiting]"
 
     @classmethod
     def of(cls, settings: CallSettings) -> Self:
-        """Return the admission that settings ask for."""
-        return cls(
-            max_calls=settings.max_calls,
-            max_calls_per_user=settings.max_calls_per_user,
-        )
+        """Return the admission of settings."""
+        return cls(FairQueue(max_calls=settings.max_calls, max_calls_per_user=settings.max_calls_per_user))
 
     def rebound(self, settings: CallSettings) -> None:
-        """Take over other bounds. Calls that run or wait go on; those that may run now, do."""
-        for name in ("max_calls", "max_calls_per_user"):
-            value = getattr(settings, name)
-            setattr(self, name, value)
-            setattr(self.queue, name, value)
+        """Apply other limits. Running and waiting calls continue; waiting calls that may run now start."""
+        self.queue.max_calls = settings.max_calls
+        self.queue.max_calls_per_user = settings.max_calls_per_user
         self._begin(self.queue.next_ones())
 
     @asynccontextmanager
     async def admit(self, user: str, mine: Sequence[Counted] = ()) -> AsyncIterator[None]:
         """Hold a place for one call of `user`, waiting for one if need be.
 
-        A call whose caller holds a place and waits for it takes only the further kinds of places. It never
-        waits itself: two that held a place and waited for the other's would wait for ever.
+        A call whose caller waits for it uses the caller's place, and takes only places of further kinds. It
+        never queues: two calls that each hold a place and wait for the other's would deadlock.
 
         Args:
-            user: Whose call it is.
-            mine: The limits by name that it counts for.
+            user: The user of the call.
+            mine: The named limits that it counts towards.
 
         Raises:
-            CallError: `E_BUSY`; the queue is full, or a limit by name is reached, and the error says which.
+            CallError: `E_BUSY`; the queue is full, or a named limit is reached; the error names it.
         """
         # Most servers have no limits by name.
         places = _places(mine) if mine else ()
@@ -294,7 +276,7 @@ class Admission:
             yield
         finally:
             queue = self.queue
-            # Where nobody waits, none begins.
+            # Empty if no call waits.
             if starting := queue.leave_inside(places) if is_inside else queue.leave(user, places):
                 self._begin(starting)
 
@@ -313,20 +295,20 @@ class Admission:
         try:
             gone = self.queue.wait(user, mine, places)
         except Full:
-            raise busy(_RETRY_AFTER_S, value=self.max_queue) from None
+            raise busy(_RETRY_AFTER_S, value=self.queue.max_queue) from None
         if gone is not None:
-            gone.refuse(busy(_RETRY_AFTER_S, value=self.max_queue))
+            gone.refuse(busy(_RETRY_AFTER_S, value=self.queue.max_queue))
         try:
             await mine.turn
         except asyncio.CancelledError:
             if not self.queue.withdraw(user, mine) and not mine.is_refused:
-                # The place was given at the same moment: hand it on.
+                # The place was granted at the same moment: pass it on.
                 self._begin(self.queue.leave(user, places))
             raise
 
     def _begin(self, calls: Iterable["_Waiting"]) -> None:
         for call in calls:
-            # One that was cancelled just now hands its place on when its task has its turn.
+            # A call that was just cancelled passes its place on when its task runs.
             if not call.turn.done():
                 call.turn.set_result(None)
 

@@ -2,8 +2,8 @@
 
 A request is the file `approvals/KEY.json` of the state folder. Its key is the digest of server, user, tool
 and exact arguments, so an approval fits no other call. The operator renames it to `KEY.yes` or `KEY.no`, and
-the call that removes that file uses it up: of several calls, processes or hosts one succeeds. Neither step
-writes, so a full disk cannot lose or repeat an answer. Anything but such a file approves nothing.
+the call that unlinks that file uses it up: of several calls, processes or hosts, only one succeeds. Neither
+step writes, so a full disk cannot lose or repeat an answer. Only such a file approves a call.
 
 Source: rename(2), unlink(2) and fsync(2); RFC 8785 on canonical JSON.
 """
@@ -32,15 +32,15 @@ _MOST_OF_USER = 16
 _MOST = 256
 _MOST_BYTES = 64 * 1024
 _MOST_TOOLS = 10_000
-# File systems of other hosts have clocks of their own.
+# Tolerance for the clock of a network file system, in seconds.
 _CLOCK_S = 5.0
 
 
 def key_of(place: str, user: str, tool: str, arguments: object) -> str:
-    """Return the digest that an approval is bound to: equal for equal JSON, whatever the order of keys.
+    """Return the digest that an approval is bound to: equal for equal JSON, regardless of key order.
 
     Args:
-        place: What the server serves, so that servers with one state folder do not share approvals.
+        place: Targets of the server, so that servers with one state folder do not share approvals.
         user: Name of the user.
         tool: Name of the tool, as clients see it.
         arguments: The arguments, without values that JSON lacks.
@@ -58,10 +58,10 @@ class PendingApproval:
         key: The digest that it is bound to.
         user: Name of the user.
         tool: Name of the tool.
-        server: What the server serves, for the operator.
+        server: Targets of the server, for the operator.
         rule: The rule that holds it.
         arguments: A line for each argument, for the operator.
-        expires_s: Life of the request, and of its approval from then on, in seconds.
+        expires_s: Lifetime of the request, and again of its approval, in seconds.
     """
 
     id: str
@@ -76,7 +76,7 @@ class PendingApproval:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _File:
-    """A request as its file has it.
+    """A request with its file.
 
     Attributes:
         path: The file.
@@ -103,7 +103,7 @@ class ApprovalFiles:
         """Use up the answer to a request: True if it was approved, False if refused, None without an answer.
 
         Raises:
-            CallError: `E_STORE`: there is an answer, and it cannot be used up, so it does not count.
+            CallError: `E_STORE`: the answer exists but cannot be used up, so it is ignored.
         """
         for suffix in (_NO, _YES):
             found = self._read(self._path(key, suffix))
@@ -111,10 +111,10 @@ class ApprovalFiles:
                 continue
             try:
                 found.path.unlink()
-                # After a power failure the name would be there again.
+                # Otherwise the name could reappear after a power failure.
                 sync_folder(found.path.parent)
             except FileNotFoundError:
-                # Another call was faster.
+                # Another call has used it first.
                 continue
             except OSError as error:
                 raise approval_store_failed(self.state, str(error.strerror)) from error
@@ -122,7 +122,7 @@ class ApprovalFiles:
         return None
 
     def request(self, pending: PendingApproval) -> PendingApproval:
-        """Record a request, and return it, or the one that is there for an identical call.
+        """Record a request and return it, or return the existing one for an identical call.
 
         Raises:
             CallError: `E_BUSY`: too many wait. `E_STORE`: it cannot be recorded.
@@ -162,7 +162,7 @@ class ApprovalFiles:
         folder = self._folder()
         for one in () if folder is None else self._all(folder):
             if one.pending.id == name:
-                # The call may be waiting for long already: an approval lives as long from now on.
+                # The request may be old: the lifetime of the approval starts now.
                 os.utime(one.path, follow_symlinks=False)
                 one.path.rename(one.path.with_suffix(_YES if approve else _NO))
                 sync_folder(one.path.parent)
@@ -173,7 +173,7 @@ class ApprovalFiles:
         return self.state / _FOLDER / f"{key}{suffix}"
 
     def _folder(self) -> Path | None:
-        """Return the folder of the requests; None without one that only its owner, or root, can change."""
+        """Return the folder of the requests; None unless only its owner, or root, can write it."""
         folder = self.state / _FOLDER
         try:
             found = folder.stat()
@@ -218,9 +218,9 @@ class _Waiting:
     Attributes:
         key: The digest of the call.
         user: Name of its user.
-        is_approved: Whether it was approved, and its tool has asked for more; else the answer is awaited.
-        rest: Digest of what an approved call goes on with; with anything else it would begin again.
-        until: Seconds of a clock that never goes back.
+        is_approved: Whether it was approved and its tool waits for input; else the answer is awaited.
+        rest: Digest of the questions with whose answers an approved call resumes; with others it starts over.
+        until: Expiry, in seconds of the monotonic clock.
     """
 
     key: str
@@ -244,15 +244,15 @@ class Approvals:
     _destructive: set[tuple[str, str]] = field(default_factory=set)
 
     def is_destructive(self, server: str, tool: str, *, now: bool) -> bool:
-        """Return whether a tool counts as destructive: it does for good once it has been listed so.
+        """Return whether a tool counts as destructive: permanently, once it has been listed as such.
 
-        So a server that takes the annotation back gets no call past a rule. That a tool destroys nothing from
-        the start is its server's word alone.
+        So a server cannot bypass a rule by withdrawing the annotation. A tool that was never annotated is
+        trusted not to be destructive.
 
         Args:
             server: The server behind this one; empty for a tool file.
             tool: Name of the tool there.
-            now: Whether it is listed so now.
+            now: Whether it is currently listed as destructive.
         """
         if now and len(self._destructive) < _MOST_TOOLS:
             self._destructive.add((server, tool))
@@ -265,7 +265,7 @@ class Approvals:
 
         Args:
             user: Name of the user.
-            limit: Ends the block, before its time if the question gives way to another one.
+            limit: Timeout of the block; expires early if the question is evicted by another one.
 
         Raises:
             CallError: `E_BUSY`: too many wait.
@@ -278,7 +278,7 @@ class Approvals:
             self._open.pop(limit, None)
 
     def wait(self, key: str, user: str, *, is_approved: bool, expires_s: float, rest: str = "") -> str:
-        """Return the state with which the client sends a call again; it counts once.
+        """Return the state with which the client sends a call again; it is valid once.
 
         Raises:
             CallError: `E_BUSY`: too many wait.
@@ -290,12 +290,12 @@ class Approvals:
         return name
 
     def resume(self, state: object, key: str, rest: str = "") -> bool | None:
-        """Return whether the call of a state was approved; None unless the state is of such a call.
+        """Return whether the call of a state was approved; None unless the state belongs to that call.
 
         Args:
             state: The state.
             key: The digest of the call.
-            rest: Digest of what it goes on with.
+            rest: Digest of the questions whose answers it has.
         """
         waiting = self._waiting.get(state) if isinstance(state, str) else None
         if waiting is None or waiting.key != key or waiting.until < time.monotonic():
@@ -312,8 +312,8 @@ class Approvals:
         waiting = [name for name, one in self._waiting.items() if one.user == user]
         questions = [limit for limit, whose in self._open.items() if whose == user and not limit.expired()]
         if len(questions) + len(waiting) >= _MOST_OF_USER:
-            # Nothing shows that a client has abandoned a question. Should it send that call again after all,
-            # it is asked again.
+            # An abandoned question cannot be recognised, so the oldest is evicted. If its client sends the
+            # call after all, it gets the question again.
             unanswered = [name for name in waiting if not self._waiting[name].is_approved]
             if unanswered:
                 del self._waiting[unanswered[0]]

@@ -1,6 +1,6 @@
-"""Services and quotas of calls, for tool files of ours and servers of others.
+"""Services and quotas of calls, for our tool files and for other servers.
 
-Both have one life cycle: calls are observed, and files and sessions looked after, until the last has ended.
+Both have one life cycle: calls are observed, and files and sessions maintained, until the last call ends.
 """
 
 import asyncio
@@ -8,7 +8,7 @@ import contextlib
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
@@ -21,6 +21,7 @@ from runner.observation.metrics import Gauges
 from runner.observation.observers import Observers
 from runner.settings.live import with_live
 from runner.settings.settings import Settings
+from runner.store.reports import measured
 from runner.toolset.admission import Admission
 from runner.toolset.approvals import ApprovalFiles, Approvals
 from runner.toolset.drain import Drain
@@ -31,36 +32,9 @@ from runner.users.events import Events
 from runner.users.identity import User
 from sandbox.probe.machine import Tier
 
-__all__ = ["CallCounts", "CallServices"]
+__all__ = ["CallServices"]
 
 _SWEEP_S = 30.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CallCounts:
-    """Quotas and recorders of calls: one for all executors of the same users.
-
-    Attributes:
-        admission: Who may start a call.
-        rates: What has been used of limits by name and of tools.
-        drain: Ends calls when the server is to end.
-        observers: Who hears of each call that has ended.
-    """
-
-    admission: Admission
-    rates: Rates
-    drain: Drain
-    observers: Observers
-
-    @classmethod
-    def of(cls, settings: Settings, observers: Observers) -> "CallCounts":
-        """Return fresh counts for some settings."""
-        return cls(
-            admission=Admission.of(settings),
-            rates=Rates(limits=settings.call_limits),
-            drain=Drain(),
-            observers=observers,
-        )
 
 
 @dataclass(slots=True, kw_only=True, eq=False, repr=False)
@@ -70,27 +44,27 @@ class CallServices(ABC):
     Attributes:
         settings: The effective settings.
         library: My Files of every user.
-        counts: What calls count against.
-        ends_sessions: Whether files of sessions end here; else another host ends them.
-        beside: Services of this process whose files, sessions and recorders these share, if there are any.
-        code: Tools of code mode, which stand beside this one, if there are any.
-        events: What happens, for the users' interfaces.
+        observers: Receive each call that has ended.
+        ends_sessions: Whether this host ends the files of sessions; otherwise another host does.
+        beside: Services of this process whose files, sessions, quotas and observers these share, if there
+            are any.
+        code: Services for the tools of code mode, if there are any.
+        events: Events for the users' interfaces.
         state: Session state of the tools.
-        problems: Why servers behind this one cannot be reached.
-        claims: The folder of the locks that say which call owns a staged name.
+        problems: Reasons why servers behind this one cannot be reached.
+        claims: The folder of the locks that record which call owns a staged name.
         links: Makes download links of stored files, for clients.
-        upkeep: Looks after the users' files.
-        call_locks: Say which users have calls under way, in every process with the same state folder.
-        admission: Who may start a call.
-        rates: What has been used of limits by name and of tools.
-        drain: Ends calls when the server is to end.
-        observers: Who hears of each call that has ended.
+        upkeep: Maintains the users' files.
+        call_locks: Locks of users with calls in flight, in all processes with one state folder.
+        admission: Admits calls, or queues them.
+        rates: Use of named limits and of rate limits of tools.
+        drain: Ends calls when the server stops.
         approvals: Calls that wait for a person.
     """
 
     settings: Settings
     library: Library
-    counts: CallCounts
+    observers: Observers
     ends_sessions: bool = True
     beside: "CallServices | None" = None
     code: "CallServices | None" = None
@@ -104,26 +78,28 @@ class CallServices(ABC):
     admission: Admission = field(init=False)
     rates: Rates = field(init=False)
     drain: Drain = field(init=False)
-    observers: Observers = field(init=False)
     approvals: Approvals = field(init=False)
 
     def __post_init__(self) -> None:
-        settings, counts = self.settings, self.counts
-        if self.beside is not None:
-            self.events, self.upkeep = self.beside.events, self.beside.upkeep
+        settings, beside = self.settings, self.beside
+        if beside is not None:
+            self.events = beside.events
         library = self.library = replace(self.library, changed=partial(tell, self.events))
-        if self.beside is None:
+        if beside is not None:
+            self.upkeep, self.drain = beside.upkeep, beside.drain
+            self.admission, self.rates = beside.admission, beside.rates
+        else:
             self.upkeep = Upkeep(library=library, idle_s=settings.session_idle_s, ends=self.ends_sessions)
+            self.drain = Drain()
+            self.admission, self.rates = Admission.of(settings), Rates(limits=settings.call_limits)
         self.claims = settings.state_dir / "claims"
         tokens = Tokens(settings.state_dir / "tokens.json")
         self.links = DownloadLinks(tokens=tokens, base=settings.public_url or "")
         self.call_locks = CallLocks(settings.state_dir)
-        self.admission, self.rates = counts.admission, counts.rates
-        self.drain, self.observers = counts.drain, counts.observers
         self.approvals = Approvals(files=ApprovalFiles(settings.state_dir))
 
     def rebound(self, settings: Settings) -> None:
-        """Go by other settings from the next call on, as far as they can be taken over."""
+        """Apply other settings from the next call on, as far as they can change at run time."""
         self.settings = with_live(self.settings, settings)
         self.rates.limits = self.settings.call_limits
         self.admission.rebound(self.settings)
@@ -131,7 +107,7 @@ class CallServices(ABC):
 
     @property
     def servers(self) -> tuple[str, ...]:
-        """Return the servers that stand behind this one, by the names with which what they offer begins."""
+        """Return the servers behind this one, by the names that prefix their tools."""
         return ()
 
     @property
@@ -147,48 +123,61 @@ class CallServices(ABC):
     @property
     @abstractmethod
     def named_files(self) -> Sequence[Path]:
-        """Return the files that it serves, or that name its servers."""
+        """Return the files that it serves, or that define its servers."""
 
     @property
     @abstractmethod
     def places(self) -> Sequence[tuple[str, str]]:
-        """Return the targets of the server, each with a name for people and in full."""
+        """Return the targets of the server, each as a name for people and in full."""
 
     def files(self, user: User, *, trace: str | None = None) -> MyFiles:
-        """Return My Files of a user, in the session in which the user speaks.
+        """Return My Files of a user, in the user's current session.
 
         Args:
             user: The user.
-            trace: The call that works with them.
+            trace: Id of the call that uses them.
         """
-        return self.library.of(user.name, user.session, trace=trace)
+        return MyFiles(library=self.library, user=user.name, session=user.session or "", trace=trace)
 
-    @abstractmethod
     def prepare(self, settings: Settings) -> Callable[[], Sequence[str]]:
-        """Read what settings name; return what takes both over, and says what has changed beside settings."""
+        """Read the files that settings name; return a function that applies both and lists other changes."""
+
+        def take() -> Sequence[str]:
+            self.rebound(settings)
+            return ()
+
+        return take
 
     @abstractmethod
     def make_room(self) -> bool:
-        """Give up descriptors that nobody needs now; False if there are none at once."""
+        """Close unneeded descriptors; False if none can be closed at once."""
 
-    @abstractmethod
     async def end_session(self, session: str) -> None:
-        """End a session of any user."""
+        """End a session of any user: its files go, where files do not persist."""
+        await self.upkeep.end(session)
 
-    @abstractmethod
     async def faults(self) -> Mapping[str, str]:
-        """Return the parts at fault, by name, each with a sentence on why calls cannot be taken now."""
+        """Return the faulty parts, by name, each with a sentence on why calls cannot be accepted now."""
+        return self.observers.faults()
 
-    @abstractmethod
     async def gauges(self) -> Gauges:
         """Return the current state, for monitoring."""
+        running, waiting = self.admission.counts
+        return Gauges(
+            running=running,
+            waiting=waiting,
+            faults=tuple(await self.faults()),
+            audit_pending=self.observers.audit.pending if self.observers.audit is not None else 0,
+            events_lost=self.events.lost,
+            **asdict(await measured(self.library.store)),
+        )
 
     @asynccontextmanager
     async def running(self, *, lasting: bool = True) -> AsyncIterator[None]:
-        """Look after calls, files and sessions until the block ends; then end all that is left of them.
+        """Maintain calls, files and sessions until the block ends; then end the remaining ones.
 
         Args:
-            lasting: Whether sessions end with this process; else they go on in a later one.
+            lasting: Whether sessions end with this process; otherwise they continue in a later one.
         """
         async with contextlib.AsyncExitStack() as stack:
             if self.beside is not None:
@@ -196,7 +185,7 @@ class CallServices(ABC):
                 stack.callback(asyncio.create_task(self._sweep()).cancel)
                 yield
                 return
-            # In turn backwards: what ends a call is still observed.
+            # Runs in reverse order: calls that end now are still observed.
             stack.push_async_callback(asyncio.to_thread, self.observers.close)
             stack.callback(asyncio.create_task(self.observers.run()).cancel)
             stack.callback(self.observers.record_ended)
@@ -222,4 +211,4 @@ class CallServices(ABC):
 
     @abstractmethod
     async def _end_processes(self) -> None:
-        """End all processes that take calls, and whatever waits for them."""
+        """End all processes that execute calls, and the tasks that wait for them."""

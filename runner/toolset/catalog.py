@@ -1,14 +1,15 @@
 """Catalog of a tool file: its server's identity and its tools. Made from a zygote's hello."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any
 
 from runner.contract.login_challenge import SCHEMES_META
 from runner.contract.widget_dialects import NO_WIDGETS, WidgetRights, unversioned, widget_rights
 from runner.formats.schema_types import types_of_schema
+from runner.settings.execution import ExecutionSettings
 
 __all__ = [
     "FILE_ARGUMENTS",
@@ -17,13 +18,14 @@ __all__ = [
     "WISHES_META",
     "Catalog",
     "ToolSpec",
+    "refused_jobs",
 ]
 
 FILE_ARGUMENTS = ("filename", "filenames")
 """The only argument names that are resolved to staged input files (S1-28 to S1-30)."""
 
 WISHES_META = "toolcell"
-"""Key of a tool's `meta` under which its author says how it is to be run."""
+"""Key of a tool's `meta` for its author's wishes on how it runs."""
 
 GENERATED = ("keep", "report", "ignore")
 """Treatments of files that a call writes and does not return."""
@@ -33,7 +35,7 @@ _MIRRORED = '"x-mcp-header"'
 _WORKERS = ("fresh", "shared", "own")
 
 LINK_ARGUMENTS = ("file_names",)
-"""Arguments whose files are always handed over as download links (C1)."""
+"""Arguments whose files are always passed as download links (C1)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,16 +46,16 @@ class ToolSpec:
         name: Its name on the wire.
         parameters: JSON Schema of its arguments.
         output_schema: JSON Schema of its structured result, if it declares one.
-        security: Security schemes that it says it has, any of which suffices; none if anybody may call.
-        widgets: What it says of calls that a widget asks for.
-        wants_worker: Which worker its author wants for each call: `fresh`, one that has served none before;
+        security: Security schemes that it declares, any of which suffices; none if anybody may call it.
+        widgets: Rights that it declares for calls by widgets.
+        wants_worker: The worker that its author wants for a call: `fresh`, one that has served none before;
             `shared`, one for all calls of a user; `own`, one that serves no other call meanwhile; else None.
-        identity: Name of the parameter that is filled in with who calls.
-        wants_background: Whether its author wants what it begins to go on between calls.
-        generated: What its author wants of files that it writes and does not return: `keep`, `report` or
-            `ignore`; None where the author says nothing.
-        mirrors_arguments: Whether clients must repeat arguments of it in HTTP headers.
-        is_idempotent: Whether its author says that it may be done twice, by the `idempotentHint` of MCP.
+        identity: Name of the parameter that is filled in with the caller's name.
+        wants_background: Whether its author wants background work to continue between calls.
+        generated: The author's choice for files that it writes and does not return: `keep`, `report` or
+            `ignore`; None without a choice.
+        mirrors_arguments: Whether clients must repeat some of its arguments in HTTP headers.
+        is_idempotent: Whether its author declares that it may be repeated, by the `idempotentHint` of MCP.
     """
 
     name: str
@@ -67,7 +69,6 @@ class ToolSpec:
     wants_background: bool = False
     generated: str | None = None
     is_idempotent: bool = False
-    _types: dict[str, frozenset[str]] = field(init=False, compare=False, repr=False, default_factory=dict)
 
     @classmethod
     def of(cls, tool: Mapping[str, Any], *, identity: str = "username") -> "ToolSpec":
@@ -75,13 +76,13 @@ class ToolSpec:
 
         Args:
             tool: The tool, as in the list.
-            identity: Name of the parameter that is filled in with who calls.
+            identity: Name of the parameter that is filled in with the caller's name.
 
         Raises:
-            AttributeError: It is not a tool; only a hostile tool file can cause that. So are the others.
-            KeyError: The same.
-            TypeError: The same.
-            ValueError: The same.
+            AttributeError: It is not a tool; only a hostile tool file can cause this or the other errors.
+            KeyError: As `AttributeError`.
+            TypeError: As `AttributeError`.
+            ValueError: As `AttributeError`.
         """
         return cls(
             name=str(tool["name"]),
@@ -102,31 +103,31 @@ class ToolSpec:
         properties = self.parameters.get("properties")
         return isinstance(properties, Mapping) and argument in properties
 
-    def types_of(self, argument: str) -> frozenset[str]:
-        """Return the types of JSON that an argument allows, worked out when it is first given."""
-        if argument not in self._types:
-            schema = self.parameters["properties"][argument]
-            self._types[argument] = types_of_schema(schema, self.parameters)
-        return self._types[argument]
+    @cached_property
+    def types_of(self) -> Callable[[str], frozenset[str]]:
+        """Returns the JSON types that an argument allows, computed at its first use."""
+        return cache(
+            lambda argument: types_of_schema(self.parameters["properties"][argument], self.parameters)
+        )
 
     @cached_property
     def takes_username(self) -> bool:
-        """True if the tool is given the identity, and with it a home that it may write."""
+        """True if the tool gets the identity, and with it a home that it may write."""
         return self.declares(self.identity)
 
     @cached_property
     def takes_files(self) -> bool:
-        """True if the tool is given input files."""
+        """True if the tool gets input files."""
         return any(self.declares(name) for name in FILE_ARGUMENTS)
 
     @cached_property
     def takes_links(self) -> bool:
-        """True if the tool is given download links, whatever the settings say (C1)."""
+        """True if the tool gets download links, regardless of the settings (C1)."""
         return any(self.declares(name) for name in LINK_ARGUMENTS)
 
     @cached_property
     def wraps_result(self) -> bool:
-        """True if its bare result is wrapped as `{"result": value}`, as FastMCP says and the SDK does."""
+        """True if its bare result is wrapped as `{"result": value}`: FastMCP marks it, the SDK wraps it."""
         schema = self.output_schema or {}
         fields = schema.get("properties")
         return bool(schema.get("x-fastmcp-wrap-result")) or (
@@ -138,7 +139,7 @@ class ToolSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Catalog:
-    """A tool file as its zygote described it.
+    """Description of a tool file by its zygote.
 
     Attributes:
         name: Name of its server.
@@ -146,13 +147,13 @@ class Catalog:
         instructions: Instructions of its server.
         website_url: Website of its server.
         icons: Icons of its server, as on the wire.
-        capabilities: What its server announces.
+        capabilities: Capabilities that its server declares.
         tools: Its tools by name.
         pages: Contents of its widgets by their addresses, as `resources/read` returns them.
         routes: Paths of the HTTP routes that it adds, each with its methods.
-        methods: Methods that it answers beside those of the protocol.
-        tasks: The tools that may become tasks of MCP, each with how often to ask for one, in milliseconds.
-        auth: How its file would have tokens checked: `kind`, and `jwt` where these are JSON web tokens.
+        methods: Methods that it answers besides those of the protocol.
+        tasks: The tools that may become tasks of MCP, each with its poll interval in milliseconds.
+        auth: The token verifier of its file: `kind`, and `jwt` with the settings for JSON web tokens.
     """
 
     name: str
@@ -170,11 +171,11 @@ class Catalog:
 
     @classmethod
     def from_hello(cls, hello: Mapping[str, Any], *, identity: str = "username") -> "Catalog":
-        """Make a catalog of what `runner.worker.program` returned when it loaded.
+        """Make a catalog of the hello of `runner.worker.program`.
 
         Args:
-            hello: What it returned.
-            identity: Name of the parameter that is filled in with who calls.
+            hello: The hello, which it returned when it loaded.
+            identity: Name of the parameter that is filled in with the caller's name.
 
         Raises:
             ValueError: It is not a catalog; only a hostile tool file can cause that.
@@ -202,6 +203,11 @@ class Catalog:
         """Return the answer to reading a widget's page, or None if `uri` is not the address of one."""
         content = self.pages.get(unversioned(uri))
         return None if content is None else {"contents": [{"uri": uri, **content}]}
+
+
+def refused_jobs(settings: ExecutionSettings, tools: Mapping[str, ToolSpec]) -> list[str]:
+    """Return the tools whose authors request background jobs that the settings do not allow."""
+    return [name for name, tool in tools.items() if tool.wants_background and not settings.lets_go_on(name)]
 
 
 def _wish(meta: Any, name: str) -> Any:

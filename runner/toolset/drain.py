@@ -1,6 +1,6 @@
-"""The end of a server while calls run: no new ones, some time for the others, and a word to their clients.
+"""Drain of a stopping server: no new calls, some time for the others, and a notice to their clients.
 
-A call that has waited for its place was taken, and ends like one that runs.
+A call that waits for its place was accepted, and is drained like a running one.
 """
 
 import asyncio
@@ -17,30 +17,32 @@ __all__ = ["Drain", "Tell"]
 log = logging.getLogger(__name__)
 
 Tell = Callable[[str], Awaitable[None]]
-"""Gives the client of a call a notice."""
+"""Sends the client of a call a notice."""
 
 _LATER_S = 5
 
 
 @dataclass(slots=True, eq=False)
 class Drain:
-    """Counts the calls of one server, and ends them when it is to end.
+    """Count of the calls of one server, and their end when it stops.
 
     Attributes:
         running: Timeouts of the calls in flight, with the notice of each.
         ends_at: The end of all calls, by the clock of the loop, once the server stops.
         empty: Set when no call is in flight.
+        begins: Called when the drain begins.
     """
 
     running: "dict[asyncio.Timeout, Tell]" = field(init=False, default_factory=dict)
     ends_at: float | None = field(init=False, default=None)
     empty: asyncio.Event = field(init=False, default_factory=asyncio.Event)
+    begins: list[Callable[[], None]] = field(init=False, default_factory=list)
     _telling: "set[asyncio.Task[None]]" = field(init=False, default_factory=set)
     _is_leaving: bool = field(init=False, default=False)
 
     @property
     def fault(self) -> str | None:
-        """Return the reason for clients to use another server, or None while this one does not stop."""
+        """Return the reason for clients to use another server, or None unless this one stops."""
         if self.ends_at is None and not self._is_leaving:
             return None
         takes = "takes no" if self.ends_at is not None else "soon takes no"
@@ -55,9 +57,9 @@ class Drain:
         """Run a call in the block.
 
         Args:
-            tell: Gives its client a notice.
-            of_tool: Whether it is a tool's. Other requests pass to the end, as they are short and belong to
-                calls: some clients ask for the list of tools once they have an answer, to check it.
+            tell: Sends its client a notice.
+            of_tool: Whether it calls a tool. Other requests are accepted to the end: they are short and
+                belong to calls. For example, some clients list the tools to check a result.
 
         Raises:
             CallError: `E_BUSY`, the server is being stopped; `E_CANCELLED`, the call was ended for it.
@@ -79,12 +81,14 @@ class Drain:
                 self.empty.set()
 
     def begin(self, left_s: float) -> None:
-        """Take no further call, and end those that run in so many seconds; again: sooner."""
+        """Accept no further calls, and end running ones after `left_s`; a repeated call may shorten that."""
         now = asyncio.get_running_loop().time()
         first, self.ends_at = self.ends_at is None, min(now + left_s, self.ends_at or math.inf)
         log.info("server is being stopped", extra={"calls": len(self.running), "drain_s": left_s})
+        for act in self.begins:
+            act()
         for limit, tell in self.running.items():
-            # One that has expired belongs to a call that is still cleaning up.
+            # An expired timeout belongs to a call that is still cleaning up.
             if not limit.expired():
                 limit.reschedule(self.ends_at)
             if first and left_s > 0:

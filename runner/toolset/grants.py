@@ -1,7 +1,7 @@
-"""Grants to read, beside what is lent: the one function through which tool files and commands get theirs.
+"""Read grants of tool files and commands, all made by one function; operators' grants are in `lending`.
 
-A grant is a path without links that holds nothing of the runner's state, store and keys, and no place of keys
-in anybody's home folder. So a link in a folder that nobody trusts opens nothing.
+A granted path has no links, contains nothing of the runner's state, store and keys, and no place of keys in
+anybody's home folder. So a link in an untrusted folder opens nothing.
 
 Source: `docs/isolation.md`, "Files beside the tool file"; architecture, decision "Reads".
 """
@@ -26,11 +26,11 @@ def readable(
     files: Sequence[Path] = (),
     extra: Sequence[Path] = (),
 ) -> Readable:
-    """Return everything that a process may read beside its home and what is lent to it.
+    """Return everything that a process may read besides its home and the operator's grants.
 
     Args:
         settings: The effective settings.
-        beside: Files beside which everything may be read, as paths without links.
+        beside: Files whose folders may be read, as paths without links.
         files: Further files and packages, each granted alone, as paths without links.
         extra: Folders of installed packages.
     """
@@ -69,7 +69,7 @@ def check_files(settings: ExecutionSettings, files: Iterable[Path]) -> None:
     """Check tool files, which are paths without links.
 
     Raises:
-        UsageError: One of them lies where nothing is granted.
+        UsageError: One of them is in a place that is never granted.
     """
     for file in files:
         why = opened(file, settings)
@@ -78,7 +78,7 @@ def check_files(settings: ExecutionSettings, files: Iterable[Path]) -> None:
 
 
 def refused_word(path: Path, settings: ExecutionSettings) -> str | None:
-    """Return why a file that a word of a command names is not granted, as a clause, by the rules of lending.
+    """Return why a file named in a command is not granted, as a clause, by the rules of lending; else None.
 
     Args:
         path: A path without links.
@@ -93,23 +93,23 @@ def refused_word(path: Path, settings: ExecutionSettings) -> str | None:
 
 
 def _made_homes(settings: ExecutionSettings) -> Sequence[Path]:
-    # Its calls are those of Linux, and `runner check` runs without.
+    # It needs Linux, which `runner check` does not.
     from runner.homes.homes import Homes  # noqa: PLC0415
 
     return Homes.of(settings).made()
 
 
 def _key_place(path: Path) -> Path | None:
-    """Return the place of keys that a path names or lies in, in whose home folder it may be."""
+    """Return the place of keys that a path is or lies in, in any user's home folder."""
     text = f"{path}/"
     found = [text.index(f"/{key}/") + len(key) + 1 for key in KEYS if f"/{key}/" in text]
     return Path(text[: min(found)]) if found else None
 
 
 def _key_places() -> Iterator[Path]:
-    """Yield the places of keys that there are: of the system, and in the home folders of its users."""
+    """Yield the existing places of keys: of the system, and in the home folders of its users."""
     yield from map(_real, system_secrets())
-    # Services have theirs in /var, which tools may read.
+    # Home folders of services are in /var, which tools may read.
     people = {Path(entry.pw_dir) for entry in pwd.getpwall() if entry.pw_dir.startswith("/")}
     for home in {Path(os.path.expanduser("~")), *people}:
         for key in KEYS:

@@ -1,8 +1,8 @@
-"""Hidden files that a tool file names: it finds them in no tier unless they are lent.
+"""Hidden files that a tool file names: no tier shows them to it unless they are granted.
 
-A program that looks for `.env` and finds nothing goes on without a word, and no denial shows it: in a view of
-its own the file is absent. So its text is searched for the names of what lies hidden beside it. Nothing here
-protects.
+A program that does not find `.env` continues silently, and no denial is recorded: in its mount namespace the
+file is absent. So its text is searched for the names of hidden files beside it. This is advice, not
+protection.
 
 Source: `docs/isolation.md`, "Files beside the tool file"; python-dotenv, `find_dotenv`.
 """
@@ -23,7 +23,7 @@ from sandbox.readable import is_hidden_name, parsed_module, sibling_modules
 __all__ = ["HiddenFile", "hidden_files"]
 
 _DOTENV = ".env"
-# Functions and classes of python-dotenv, environs, python-decouple and starlette that read `.env` unasked.
+# Functions and classes of python-dotenv, environs, python-decouple and starlette that read `.env` by default.
 _READERS = frozenset({"load_dotenv", "dotenv_values", "find_dotenv", "read_env", "AutoConfig"})
 _VARIABLE = re.compile(r"^\s*(?:export\s+)?([A-Za-z_][A-Za-z0-9_]*)\s*=", re.MULTILINE)
 _MOST_NAME_CHARS = 500
@@ -35,10 +35,10 @@ class HiddenFile:
     """A hidden file or folder that a tool file, or a module beside it, names.
 
     Attributes:
-        path: Where it lies.
+        path: Its path.
         file: Name of the file that names it.
-        line: The line.
-        variables: Names of the variables in it, of a `.env`.
+        line: Line of the name in that file.
+        variables: Names of the variables in a `.env`.
     """
 
     path: Path
@@ -48,16 +48,16 @@ class HiddenFile:
 
     @property
     def flag(self) -> str:
-        """Return the option that lends it."""
+        """Return the option that grants it."""
         return f"--allow-read={self.path}"
 
 
 def hidden_files(files: Sequence[Path], settings: ExecutionSettings) -> list[HiddenFile]:
-    """Return the hidden files beside tool files that these name, unless lent, each once.
+    """Return the hidden files beside tool files that these name, unless granted, each once.
 
     Args:
         files: The tool files.
-        settings: The effective settings, with what is lent looked at.
+        settings: The effective settings, after `lend`.
     """
     lent = (*settings.allow_read, *settings.allow_write)
     found: dict[Path, HiddenFile] = {}
@@ -65,7 +65,7 @@ def hidden_files(files: Sequence[Path], settings: ExecutionSettings) -> list[Hid
         for module in (file, *(each for each in sibling_modules(file) if each.suffix == ".py")):
             for path, line in _named(module):
                 is_lent = any(within(path, top) for top in lent)
-                # What is never lent, such as keys, needs no advice.
+                # Files that are never granted, such as keys, need no advice.
                 if path not in found and not is_lent and opened(path, settings) is None:
                     found[path] = HiddenFile(
                         path=path, file=module.name, line=line, variables=frozenset(_variables(path))
@@ -81,7 +81,7 @@ def _named(module: Path) -> Iterator[tuple[Path, int]]:
             if path is not None:
                 yield path, node.lineno
         elif isinstance(node, ast.Call) and _called(node) in _READERS and not (node.args or node.keywords):
-            # As `find_dotenv` looks: the nearest one above.
+            # Like `find_dotenv`: the nearest one above.
             above = (folder / _DOTENV for folder in (module.parent, *module.parent.parents))
             path = next((path for path in above if os.path.isfile(path)), None)
             if path is not None:
@@ -89,7 +89,7 @@ def _named(module: Path) -> Iterator[tuple[Path, int]]:
 
 
 def _hidden_beside(folder: Path, text: str) -> Path | None:
-    """Return the hidden file or folder that a text leads to, if there is one beneath a folder."""
+    """Return the hidden file or folder that a text names, if there is one below a folder."""
     if not text or len(text) > _MOST_NAME_CHARS or "\0" in text:
         return None
     path = Path(os.path.normpath(folder / text))
@@ -104,7 +104,7 @@ def _hidden_beside(folder: Path, text: str) -> Path | None:
 
 
 def _called(call: ast.Call) -> str:
-    """Return the last part of the name of what is called."""
+    """Return the last part of the name of the called function."""
     called = call.func
     return called.attr if isinstance(called, ast.Attribute) else getattr(called, "id", "")
 

@@ -1,4 +1,4 @@
-"""The identity that the runner fills in, left out of the schemas that clients see.
+"""Removal of the identity, which the runner fills in, from the schemas for clients.
 
 Source: contradiction C4 of the requirements.
 """
@@ -12,7 +12,7 @@ __all__ = ["without_identity", "without_parameter"]
 
 
 async def without_identity(tools: Iterable[Any], name: str) -> list[Any]:
-    """Return tools as they stand in a list, without the parameter that says who calls: we fill it in."""
+    """Return the tools of a list without the parameter for the caller's identity, which we fill in."""
     return [
         {**tool, "inputSchema": without_parameter(tool["inputSchema"], name)}
         if isinstance(tool, Mapping) and "inputSchema" in tool
@@ -22,7 +22,7 @@ async def without_identity(tools: Iterable[Any], name: str) -> list[Any]:
 
 
 def without_parameter(schema: Any, name: str) -> Any:
-    """Return the schema of a tool's arguments without one that no caller fills in."""
+    """Return the schema of a tool's arguments without a parameter that no client fills in."""
     properties = schema.get("properties") if isinstance(schema, Mapping) else None
     if not isinstance(properties, Mapping) or name not in properties:
         return schema

@@ -1,8 +1,8 @@
-"""Grants of an operator: files and folders that tools may read or write, beside their home.
+"""Grants of an operator: files and folders that tools may read or write besides their home, called lent.
 
-Looked at once, when the runner starts: links are followed then and never again, what is not there or would
-open more than was meant is refused, and as whom tools have to run there is decided. The kernel enforces it
-(`sandbox.layers.landlock`, `sandbox.layers.mounts`).
+They are resolved once, when the runner starts: links are followed then and never again. Paths that do not
+exist or would open more than was meant are refused, and the user id for tools is determined. The kernel
+enforces the grants (`sandbox.layers.landlock`, `sandbox.layers.mounts`).
 
 Source: `docs/isolation.md`; `docs/decisions/0030-*`.
 """
@@ -32,13 +32,13 @@ _DEFAULT_UMASK = 0o077
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Named:
-    """One thing that is to be lent.
+    """One file or folder to grant.
 
     Attributes:
-        flag: What lends it, as messages say it.
-        name: What it was called.
-        path: Where it lies, without links on the way.
-        writes: Whether it is lent to write.
+        flag: The option or setting that grants it, for messages.
+        name: Its path as the operator wrote it.
+        path: Its path without links.
+        writes: Whether it may be written.
     """
 
     flag: str
@@ -48,14 +48,14 @@ class _Named:
 
 
 def lend(settings: SettingsT, programs: Sequence[Path]) -> SettingsT:
-    """Return the settings with what they lend looked at, ready to be put in place.
+    """Return the settings with their granted paths resolved and checked.
 
     Args:
-        settings: The effective settings, with what is lent as it was named.
-        programs: The tool files, or the files of a command: what nobody may change who runs as them.
+        settings: The effective settings, with the paths as the operator wrote them.
+        programs: The tool files, or the files of a command, which no process that runs them may change.
 
     Raises:
-        UsageError: Something cannot be lent; the message names it, says why, and what to do.
+        UsageError: A path cannot be granted; the message has the path, the reason and a remedy.
     """
     found = list(_named(settings))
     if not found:
@@ -68,7 +68,7 @@ def lend(settings: SettingsT, programs: Sequence[Path]) -> SettingsT:
     lent = Lent(
         names=tuple(dict.fromkeys(one.name for one in found if one.name != one.path)),
         owner=_owner(found),
-        # Of what is written there, others may have as much as of what else the operator's programs write.
+        # New files there get the permissions of files from other programs of the operator.
         umask=_umask() if writes else None,
     )
     general = _resolved(at, settings.allow_read, settings.allow_write)
@@ -104,7 +104,7 @@ def _listed(option: str, names: Iterable[Path], *, writes: bool) -> Iterator[_Na
 def _resolved(
     at: dict[Path, Path], read: Iterable[Path], write: Iterable[Path]
 ) -> tuple[tuple[Path, ...], tuple[Path, ...]]:
-    """Return the lent paths to read and to write, without those beneath others."""
+    """Return the granted paths to read and to write, without those below others."""
     writes = {at[name] for name in write}
     reads = {at[name] for name in read} - writes
     roots = tuple(sorted(path for path in writes if not writes.intersection(path.parents)))
@@ -122,7 +122,7 @@ def _resolved_tool(at: dict[Path, Path], settings: ExecutionSettings, own: ToolS
 
 
 def _refusal(one: _Named, settings: ExecutionSettings, programs: Sequence[Path]) -> str | None:
-    """Return why something is not lent, with the cure, if it is not."""
+    """Return why a path is refused, with a remedy; None if it is granted."""
     shown = str(one.name) if one.name == one.path else f"{one.name} ({one.path})"
     if not (one.path.is_dir() or one.path.is_file()):
         return f"{shown} is neither a folder nor a regular file; name the folder it lies in"
@@ -149,7 +149,7 @@ def _secret(one: _Named, shown: str, settings: ExecutionSettings) -> str | None:
 
 
 def _changeable(one: _Named, shown: str, programs: Sequence[Path]) -> str | None:
-    """Return why something is not lent to write: what runs from there would run with what was written."""
+    """Return why a path is not granted for writing: written files could change programs that run from it."""
     if of_the_system(one.path):
         return f"{shown} belongs to the system and is not lent to write; name another folder"
     for place in map(_real, _own_places()):
@@ -171,16 +171,16 @@ def _changeable(one: _Named, shown: str, programs: Sequence[Path]) -> str | None
 
 
 def _own_places() -> Iterator[Path]:
-    """Yield from where this very process loads what it runs."""
+    """Yield the folders from which this process loads its own code."""
     yield from (Path(name) for name in (sys.prefix, sys.base_prefix) if name != "/usr")
     yield from (Path(name) for name in sys.path if name)
     yield Path(__file__).parents[2]
 
 
 def _owner(found: Sequence[_Named]) -> tuple[int, int] | None:
-    """Return the user and group id that tools must have to work there, where their users' own will not do.
+    """Return the user and group id that tools need to use the granted paths, if not their users' own.
 
-    Only root can give them one. Any other user who starts the runner lends what is theirs.
+    Only root can assign ids. Any other user who starts the runner grants their own files.
     """
     if os.geteuid() != 0:
         return None
@@ -196,7 +196,7 @@ def _owner(found: Sequence[_Named]) -> tuple[int, int] | None:
 
 
 def _is_closed(path: Path) -> bool:
-    """Return whether somebody who is neither its owner nor in its group cannot read something."""
+    """Return whether a path is unreadable for users who are neither its owner nor in its group."""
     mode = path.stat().st_mode
     wanted = stat.S_IROTH | (stat.S_IXOTH if stat.S_ISDIR(mode) else 0)
     return mode & wanted != wanted or any(not top.stat().st_mode & stat.S_IXOTH for top in path.parents)
@@ -210,7 +210,7 @@ def _user_name(uid: int) -> str:
 
 
 def _umask() -> int:
-    # Read, and not set and set back: other threads make files meanwhile.
+    # Read from /proc, not by setting and resetting it: other threads may create files meanwhile.
     found = _UMASK.search(Path("/proc/self/status").read_text(encoding="utf-8"))
     return int(found[1], 8) if found else _DEFAULT_UMASK
 
@@ -220,5 +220,5 @@ def _real(path: Path) -> Path:
 
 
 def _overlap(one: Path, other: Path) -> bool:
-    """Return whether one of two paths is, or lies beneath, the other."""
+    """Return whether two paths are equal or one lies below the other."""
     return within(one, other) or within(other, one)

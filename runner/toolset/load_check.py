@@ -1,7 +1,7 @@
-"""Check that the tool files load: tried in case of doubt, and again until they do.
+"""Check that the tool files load: runs after a failure, and repeats until it succeeds.
 
-That one user's workers cannot be had proves nothing of the others'. So a pool is made that is bound to
-nobody, as the one that gave the catalog was; a readiness check gets the result of the last.
+A failure to start workers for one user says nothing about other users. So a pool without a user is made,
+like the one that supplied the catalog; readiness checks use the result of the last attempt.
 """
 
 import asyncio
@@ -23,11 +23,11 @@ _LONGEST_PAUSE_S = 10.0
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class LoadCheck:
-    """Loads the tool files for nobody.
+    """Load check of the tool files, without a user.
 
     Attributes:
         make: Makes a pool bound to nobody.
-        keep: Takes a pool that works, or says that it has no use for it.
+        keep: Takes over a working pool, or returns that it has no use for it.
         fault: Why the files could not be loaded last time, or None if they could.
     """
 
@@ -37,17 +37,17 @@ class LoadCheck:
     _checking: "asyncio.Task[None] | None" = field(init=False, default=None)
 
     def begin(self) -> None:
-        """Begin to check, unless that is under way."""
+        """Start a check, unless one is running."""
         if self._checking is None or self._checking.done():
             self._checking = asyncio.create_task(self._check())
 
     async def done(self) -> None:
-        """Wait until a check that is under way has succeeded."""
+        """Wait until a running check has succeeded."""
         if self._checking is not None:
             await asyncio.wait({self._checking})
 
     async def close(self) -> None:
-        """End the check that is under way, and wait until it has ended."""
+        """Cancel a running check, and wait until it has ended."""
         if self._checking is not None:
             self._checking.cancel()
             await asyncio.wait({self._checking})

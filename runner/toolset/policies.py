@@ -1,6 +1,6 @@
 """Policies of a user's pool: user id, scratch folder, and facts for its program.
 
-Decided from the settings, the tool files and the tier; the same for all user pools but for user and access.
+They depend on the settings, the tool files and the tier; user pools differ only in user and access.
 
 Source: requirements S1-46 to S1-49, S1-55 to S1-57 and S1-101.
 """
@@ -45,9 +45,9 @@ class PolicyBuilder:
         settings: The effective settings.
         targets: The tool files, as given.
         homes: Where users' homes are made.
-        environment: What the forkserver was started with.
+        environment: Environment of the forkserver.
         tier: Isolation tier of every call.
-        lasting: Whether more than one call is to come.
+        lasting: Whether more than one call is expected.
     """
 
     settings: ExecutionSettings
@@ -82,12 +82,12 @@ class PolicyBuilder:
         )
 
     def _left_out(self) -> tuple[str, ...]:
-        """Return the layers that the tier leaves out: none, unless `--isolation guard` was asked for."""
+        """Return the layers that the tier omits: none, except for `--isolation guard`."""
         return GUARD_ONLY if self.tier is Tier.GUARD else ()
 
     @contextmanager
     def uid(self, segment: str) -> Iterator[int | None]:
-        """Hold the user id that the tier gives the processes of a user, or of nobody, if it gives one.
+        """Hold the user id that the tier assigns to the processes of a user, or of nobody, if any.
 
         Raises:
             IsolationUnavailable: A process of that user id could not read the tool files.
@@ -98,7 +98,7 @@ class PolicyBuilder:
             yield None
             return
         with nullcontext(uids.of(segment)) if segment else uids.of_nobody() as uid:
-            # Where users have ids, whether they can read the interpreter was tried before.
+            # In the tier with user ids, access to the interpreter was checked before.
             more = (Path(sys.executable),) if self.tier is Tier.PROCESS else ()
             files = [entry.file for entry in self._entries()]
             closed = unfit(self.tier, [*files, *more], self.settings)
@@ -119,12 +119,12 @@ class PolicyBuilder:
             "files": list(self.targets),
             "call_environment": environment,
             "lasting": self.lasting,
-            # Where workers stay, only a user's first call would gain by it, and each spare one be larger.
+            # With reused workers, only a user's first call would be faster, and each spare would be larger.
             "rehearses": self.lasting and self.settings.reuse.calls == 1,
         }
 
     def _entries(self) -> list[EntryPoint]:
-        """Return the present tool files: a link may lead elsewhere since the start.
+        """Return the current tool files: a link may have changed since the start.
 
         Raises:
             LoadError: One of them is not a tool file any more.
@@ -142,7 +142,7 @@ class PolicyBuilder:
             files=[file for entry in entries for file in (entry.file, entry.config) if file is not None],
             extra=(Path(__file__).parents[1],),
         )
-        # As they are called, too: where a link leads to a file, the link has to be there.
+        # Under their given names, too: a link to a file must exist in the sandbox as well.
         called = (*(entry.named for entry in entries), *(Path(split_target(t)[0]) for t in self.targets))
         return found._replace(names=(*found.names, *called))
 
@@ -152,6 +152,6 @@ class PolicyBuilder:
 
 
 def aliases(home: HomeLease | None) -> tuple[Path, ...]:
-    """Return the home's alias for tools that name `/tmp/{username}/`, if it lies elsewhere."""
+    """Return the home's alias for tools that name `/tmp/{username}/`, if the home is elsewhere."""
     usual = None if home is None else USUAL_HOMES / home.segment
     return () if usual is None or home is None or usual == home.path else (usual,)

@@ -1,8 +1,8 @@
 """Creation of user pools, and their end if descriptors run short.
 
-A pool costs the host descriptors and a user may have several. Where too few are left for one more, the pool
-that nobody has used for longest is given up: its processes end, the home and the session stay as they are.
-While all are in use, a call waits for one of them.
+A pool needs descriptors of the host, and a user may have several pools. If too few are left for another, the
+least recently used pool is evicted: its processes end; the home and the session remain. While all are in
+use, a call waits for one of them.
 """
 
 import asyncio
@@ -33,14 +33,14 @@ __all__ = ["PoolMaker"]
 
 log = logging.getLogger(__name__)
 
-# A pool's own: two sockets and a pipe to its zygote, the lock of its folder, a gate with its listener; and
-# three for the home of its user, if that has none yet.
+# Descriptors of a pool: two sockets and a pipe to its zygote, the lock of its folder, a gate with its
+# listener; and three for the home of its user, if that has none yet.
 _OF_POOL = 9
 _OF_WORKER = 3
-# What is kept for calls, files that are being read, and connections: an eighth, but no more than this.
+# Reserve for calls, open files and connections: an eighth of the descriptors, at most this number.
 _MOST_KEPT = 512
 _KEPT_FREE = 8
-# Workers that a burst of calls leaves ready: a fork takes milliseconds, and each holds memory.
+# Most idle workers after a burst of calls: a fork takes milliseconds, and each worker holds memory.
 _MOST_IDLE = 8
 _WAIT_S = 30.0
 _LOOK_S = 0.02
@@ -53,14 +53,14 @@ _SHORT = {
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class PoolMaker:
-    """Makes the user pools of a toolset.
+    """Maker of the user pools of a toolset.
 
     Attributes:
         settings: The effective settings.
-        policies: Says what their processes may touch.
-        forkserver: Where zygotes come from.
+        policies: Builds the policies of their processes.
+        forkserver: Starts zygotes.
         links: Makes download links.
-        user_pools: All user pools that there are.
+        user_pools: All existing user pools.
         keep_s: How long homes are kept afterwards, in seconds.
     """
 
@@ -70,13 +70,13 @@ class PoolMaker:
     links: Callable[[], DownloadLinks]
     user_pools: Callable[[], Iterable[UserPool]]
     keep_s: float = 0
-    # What is promised to pools that are being made.
+    # Descriptors promised to pools that are being made.
     _promised: int = field(init=False, default=0)
     _evictions: NowAndThen = field(init=False, default_factory=NowAndThen)
     _edition: int = field(init=False, default=0)
 
     def rebound(self, settings: ExecutionSettings) -> None:
-        """Make workers by other settings from now on; those that there are outdated."""
+        """Make workers by other settings from now on; existing ones are outdated."""
         self.settings, self.policies = settings, replace(self.policies, settings=settings)
         self._edition += 1
 
@@ -84,13 +84,13 @@ class PoolMaker:
         """Return a new user pool with its workers.
 
         Args:
-            user: Whose home it gets, if it gets one.
-            key: What it is for.
-            loopback: Where its tools fetch files, if they do.
+            user: The user whose home it gets, or None.
+            key: Key of the pool.
+            loopback: Server from which its tools fetch files, or None.
 
         Raises:
-            SandboxError: No zygote could be had; the message says why.
-            RunnerError: The home cannot be used, or there are no descriptors; the message says why.
+            SandboxError: No zygote could be started; the message has the reason.
+            RunnerError: The home cannot be used, or there are no descriptors; the message has the reason.
         """
         stack = contextlib.ExitStack()
         home = None
@@ -117,15 +117,15 @@ class PoolMaker:
         )
 
     def give_up_one(self, *, for_what: str = "descriptors") -> bool:
-        """Give up the workers that nobody has used for longest; False if all are in use.
+        """End the least recently used workers; False if all are in use.
 
         Args:
-            for_what: What runs short.
+            for_what: The scarce resource.
         """
         idle = [user_pool for user_pool in self.user_pools() if user_pool.is_idle and user_pool.pool.alive]
         if not idle:
             return False
-        # What goes on between calls is used, if by nobody at this moment.
+        # Background work between calls counts as use.
         min(idle, key=lambda user_pool: (user_pool.pool.has_jobs, user_pool.used_at)).rest(at_once=True)
         users = self._evictions.due(now=time.monotonic())
         if users:
@@ -149,7 +149,7 @@ class PoolMaker:
         access = key.access
         try:
             scratch = await run_in_thread(stack.enter_context, self.policies.scratch(owner))
-            # In a thread: what may be read is found by looking through the tool file's folder.
+            # In a thread: scanning the tool file's folder for readable files takes a while.
             policy = await asyncio.to_thread(self.policies.policy, user, access, home, scratch)
             policy = replace(with_rights(policy, key.rights or self.settings.rights(), os.environ), uid=owner)
             if loopback is not None:
@@ -170,21 +170,21 @@ class PoolMaker:
         return Workers(pool=pool, scratch=scratch, stack=stack, edition=edition)
 
     async def _room(self) -> contextlib.AbstractContextManager[None]:
-        """Return the promise of descriptors for one more pool, once there are as many.
+        """Return the promise of descriptors for one more pool, once enough are available.
 
         Raises:
-            CallError: `E_BUSY`; there are none, and nobody gives any up.
+            CallError: `E_BUSY`; there are too few, and none become available.
         """
         cost = _OF_POOL + _OF_WORKER
         limit = descriptors.limit()
         most = min(limit // _KEPT_FREE, _MOST_KEPT)
         deadline = time.monotonic() + _WAIT_S
         if not await asyncio.to_thread(has_memory_to_spare):
-            # As many users stay as there is memory for; a user who returns gets new processes.
+            # Memory bounds the number of users with workers; a user who returns gets new processes.
             self.give_up_one(for_what="memory")
         while descriptors.left() - self._promised < most + cost:
             if self.give_up_one():
-                # Its descriptors are closed at once, but for a lock that a thread closes.
+                # Its descriptors are closed at once, except a lock, which a thread closes.
                 continue
             if time.monotonic() > deadline:
                 raise out_of_descriptors(_RETRY_AFTER_S, limit=limit)

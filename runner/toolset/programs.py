@@ -22,22 +22,22 @@ __all__ = ["interpreters_of", "program_files", "with_rights"]
 _SCRIPT_HEAD_BYTES = 256
 _MOST_INTERPRETERS = 4
 _ENV = "env"
-# Git refuses a repository that belongs to another user id than its own, which a lent one may. What such a
-# repository could make it run is confined like all else.
+# Git refuses a repository of another user id, which a granted one may have. Programs that such a repository
+# starts through Git are confined as well.
 _GIT = {"GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": "safe.directory", "GIT_CONFIG_VALUE_0": "*"}
 
 
 def with_rights(policy: Policy, rights: Rights, variables: Mapping[str, str]) -> Policy:
-    """Return a policy that gives these rights as well.
+    """Return a policy extended by rights.
 
     Args:
-        policy: Without network and variables.
-        rights: What is given.
-        variables: The variables of this process. Programs are looked for in their `PATH`: the one of the
-            policy may be that of an `mcp.json`, and would choose what `allow_run` names.
+        policy: A policy without network and variables.
+        rights: The rights to add.
+        variables: The environment of this process. Its `PATH` is searched for programs: that of the policy
+            may come from an `mcp.json`, which could then choose the programs of `allow_run`.
 
     Raises:
-        UsageError: A program that is named is not there.
+        UsageError: A named program does not exist.
     """
     seen = {name: variables[name] for name in rights.variables if name in variables}
     options = RESOLVER_OPTIONS if rights.network else {}
@@ -46,7 +46,7 @@ def with_rights(policy: Policy, rights: Rights, variables: Mapping[str, str]) ->
     return replace(
         policy,
         net=rights.network,
-        # Of the other tiers only `guard` gets here, where nothing has to be allowed.
+        # The only other tier here is `guard`, which needs no permission for sockets.
         sockets=rights.sockets and policy.namespaces,
         programs=rights.may_run,
         run=program_files(rights.programs, path=framework_environment(variables, ())["PATH"]),
@@ -60,11 +60,11 @@ def with_rights(policy: Policy, rights: Rights, variables: Mapping[str, str]) ->
 
 
 def program_files(names: Sequence[str], *, path: str) -> tuple[Path, ...]:
-    """Return the files that must be executable for these programs to run: they, and who interprets them.
+    """Return the files that must be executable for programs to run: they and their interpreters.
 
     Args:
-        names: Names or whole paths of programs.
-        path: Where programs are looked for, as `PATH` says it.
+        names: Names or absolute paths of programs.
+        path: Search path, in the form of `PATH`.
 
     Raises:
         UsageError: There is no such program.
@@ -96,7 +96,7 @@ def interpreters_of(file: Path, path: str) -> list[str]:
 
     Args:
         file: The file.
-        path: Where `env` looks for programs, as `PATH` says it.
+        path: Search path of `env`, in the form of `PATH`.
 
     Raises:
         UsageError: The file cannot be read.
@@ -110,7 +110,7 @@ def interpreters_of(file: Path, path: str) -> list[str]:
     except OSError as error:
         raise UsageError(f"allow_run: {file} cannot be read: {error.strerror}") from error
     if not head.startswith(b"#!"):
-        # What has no first line is given to the shell by those who start it.
+        # Shells run a file without an interpreter line themselves.
         return ["/bin/sh"]
     words = head[2:].partition(b"\n")[0].decode(errors="replace").split()
     if not words:
@@ -121,7 +121,7 @@ def interpreters_of(file: Path, path: str) -> list[str]:
 
 
 def _loader(head: bytes, rest: bytes) -> str | None:
-    """Return the loader that an ELF file names, which stands near its beginning."""
+    """Return the loader that an ELF file names near its beginning."""
     found = re.search(
         rb"/[\x21-\x7e]*/ld[-.][\x21-\x7e]*\.so[\x21-\x7e]*|/[\x21-\x7e]*/ld\.so[\x21-\x7e]*", head + rest
     )

@@ -1,6 +1,6 @@
-"""Sliding window over the calls of each limit by name. Time is an argument.
+"""Sliding window over the calls of each named limit. Time is an argument.
 
-A call is counted for all its limits or, where one refuses it, for none.
+A call counts towards all its limits or, if one refuses it, towards none.
 """
 
 from collections import deque
@@ -18,13 +18,13 @@ WINDOW_S = 60.0
 # Users without a call in the window are dropped above this number of windows.
 _FORGET_ABOVE = 1000
 
-# Name of the limit, whose.
+# Name of the limit, and user.
 _Key = tuple[str, str]
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Rates:
-    """The calls of the last minute, by limit.
+    """Record of the calls of the last minute, by limit.
 
     Attributes:
         limits: The limits; a reload replaces them while calls run.
@@ -34,7 +34,7 @@ class Rates:
     _calls: "dict[_Key, deque[float]]" = field(init=False, default_factory=dict)
 
     def of(self, *, tool: str | None, user: str, whose: str) -> Sequence[Counted]:
-        """Return the limits that a call counts for: see `counted`.
+        """Return the limits that a call counts towards: see `counted`.
 
         Args:
             tool: Name of its tool; None for other requests.
@@ -48,11 +48,11 @@ class Rates:
         """Count one call.
 
         Args:
-            mine: The limits that it counts for.
-            now: Seconds of a clock that never goes back.
+            mine: The limits that it counts towards.
+            now: Seconds of the monotonic clock.
 
         Raises:
-            CallError: `E_BUSY`; one of them is reached. The error says which, and when to come back.
+            CallError: `E_BUSY`; a limit is reached. The error has its name, and when to retry.
         """
         if not mine:
             return

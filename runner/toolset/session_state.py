@@ -1,7 +1,7 @@
-"""Session state of the tools: what `ctx.set_state` keeps between calls, held by the host in memory.
+"""Session state of the tools: values of `ctx.set_state` between calls, kept by the host in memory.
 
-Entries belong to one user. A worker can name any key, so the user is ours to add, never the worker's.
-Whatever it puts, no step takes longer for what there is already, and nothing is held beyond the bounds below.
+Entries belong to one user. A worker can name any key, so the host adds the user, never the worker.
+No step takes longer with more entries, and memory is limited by the bounds below.
 """
 
 import json
@@ -16,7 +16,7 @@ __all__ = ["SessionState", "StateItem", "StateRefused"]
 
 _MAX_VALUE_BYTES = 1024 * 1024
 _MAX_USER_BYTES = 16 * 1024 * 1024
-# What Python needs for an entry beside its text and its key.
+# Python's overhead for an entry besides its text and its key.
 _ENTRY_BYTES = 256
 # These go to the worker with each request of the user.
 _MAX_RULES_BYTES = 256 * 1024
@@ -29,11 +29,11 @@ class StateRefused(ValueError):
 
 
 class StateItem(NamedTuple):
-    """One value, as it is handed to another machine.
+    """One value, for transfer to another machine.
 
     Attributes:
         text: The value as JSON.
-        left_s: For how many seconds it is kept from now on; None: as long as the session.
+        left_s: Remaining lifetime in seconds; None for that of the session.
     """
 
     text: str
@@ -52,9 +52,9 @@ class _OfUser:
 
     Attributes:
         entries: The values by `full_key`.
-        size: What they take, in bytes.
-        rules: What those take that go with each request, by their keys.
-        changed: Keys of values that were put or deleted since somebody asked; whether there was one then.
+        size: Their size in bytes.
+        rules: Sizes of the visibility rules, which are sent with each request, by key.
+        changed: Keys put or deleted since `take_changes`, each with whether it existed then.
     """
 
     entries: dict[str, _Entry] = field(default_factory=dict)
@@ -107,15 +107,15 @@ class SessionState:
         """Keep a value.
 
         Args:
-            user: Whose it is.
-            collection: Where the key counts.
+            user: The user.
+            collection: Namespace of the key.
             key: Its key.
             value: The value.
-            ttl_s: For how many seconds it is kept, a finite number; None: as long as the session.
+            ttl_s: Lifetime in seconds, a finite number; None for that of the session.
 
         Raises:
-            StateRefused: It is above 1 MiB, the user's state above 16 MiB, what says which components are
-                visible above 256 KiB, or the time is not a number.
+            StateRefused: It is above 1 MiB, the user's state above 16 MiB, the rules for the visibility of
+                components above 256 KiB, or the time is not a number.
         """
         expires_at = _expiry(key, ttl_s)
         text = _text(key, value)
@@ -139,17 +139,17 @@ class SessionState:
         mine.place(name, _Entry(text, expires_at))
 
     def delete(self, user: str, collection: str | None, key: str) -> bool:
-        """Forget a value; say whether there was one."""
+        """Delete a value; return whether it existed."""
         name, mine = full_key(collection, key), self._users.get(user)
         if mine is None or not mine.remove(name):
             return False
         if not mine.changed.setdefault(name, True):
-            # It has come and gone since somebody asked: there are keys without end.
+            # Put and deleted since `take_changes`; the number of such keys would be unbounded.
             del mine.changed[name]
         return True
 
     def take_changes(self, user: str) -> "dict[str, StateItem | None]":
-        """Return, once, what has changed of a user's state, by `full_key`; None for what is gone."""
+        """Return the changes of a user's state since the last call, by `full_key`; None for deleted keys."""
         mine = self._users.get(user)
         if mine is None:
             return {}
@@ -164,7 +164,7 @@ class SessionState:
             mine.place(name, _Entry(entry.text, None if entry.left_s is None else now + entry.left_s))
 
     def visibility(self, user: str) -> dict[str, Any]:
-        """Return the user's values that say what is visible, by `full_key`."""
+        """Return the user's rules for the visibility of components, by `full_key`."""
         mine = self._users.get(user)
         return {} if mine is None else {name: self._get(user, name)[0] for name in list(mine.rules)}
 

@@ -33,11 +33,11 @@ __all__ = ["HAS_PILLOW", "smaller_picture"]
 
 _PROGRAM = Path(__file__).parents[1].resolve() / "worker" / "small_picture.py"
 _MIMES = frozenset({"image/jpeg", "image/png", "image/webp"})
-# A small file can hold billions. Decoded and turned, each takes up to a dozen bytes.
+# A small file can contain billions. Decoded and rotated, each takes up to a dozen bytes.
 _MOST_PIXELS = 25_000_000
 _MOST_BYTES = 64 * 1024 * 1024
-# Of one picture, with the wait for those before it. No place among the calls is taken by them, so there is
-# one at a time.
+# For one picture, with the wait for earlier ones. Pictures take no place among the calls, so they are
+# processed one at a time.
 _DEADLINE_S = 10.0
 _END_S = 5.0
 _one_at_a_time: "weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock]" = (
@@ -46,18 +46,18 @@ _one_at_a_time: "weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lo
 
 
 HAS_PILLOW = importlib.util.find_spec("PIL") is not None
-"""Whether pictures can be made smaller; decoding runs in a process of its own, never here."""
+"""Whether pictures can be made smaller; they are decoded in a separate process, never here."""
 
 
 async def smaller_picture(
     picture: bytes, most_bytes: int, *, tool: str, user: User, settings: ExecutionSettings
 ) -> bytes | None:
-    """Return a picture of the same format with at most so many bytes; None where that fails.
+    """Return a picture in its own format with at most `most_bytes`; None if that fails.
 
     Args:
-        picture: A picture of any format, or no picture.
-        most_bytes: The bytes that fit.
-        tool: The tool that returned it, whose limits hold for the process.
+        picture: Bytes that should be a picture.
+        most_bytes: Most bytes of the result.
+        tool: The tool that returned it, whose limits apply to the process.
         user: The user who called it.
         settings: The effective settings.
     """
@@ -73,7 +73,7 @@ async def smaller_picture(
             async with _one_at_a_time.setdefault(asyncio.get_running_loop(), asyncio.Lock()):
                 policy = await asyncio.to_thread(_policy, tool, user, settings)
                 made = await _made(picture, most_bytes, policy)
-    # What a process says that may have been taken over counts if it is what was asked for.
+    # The process may have been compromised: its output is used only if it is a picture as requested.
     again = identify(made) if len(made) <= most_bytes else None
     return made if again is not None and again.mime == kind.mime else None
 
@@ -121,7 +121,7 @@ async def _made(picture: bytes, most_bytes: int, policy: Policy) -> bytes:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(name)
         if process is not None:
-            # Nothing more is read, and the end of a process waits for the end of its pipes.
+            # The rest of the output is discarded: `wait` also waits for the end of the pipes.
             assert process.stdout is not None  # noqa: S101 - a pipe was asked for
             with anyio.CancelScope(shield=True):
                 for end in (process.terminate, process.kill):

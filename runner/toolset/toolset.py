@@ -1,7 +1,7 @@
 """A toolset: one set of tool files ready to be called, with its zygotes, homes, store and catalog.
 
-It decides which user pool a call takes. A user pool is bound to one user's home, or to none: no process that
-has run author code ever holds a right to another user's home.
+It selects the user pool of a call. A user pool is bound to one user's home, or to none: no process that has
+run author code ever has access to another user's home.
 """
 
 import asyncio
@@ -9,11 +9,11 @@ import contextlib
 import logging
 import os
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
 from runner.errors import RunnerError
 from runner.files.my_files import open_library
@@ -30,13 +30,11 @@ from runner.settings.live import same_limits
 from runner.settings.named_limits import Counted
 from runner.settings.resource_limits import warn_of_memory
 from runner.settings.settings import Settings
-from runner.store.measuring import measured
 from runner.store.protocol import ArtifactStore
 from runner.system.once import Once
 from runner.system.worker_environment import framework_environment
-from runner.toolset.background import warn_of_refused_jobs
-from runner.toolset.call_services import CallCounts, CallServices
-from runner.toolset.catalog import Catalog, ToolSpec
+from runner.toolset.call_services import CallServices
+from runner.toolset.catalog import Catalog, ToolSpec, refused_jobs
 from runner.toolset.grants import check_files
 from runner.toolset.hidden_files import HiddenFile, hidden_files
 from runner.toolset.lending import lend
@@ -54,15 +52,47 @@ from sandbox.host.memory_guard import MemoryGuard
 from sandbox.host.memory_shares import MemoryShares
 from sandbox.host.server_memory import find_server_memory
 from sandbox.host.supervisor import ForkserverSupervisor
-from sandbox.layers.mounts import EMPTY
 from sandbox.probe.machine import Tier
+from sandbox.readable import OF_OTHERS
 
 if TYPE_CHECKING:
     from runner.http.loopback import Loopback
 
-__all__ = ["Toolset"]
+__all__ = ["Fleet", "Toolset"]
 
 log = logging.getLogger(__name__)
+
+
+class Fleet(Protocol):
+    """Executor of calls on other machines, for requests that this host has admitted.
+
+    Requests, listeners and ends of calls are those of `runner.steps`, which this room does not import.
+    """
+
+    async def call(self, request: Any, spec: ToolSpec, listener: Any) -> Any:
+        """Execute a tool call, from staging to routing; return its `Completed`.
+
+        Raises:
+            CallError: It ended with an error, or could not start.
+            WireError: The tool's server answered with a JSON-RPC error.
+        """
+
+    async def relay(self, request: Any, listener: Any) -> Mapping[str, Any]:
+        """Answer any other request.
+
+        Raises:
+            CallError: It was not answered.
+            WireError: The server answered with a JSON-RPC error.
+        """
+
+    async def faults(self) -> Mapping[str, str]:
+        """Return the faulty parts, by name, each with a sentence on why calls cannot be accepted now."""
+
+    async def end_session(self, session: str) -> None:
+        """End the background work of a session, on any machine."""
+
+    def waiting(self) -> int:
+        """Return the number of calls of this host that wait for a place on another machine."""
 
 
 @dataclass(slots=True, kw_only=True, eq=False, repr=False)
@@ -73,16 +103,14 @@ class Toolset(CallServices):
         targets: The tool files, as given.
         homes: Where users' homes are made.
         tier: Isolation tier of every call.
-        catalog: What the files offer.
-        load_check: Whether they can be loaded now.
-        memory_guard: Sees to it that all calls together leave the host its memory.
-        unseen: Folders that are empty for tools but for what is theirs.
+        catalog: Server and tools of the files.
+        load_check: Checks whether the files can be loaded now.
+        memory_guard: Limits the memory of all calls together, so that the host keeps its own.
+        unseen: Folders in which tools see only their own entries.
         named_files: The tool files, as found at the start.
         keep_s: How long homes are kept after this toolset, in seconds.
-        secrets: What calls of some tools find in their environment.
-        further_faults: Says why calls cannot be taken where they are executed elsewhere.
-        waiting_elsewhere: Says how many of the calls that this host has let in wait for a place there.
-        session_ended: Hears there of a session that has ended.
+        secrets: Secrets in the environment of calls of some tools.
+        fleet: Executes the calls on other machines, if they are not executed here.
     """
 
     targets: tuple[str, ...]
@@ -93,9 +121,7 @@ class Toolset(CallServices):
     keep_s: float = 0
     secrets: Secrets = field(default_factory=Secrets)
     changes: HomeChanges = field(default_factory=HomeChanges)
-    further_faults: Callable[[], Awaitable[Mapping[str, str]]] | None = None
-    waiting_elsewhere: Callable[[], int] | None = None
-    session_ended: Callable[[str], Awaitable[None]] | None = None
+    fleet: Fleet | None = None
     catalog: Catalog = field(init=False)
     load_check: LoadCheck = field(init=False)
     memory_guard: MemoryGuard = field(init=False)
@@ -111,7 +137,7 @@ class Toolset(CallServices):
 
     @property
     def places(self) -> Sequence[tuple[str, str]]:
-        """Return the tool files, and beside another server its parts: code serves the tools of that one."""
+        """Return the tool files; for code mode, the targets of the server whose tools the code calls."""
         own = [(file.name, str(file)) for file in self.named_files]
         return own if self.beside is None else [*own, *self.beside.places]
 
@@ -120,7 +146,7 @@ class Toolset(CallServices):
         self.forkserver.renewed = self._revive
         self._loopback = Once(self._open_loopback)
         self.memory_guard = MemoryGuard(memory=find_server_memory())
-        self.unseen = (*map(Path, EMPTY), self.settings.homes) if self.tier is Tier.NAMESPACE else ()
+        self.unseen = (*map(Path, OF_OTHERS), self.settings.homes) if self.tier is Tier.NAMESPACE else ()
         self.named_files = tool_files(self.targets)
         self.load_check = LoadCheck(make=lambda: self._make(None, NOBODY), keep=self._keep_nobodys)
         self._effective = self._effective_of(self.settings)
@@ -160,25 +186,25 @@ class Toolset(CallServices):
 
         Args:
             settings: The effective settings.
-            targets: Tool files, each perhaps with `:NAME` of the object in it.
+            targets: Tool files, each optionally with `:NAME` of the object in it.
             user: The user whose calls are expected first; their workers are made ready at once.
-            keep_s: How long homes are kept afterwards, for a session that goes on in a later process.
+            keep_s: How long homes are kept afterwards, for a session that continues in a later process.
             program: Module of the program that loads the files, in the zygotes.
-            launched: A forkserver's process that was started before, if there is one.
-            store: Where My Files are, if not where the settings say.
-            secrets: What calls get, if not what the settings say.
-            of_fleet: Whether calls come from other hosts: they end sessions, and hear of calls.
-            beside: Services in this process whose files, quotas and recorders these tools share.
+            launched: A forkserver process that was started before, if there is one.
+            store: Store of My Files; by default that of the settings.
+            secrets: Secrets of calls; by default those of the settings.
+            of_fleet: Whether calls come from other hosts, which then end sessions and record calls.
+            beside: Services in this process whose files, quotas and observers these tools share.
 
         Raises:
-            UsageError: A secret cannot be had, a program that may be run is not there, or a tool file lies
-                where nothing is granted.
-            LoadError: A tool file is at fault.
+            UsageError: A secret cannot be read, an allowed program does not exist, or a tool file is in a
+                place that is never granted.
+            LoadError: A tool file is faulty.
             ConfinementError: A layer could not be put in place.
-            IsolationUnavailable: The tier needs something of a tool file or its folder that is not so.
-            CallError: Homes or the store cannot be used; `HomeError` of the first.
+            IsolationUnavailable: A tool file or its folder does not meet a requirement of the tier.
+            CallError: Homes or the store cannot be used; `HomeError` for homes.
         """
-        # What tools may see of ours, each zygote is told by itself: all of them share the forkserver.
+        # Without the operator's variables: all zygotes share the forkserver, and each gets its own.
         environment = framework_environment(os.environ, ())
         await asyncio.to_thread(check_files, settings, tool_files(targets))
         settings = await asyncio.to_thread(lend, settings, tool_files(targets))
@@ -194,16 +220,20 @@ class Toolset(CallServices):
             program, environment=environment, lasting=keep_s == 0, launched=launched
         )
         try:
+            homes = _homes(settings, tier)
+            library = open_library(settings, store) if beside is None else beside.library
+            if beside is not None:
+                observers = beside.observers
+            else:
+                # Last, since only a toolset closes them. In a fleet, the host of a call records it.
+                observers = Observers() if of_fleet else Observers.of(settings)
             toolset = cls(
                 settings=settings,
                 targets=tuple(targets),
-                homes=_homes(settings, tier),
-                library=open_library(settings, store) if beside is None else beside.library,
-                # The host that a call came to tells of it.
-                counts=CallCounts.of(settings, Observers() if of_fleet else Observers.of(settings))
-                if beside is None
-                else beside.counts,
-                # Files that nobody named are listed by the call that ends last in the home.
+                homes=homes,
+                library=library,
+                observers=observers,
+                # Unreturned files are listed by the call that ends last in the home.
                 changes=beside.changes if isinstance(beside, Toolset) else HomeChanges(),
                 beside=beside,
                 forkserver=forkserver,
@@ -225,7 +255,7 @@ class Toolset(CallServices):
                 yield toolset
             finally:
                 if keep_s > 0:
-                    # A shell shows it below the result that it explains.
+                    # At the end, so that a shell shows it below the result that it explains.
                     _warn_of_hidden(hidden)
 
     @staticmethod
@@ -243,12 +273,12 @@ class Toolset(CallServices):
         return self._worked_out(tool) if known is None else known
 
     def _worked_out(self, tool: str | None) -> EffectiveToolSettings:
-        """Return the settings of a tool that has not been asked for; the file may name it by a pattern."""
+        """Return the settings of a tool that are not cached; `runner.toml` may name it by a pattern."""
         if tool is None or not self.settings.own(tool):
             found = self._effective[None]
         else:
             found = EffectiveToolSettings.of(self.settings, tool)
-        # Names that no file has are as many as clients think of.
+        # Other names are not cached: clients can invent any number of them.
         if tool in self.catalog.tools:
             self._effective[tool] = found
         return found
@@ -263,26 +293,26 @@ class Toolset(CallServices):
         """Return the user pool that a call of a tool takes, or, without one, any other request.
 
         Args:
-            user: Who calls.
+            user: The caller.
             spec: The tool, which may have rights of its own.
-            access: What may be done with the home of the user, where it is not what the tool asks for.
+            access: Access to the user's home; by default as the tool requests it.
         """
         rights = self.effective(None if spec is None else spec.name).rights
-        # A tool that may be given links must be able to fetch them.
+        # A tool that may get links must be able to fetch them.
         by_url = self.settings.file_delivery == "url"
         links = spec is not None and (spec.takes_links or (by_url and spec.takes_files))
         access = access or HomeAccess.of(spec, homes_for=self.settings.homes_for)
         return PoolKey(user.segment, access, links, rights)
 
     def apart(self, user: User) -> PoolKey | None:
-        """Return the pool in which a call has changed what the file's server offers this user, if one has."""
+        """Return the pool in which a call has changed the server's lists for this user, if any."""
         key = self._apart.get(user.segment)
         return key if key in self._user_pools else None
 
     def set_apart(self, user: User, user_pool: UserPool) -> None:
-        """Note that what the file's server offers this user is no longer what it was when it was loaded."""
+        """Record that the lists of the file's server for this user have changed since it was loaded."""
         if user_pool.retiring is not None:
-            # There is another by now, of the files as they are.
+            # A pool of the reloaded files has replaced it.
             return
         if self._apart.get(user.segment) != user_pool.key:
             log.info(
@@ -298,15 +328,15 @@ class Toolset(CallServices):
         """Hold a place among all calls, the lock of the user's calls, a pool of workers and the session.
 
         Args:
-            user: Who calls.
-            key: Which pool of the user's, or what returns it once it is the user's turn: `key` says which a
-                call takes, `apart` where what it offers has changed.
-            counted: The limits by name that the call counts for.
+            user: The caller.
+            key: Key of the user's pool, or a function that returns it when it is the user's turn; see `key`
+                and, if a call has changed the server's lists, `apart`.
+            counted: The named limits that the call counts towards.
 
         Raises:
             CallError: `E_BUSY`: too many calls wait, or the user is being removed.
-            SandboxError: No zygote could be had; the message says why.
-            RunnerError: The home cannot be used; the message says why.
+            SandboxError: No zygote could be started; the message has the reason.
+            RunnerError: The home cannot be used; the message has the reason.
         """
         async with self.admission.admit(user.segment, counted):
             with self.call_locks.calling(user.segment):
@@ -318,11 +348,9 @@ class Toolset(CallServices):
                     user_pool.let_go()
 
     async def _hold(self, user: User, key: PoolKey) -> UserPool:
-        """Count a call in a pool of workers, which then has some; see `user_pool`, which lets it go."""
-        found = self._user_pools.get(key)
-        if found is not None and found.done() and not found.cancelled() and found.exception() is None:
-            user_pool = found.result()
-        else:
+        """Count a call in a user pool, and make its workers ready; `user_pool` ends the count."""
+        user_pool = _made(self._user_pools.get(key))
+        if user_pool is None:
             with disk_full_as_call_error(user.name), self._doubting():
                 user_pool = await self._user_pool(user, key)
         if user_pool.is_outdated:
@@ -333,7 +361,7 @@ class Toolset(CallServices):
         user_pool.key = key
         user_pool.calls += 1
         if not user_pool.is_ready:
-            # Counted before: a call that waits for workers must not lose the user pool meanwhile.
+            # Counted first: the user pool must not be evicted while a call waits for its workers.
             try:
                 with self._doubting():
                     await user_pool.ready()
@@ -343,7 +371,7 @@ class Toolset(CallServices):
         return user_pool
 
     async def _renewed_beside(self, user: User, key: PoolKey, old: UserPool) -> UserPool:
-        """Return a user pool made by the settings in force now; calls under way end in the old one."""
+        """Return a user pool made with the current settings; calls in flight end in the old one."""
 
         async def made() -> UserPool:
             try:
@@ -357,14 +385,14 @@ class Toolset(CallServices):
             self._in_background(old.retire())
             return fresh
 
-        # For all present waiters; one that is cancelled does not take it from the others.
+        # Shared by all waiters; a cancelled one must not cancel it for the others.
         return await asyncio.shield(self._start(key, made()))
 
     def prepare(self, settings: Settings) -> Callable[[], Sequence[str]]:
-        """Read the secrets of settings that are in force from now on; return what takes both over.
+        """Read the secrets of new settings; return a function that applies both.
 
         Raises:
-            UsageError: A secret cannot be had.
+            UsageError: A secret cannot be read.
         """
         secrets = Secrets.read(settings.secrets)
 
@@ -377,7 +405,7 @@ class Toolset(CallServices):
                 # Each user gets new processes with the next call.
                 self._pool_maker.rebound(self.settings)
                 warn_of_memory(self.settings, self.memory_guard.memory)
-                if self.waiting_elsewhere is not None:
+                if self.fleet is not None:
                     changed.append("worker nodes take limits of calls from their own configuration, at start")
             self._warn_of_secrets()
             return changed
@@ -388,8 +416,8 @@ class Toolset(CallServices):
         """Reload the tool files. Calls in flight end in the files they started with.
 
         Raises:
-            LoadError: A tool file is at fault; what was loaded before stays in use.
-            SandboxError: No zygote could be had; the same.
+            LoadError: A tool file is faulty; the files loaded before stay in use.
+            SandboxError: No zygote could be started; the files loaded before stay in use.
         """
         nobody = asyncio.create_task(self._make(None, NOBODY))
         user_pool = await asyncio.shield(nobody)
@@ -399,20 +427,20 @@ class Toolset(CallServices):
         except BaseException:
             await user_pool.close()
             raise
-        old, self._user_pools, self.catalog = self._user_pools, {NOBODY: nobody}, catalog
+        old, self._user_pools = self._user_pools, {NOBODY: nobody}
         self._apart.clear()
-        warn_of_refused_jobs(self.settings, catalog.tools)
+        self._take(catalog)
         for key, task in old.items():
             self._in_background(self._replace(key, task))
 
     async def _replace(self, key: PoolKey, old: "asyncio.Task[UserPool]") -> None:
-        """Let a user pool of the files before go, once one of the files now holds its home."""
+        """Retire a user pool of the previous files, once a pool of the current ones holds its home."""
         await asyncio.wait({old})
-        if old.cancelled() or old.exception() is not None:
+        user_pool = _made(old)
+        if user_pool is None:
             return
-        user_pool = old.result()
         if user_pool.user is not None:
-            # Held before it is let go, or it would be emptied in between.
+            # The new pool first: otherwise the home would be emptied in between.
             try:
                 await self._user_pool(user_pool.user, key)
             except Exception as error:  # noqa: BLE001 - whatever it is, the home stays as it is
@@ -422,7 +450,7 @@ class Toolset(CallServices):
         await user_pool.retire()
 
     def _warn_of_secrets(self) -> None:
-        """Log which tools that are to have a secret are in no file, which may be a slip."""
+        """Log the tools that are configured for a secret but do not exist, which may be a typo."""
         named = {tool for secret in self.secrets.rules.values() for tool in secret.tools}
         if unknown := sorted(named - set(self.catalog.tools)):
             log.warning("secrets without tools", extra={"tools": unknown})
@@ -431,16 +459,15 @@ class Toolset(CallServices):
         """Start the pool bound to nobody, whose import may write nothing, and the first user's beside it."""
         nobody = self._start(NOBODY, self._make(None, NOBODY))
         if user is not None:
-            # Beside it, not after it: a file that takes seconds to import is imported once, in wall time.
+            # Concurrently: a file that takes seconds to import delays the start only once.
             key = PoolKey(user.segment, HomeAccess.WRITE)
             self._start(key, self._make(user, key))
         user_pool = await asyncio.shield(nobody)
         await user_pool.pool.ready()
         try:
-            self.catalog = self._catalog_of(user_pool)
+            self._take(self._catalog_of(user_pool))
         except ValueError as error:
             raise SandboxError(str(error)) from error
-        warn_of_refused_jobs(self.settings, self.catalog.tools)
         self._warn_of_secrets()
         if user is not None and not any(
             HomeAccess.of(tool, homes_for=self.settings.homes_for) is HomeAccess.WRITE
@@ -448,29 +475,41 @@ class Toolset(CallServices):
         ):
             await self._drop(PoolKey(user.segment, HomeAccess.WRITE))
 
+    def _take(self, catalog: Catalog) -> None:
+        """Serve the tools of loaded files, and warn of background jobs that the settings do not allow."""
+        self.catalog = catalog
+        for spec in catalog.tools.values():
+            # Recorded now, for calls by any later list and by rules that a reload adds.
+            self.approvals.is_destructive("", spec.name, now=spec.widgets.may_destroy)
+        refused = refused_jobs(self.settings, catalog.tools)
+        if refused:
+            # With `worker_reuse = call` no setting allows them.
+            advice = "set background_jobs = true, with worker_reuse = user"
+            log.warning("background jobs not allowed", extra={"tools": refused, "advice": advice})
+
     def _catalog_of(self, user_pool: UserPool) -> Catalog:
         return Catalog.from_hello(user_pool.pool.loaded.hello, identity=self.settings.username_parameter)
 
     async def _user_pool(self, user: User, key: PoolKey) -> UserPool:
         task = self._user_pools.get(key)
         if task is None and key == PoolKey(user.segment, HomeAccess.NONE) and NOBODY in self._user_pools:
-            # The pool that gave the catalog belongs to the first user who comes, and to no second one:
-            # an import could have prepared a channel that all its workers share.
+            # The pool that supplied the catalog goes to the first user, and to that one only: an import
+            # could have prepared a channel that all its workers share.
             task = self._user_pools[key] = self._user_pools.pop(NOBODY)
         if task is not None and task.done():
-            if not task.cancelled() and task.exception() is None:
-                return task.result()
-            # Nothing came of it.
+            if (user_pool := _made(task)) is not None:
+                return user_pool
+            # Making it has failed.
             del self._user_pools[key]
             task = None
         if task is None:
             task = self._start(key, self._make(user, key))
-        # Shielded: a caller that goes away must not take the user pool from the others who wait for it.
+        # Shielded: a cancelled caller must not cancel the user pool for other waiters.
         return await asyncio.shield(task)
 
     @contextlib.contextmanager
     def _doubting(self) -> Iterator[None]:
-        """Find out whether any user's workers can be made, after one user's could not."""
+        """Start the load check if the block fails to make a user's workers."""
         try:
             yield
         except SandboxError:
@@ -483,56 +522,54 @@ class Toolset(CallServices):
         task.add_done_callback(self._retiring.discard)
 
     def _revive(self) -> None:
-        """Begin to start all that ended with a forkserver: first what shows that calls work."""
+        """Start to replace all pools that ended with a forkserver, after the load check has succeeded."""
         self._in_background(self._revived())
 
     async def _revived(self) -> None:
         self.load_check.begin()
         await self.load_check.done()
         for user_pool in tuple(self._made_pools()):
-            # Not who gave its workers up. One after the other, so that calls that wait come between.
+            # Not evicted pools. One after the other, so that waiting calls get their turn in between.
             if user_pool.pool.zygote.loss is not None:
                 with contextlib.suppress(SandboxError, RunnerError):
                     await user_pool.ready()
 
     def _keep_nobodys(self, user_pool: UserPool) -> bool:
-        """Take a new pool bound to nobody, where there is none that can be used."""
+        """Take over a new pool bound to nobody, unless there is a usable one; return whether it was taken."""
         task = self._user_pools.get(NOBODY)
-        if task is not None and (not task.done() or _usable(task)):
+        previous = _made(task)
+        if (task is not None and not task.done()) or (previous is not None and previous.pool.alive):
             return False
-        if task is not None and not task.cancelled() and task.exception() is None:
-            self._in_background(task.result().retire())
+        if previous is not None:
+            self._in_background(previous.retire())
         self._user_pools[NOBODY] = asyncio.create_task(_is(user_pool))
         return True
 
     async def faults(self) -> Mapping[str, str]:
-        """Return the parts at fault, by name, each with a sentence on why calls cannot be taken now."""
+        """Return the faulty parts, by name, each with a sentence on why calls cannot be accepted now."""
         found = {
             "forkserver": await self.forkserver.fault(),
             "tools": self.load_check.fault,
         }
         known = {part: fault for part, fault in found.items() if fault is not None}
-        further = {} if self.further_faults is None else await self.further_faults()
+        further = {} if self.fleet is None else await self.fleet.faults()
         return {**known, **self.observers.faults(), **further}
 
     async def gauges(self) -> Gauges:
         """Return the current state, for monitoring."""
-        running, waiting = self.admission.counts
-        elsewhere = 0 if self.waiting_elsewhere is None else self.waiting_elsewhere()
+        known = await CallServices.gauges(self)
+        elsewhere = 0 if self.fleet is None else self.fleet.waiting()
         pools = [pool for pool in self._made_pools() if pool.pool.alive]
-        return Gauges(
-            running=running - elsewhere,
-            waiting=waiting + elsewhere,
+        return replace(
+            known,
+            running=known.running - elsewhere,
+            waiting=known.waiting + elsewhere,
             workers=sum(pool.pool.zygote.at_hand for pool in pools),
             user_pools=len(pools),
             retired=dict(self.forkserver.retired),
             user_memory=await asyncio.to_thread(
                 self._shares.by_owner, [(pool.key.segment, pool.pool.zygote.pid) for pool in pools]
             ),
-            faults=tuple(await self.faults()),
-            audit_pending=self.observers.audit.pending if self.observers.audit is not None else 0,
-            **asdict(await measured(self.library.store)),
-            events_lost=self.events.lost,
         )
 
     def _start(self, key: PoolKey, made: Coroutine[None, None, UserPool]) -> "asyncio.Task[UserPool]":
@@ -547,14 +584,12 @@ class Toolset(CallServices):
         return await self._pool_maker.make(owner, key, await self._loopback.get() if key.links else None)
 
     def _made_pools(self) -> Iterator[UserPool]:
-        """Yield the user pools that there are."""
-        for task in self._user_pools.values():
-            if task.done() and not task.cancelled() and task.exception() is None:
-                yield task.result()
+        """Yield the existing user pools."""
+        yield from filter(None, map(_made, self._user_pools.values()))
 
     async def _open_loopback(self) -> "Loopback":
         """Open the address where tools fetch files, with the first tool that needs it."""
-        # Only here: few tools take links, and a server takes a while to import.
+        # Imported only here: few tools take links, and a server is slow to import.
         from runner.http.link_downloads import routes  # noqa: PLC0415
         from runner.http.loopback import Loopback  # noqa: PLC0415
 
@@ -566,14 +601,14 @@ class Toolset(CallServices):
         task = self._user_pools.pop(key, None)
         if task is None:
             return
-        # Waited for, not awaited: its own end, cancellation included, is not ours.
+        # `wait`, not `await`: its exception or cancellation must not propagate.
         await asyncio.wait({task})
-        if not task.cancelled() and task.exception() is None:
+        if (user_pool := _made(task)) is not None:
             with contextlib.suppress(Exception):
-                await task.result().close()
+                await user_pool.close()
 
     def _sweep_after_crash(self) -> None:
-        """Tidy up after processes that ended without their own clean-up."""
+        """Clean up after processes that ended without their own cleanup."""
         sweep(self.settings.homes, self.homes.known)
         for segment, emptied in self.homes.sweep().items():
             if emptied.removed:
@@ -583,41 +618,40 @@ class Toolset(CallServices):
         """End the sessions of users idle for long: their zygotes end, their homes are emptied."""
         now = time.monotonic()
         for key, task in list(self._user_pools.items()):
-            if key == NOBODY or not task.done() or task.cancelled() or task.exception():
-                continue
-            if task.result().idle_s(now) > self.settings.session_idle_s:
+            user_pool = None if key == NOBODY else _made(task)
+            if user_pool is not None and user_pool.idle_s(now) > self.settings.session_idle_s:
                 log.info("session ended", extra={"user": key.segment, "reason": "idle"})
                 await self._drop(key)
-                # One of a user's pools may be idle for long while the other is used.
+                # Of a user's pools, one may have been idle for long while another is in use.
                 if all(other.segment != key.segment for other in self._user_pools):
                     self.state.forget(key.segment)
                     self.changes.forget(key.segment)
 
     def has_jobs(self, segment: str) -> bool:
-        """Return whether something that a call of this user began goes on between calls."""
+        """Return whether background work of this user continues between calls."""
         return any(
             user_pool.pool.has_jobs for user_pool in self._made_pools() if user_pool.key.segment == segment
         )
 
     def make_room(self) -> bool:
-        """End the workers that nobody has used for longest; False if all are in use. Homes stay."""
+        """End the least recently used workers; False if all are in use. Homes stay."""
         return self._pool_maker.give_up_one()
 
     def share(self, sessions: KnownSessions) -> None:
         """Consider sessions of other hosts for My Files: they outlive this one.
 
         Args:
-            sessions: Them.
+            sessions: The sessions.
         """
         self.library = replace(self.library, sessions=sessions)
         self.upkeep = replace(self.upkeep, library=self.library, is_alone=False)
 
     async def end_session(self, session: str) -> None:
-        """End a session of any user: its jobs end; its files go, where files do not persist."""
+        """End a session of any user: its jobs end; its files are deleted if files do not persist."""
         for user_pool in self._made_pools():
             user_pool.pool.end_jobs(session)
-        if self.session_ended is not None:
-            await self.session_ended(session)
+        if self.fleet is not None:
+            await self.fleet.end_session(session)
         await self.upkeep.end(session)
 
     async def _end_processes(self) -> None:
@@ -628,7 +662,7 @@ class Toolset(CallServices):
             await asyncio.wait({retired})
         for task in self._user_pools.values():
             task.cancel()
-        # At once: each may take the time that its workers need to finish.
+        # Concurrently: each may take the time that its workers need to finish.
         await asyncio.gather(*map(self._drop, list(self._user_pools)))
         await self.forkserver.close()
         await self._loopback.end(lambda loopback: loopback.close())
@@ -653,5 +687,7 @@ async def _is(user_pool: UserPool) -> UserPool:
     return user_pool
 
 
-def _usable(task: "asyncio.Task[UserPool]") -> bool:
-    return not task.cancelled() and task.exception() is None and task.result().pool.alive
+def _made(task: "asyncio.Task[UserPool] | None") -> UserPool | None:
+    """Return the user pool that a task has made; None if it has not ended, or has failed."""
+    is_made = task is not None and task.done() and not task.cancelled() and task.exception() is None
+    return task.result() if task is not None and is_made else None

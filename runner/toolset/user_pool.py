@@ -1,4 +1,4 @@
-"""The pool of a user: workers bound to one user's home, or to none, with what goes when the pool goes."""
+"""The pool of a user: workers bound to one user's home, or to none, with the resources of the pool."""
 
 import asyncio
 import contextlib
@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 NO_WORKERS = (SandboxError, RunnerError, OSError)
 """Exceptions raised when no workers are available."""
 
-# After which a call tries again to have what an earlier one could not.
+# Seconds until a call retries to get new workers after a failure.
 _AGAIN_S = 30.0
 
 
@@ -43,7 +43,7 @@ class HomeAccess(enum.Enum):
 
         Args:
             tool: The tool; None for other requests.
-            homes_for: Whether all have a home instead, so that one process can serve a whole file.
+            homes_for: With `all`, every request has a home, so that one process can serve a whole file.
         """
         if homes_for == "all":
             return cls.WRITE
@@ -58,10 +58,10 @@ class PoolKey(NamedTuple):
     """Key of a pool: no two pools share a zygote.
 
     Attributes:
-        segment: Whose it is.
-        access: What it may do with that user's home.
+        segment: Segment of its user.
+        access: Access to that user's home.
         links: Whether its tools can fetch download links.
-        rights: What its tools may do, where that is not what all may.
+        rights: Rights of its tools, if they differ from the general ones.
     """
 
     segment: str
@@ -71,18 +71,18 @@ class PoolKey(NamedTuple):
 
 
 NOBODY = PoolKey("", HomeAccess.NONE)
-"""The user pool bound to no home, which lists the tools first of all."""
+"""Key of the user pool bound to no home, which lists the tools at the start."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workers:
-    """A pool, with what goes when it goes.
+    """A pool, with the resources that are released with it.
 
     Attributes:
         pool: The workers.
         scratch: The zygote's warm-up folder.
         stack: Removes that folder.
-        edition: Number of the settings that they were made by.
+        edition: Number of the settings with which they were made.
     """
 
     pool: Pool
@@ -95,17 +95,17 @@ class Workers:
 class UserPool:
     """A pool of workers, with the home they are bound to. Shared by the calls of one user.
 
-    The home outlives the pool: where a zygote has ended, or was given up, the next call gets another.
+    The home outlives the workers: after a zygote has ended or was evicted, the next call gets another.
 
     Attributes:
         workers: The workers.
-        begin: Starts others.
-        edition: Returns the number of the settings by which others would be made.
-        home: The lease of the home, or None where the pool is bound to nobody.
-        user: Whose home it is, or None.
-        links: Makes the links that its workers can fetch, or None where they can fetch none.
-        key: Its purpose, as the holder defines it.
-        stack: Lets go of the home.
+        begin: Starts other workers.
+        edition: Returns the number of the settings with which others would be made.
+        home: The lease of the home, or None if the pool is bound to nobody.
+        user: The user of the home, or None.
+        links: Makes the links that its workers can fetch, or None if they can fetch none.
+        key: Its key, as the holder defines it.
+        stack: Releases the home.
     """
 
     workers: Workers
@@ -131,7 +131,7 @@ class UserPool:
 
     @property
     def is_ready(self) -> bool:
-        """True if calls can have its workers as they are now."""
+        """True if calls can use its current workers."""
         return self.pool.alive and (self._beginning is None or self._beginning.done())
 
     @property
@@ -140,11 +140,11 @@ class UserPool:
         return self.calls == 0
 
     def idle_s(self, now: float) -> float:
-        """Return for how long no call has used it, in seconds of the monotonic clock."""
+        """Return the time since a call last used it, in seconds of the monotonic clock."""
         return 0.0 if self.calls else now - self.used_at
 
     def let_go(self) -> None:
-        """Count a call less that has used it."""
+        """Record that a call no longer uses it."""
         self.calls -= 1
         self.used_at = time.monotonic()
         if self.retiring is None:
@@ -154,9 +154,9 @@ class UserPool:
 
     @property
     def is_outdated(self) -> bool:
-        """True if its next call should have workers made by other settings, and it is time to make them.
+        """True if its next call should get workers made with other settings, and they are due.
 
-        What goes on between calls is not ended for that.
+        Background work between calls is not ended for that.
         """
         return (
             self.workers.edition != self.edition()
@@ -166,17 +166,17 @@ class UserPool:
         )
 
     def renew(self) -> None:
-        """Begin to make other workers. No call may be under way; those that come wait for them."""
+        """Start to make other workers. No call may be in flight; further calls wait for them."""
         self._beginning = asyncio.create_task(self._begin_other())
 
     def keep(self, error: Exception) -> None:
-        """Stay with the workers that there are for a while, since no others can be had."""
-        # What was lowered goes with each call. What was raised waits until it can be.
+        """Keep the existing workers for a while, since no others can be started."""
+        # Lowered limits are applied by each call anyway. Raised ones have to wait for new workers.
         self._not_before = time.monotonic() + _AGAIN_S
         log.warning("workers keep previous limits", extra={"problem": str(error)})
 
     async def _begin_other(self) -> None:
-        """Replace the existing workers; where no others can be had, these stay."""
+        """Replace the existing workers; keep them if no others can be started."""
         try:
             other = await self.begin()
         except NO_WORKERS as error:
@@ -191,7 +191,7 @@ class UserPool:
         """Provide workers, also if the last ones have ended.
 
         Raises:
-            SandboxError: No zygote could be had; the message says why.
+            SandboxError: No zygote could be started; the message has the reason.
             RunnerError: There are no descriptors for one.
         """
         if self.is_ready:
@@ -200,7 +200,7 @@ class UserPool:
             self._beginning = asyncio.create_task(self._begin_anew())
             # The waiters get the error; without waiters, nobody needs it.
             self._beginning.add_done_callback(lambda done: done.cancelled() or done.exception())
-        # Shielded: a caller that goes away must not take the workers from the others who wait for them.
+        # Shielded: a cancelled caller must not cancel the workers for other waiters.
         await asyncio.shield(self._beginning)
 
     async def _begin_anew(self) -> None:
@@ -210,10 +210,10 @@ class UserPool:
             self.rest()
 
     def rest(self, *, at_once: bool = False) -> None:
-        """End the workers until the next call comes. No call may be in flight.
+        """End the workers until the next call. No call may be in flight.
 
         Args:
-            at_once: Whether they may not finish, since what they have is needed now.
+            at_once: Whether to kill them immediately, since their descriptors or memory are needed now.
         """
         if at_once:
             self.pool.close()
@@ -231,7 +231,7 @@ class UserPool:
             await self.close()
 
     async def close(self) -> None:
-        """End the workers, let go of the home, and remove the scratch folder."""
+        """End the workers, release the home, and remove the scratch folder."""
         self._closed = True
         if self._beginning is not None and not self._beginning.done():
             self._beginning.cancel()

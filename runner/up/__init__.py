@@ -1,1 +1,1 @@
-"""Units of systemd and compose files with a server for each user of a file."""
+"""Systemd units and compose files with a server for each user of a users file."""

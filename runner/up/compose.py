@@ -1,7 +1,7 @@
 """A compose file with a service for each user.
 
-It is YAML, written as JSON: no text gets out of its string. Its services are confined as the one in
-`deploy/compose.yaml`.
+It is YAML, written as JSON, so that no text can escape from its string. Its services are confined like the
+one in `deploy/compose.yaml`.
 
 Source: the Compose specification, services and interpolation.
 """
@@ -26,14 +26,14 @@ def compose_text(servers: Sequence[UserServer]) -> str:
     """Return the compose file of some servers.
 
     Raises:
-        UsageError: A tool file lies directly in `/`, which no container can be given.
+        UsageError: A tool file is directly in `/`, which cannot be mounted in a container.
     """
     document = {
         "services": {one.unit: _service(one) for one in servers},
         "volumes": {f"{one.unit}-homes": {} for one in servers},
     }
-    # `$` would begin a variable. JSON writes a character beyond the first plane as two halves, which YAML
-    # does not join.
+    # `$` would begin a variable. JSON writes a character above U+FFFF as a surrogate pair, which YAML does
+    # not decode.
     text = json.dumps(document, indent=2, ensure_ascii=False).replace("$", "$$")
     return re.sub(r"[^\n -~]", lambda found: f"\\U{ord(found[0]):08x}", text) + "\n"
 
@@ -46,7 +46,7 @@ def _service(server: UserServer) -> dict[str, Any]:
             f"{server.user!r} has a file in /, and its folder is mounted; move it into another folder"
         )
     memory, variables = f"{values.memory_mb or 4096}m", values.environment_file
-    # Loopback of this machine: a proxy that authenticates goes in front.
+    # Loopback of this machine, for an authenticating proxy in front.
     address = {"host_ip": values.environment.get("RUNNER_HOST", "127.0.0.1"), "published": str(server.port)}
     homes = {"type": "volume", "source": f"{server.unit}-homes", "target": "/tmp"}  # noqa: S108 - of the container
     paths = [{"source": str(folder), "target": str(folder)} for folder in folders]

@@ -1,4 +1,4 @@
-"""Units of systemd for the servers of users: the template of all, and a drop-in for each.
+"""Systemd units for the servers of users: a common template, and a drop-in for each.
 
 Source: systemd.syntax(7), systemd.service(5), systemd.exec(5), systemd.unit(5).
 """
@@ -17,7 +17,7 @@ __all__ = ["DROP_IN", "INSTALLED", "commands", "unit_files", "warnings"]
 INSTALLED = Path("/etc/systemd/system")
 DROP_IN = "toolcell@{}.service.d/up.conf"
 _ODD = re.compile(rb"[^A-Za-z0-9 _./:@,=+$%~-]")
-# ProtectHome= and PrivateTmp= of the template hide them.
+# Folders hidden by ProtectHome= and PrivateTmp= of the template.
 _HIDDEN = ("/home/", "/root/", "/run/user/", "/tmp/", "/var/tmp/")  # noqa: S108 - named, not used
 
 
@@ -36,8 +36,8 @@ def commands(
     Args:
         folder: The folder of the unit files.
         servers: The servers.
-        gone: Units that are installed and are not those of a user any more.
-        changed: Units that are installed with another text.
+        gone: Installed units of removed users.
+        changed: Installed units with another text.
     """
     names = [f"toolcell@{one.unit}" for one in servers]
     add = "useradd --system --user-group --no-create-home --shell /usr/sbin/nologin"
@@ -50,7 +50,7 @@ def commands(
 
 
 def warnings(servers: Sequence[UserServer]) -> list[str]:
-    """Return a sentence for each file that the units hide from their servers."""
+    """Return a sentence for each file that a unit hides from its server."""
     read = {path for one in servers for path in one.files} | {Path(sys.executable)}
     return [
         f"{path} is hidden from the servers by ProtectHome= and PrivateTmp=; move it, to /opt for example"
@@ -63,12 +63,12 @@ def _drop_in(server: UserServer) -> Iterator[str]:
     values = server.options
     words = ["-P", "-m", "runner", *server.arguments("--port", str(server.port))]
     yield "# Written by `runner up`: change the users file and run it again."
-    # The template asks for a file and a folder that only its own users have.
+    # Resets the template's file and folder, which these users do not have.
     yield "[Unit]\nAssertPathExists=\n\n[Service]\nEnvironmentFile=\nWorkingDirectory=/"
     yield from (f"Environment={_quoted(f'{name}={value}')}" for name, value in values.environment.items())
     if values.environment_file is not None:
         yield f"EnvironmentFile={values.environment_file.replace('%', '%%')}"
-    # The program itself is not searched for variables.
+    # systemd does not expand variables in the program itself.
     yield f"ExecStart=\nExecStart={_quoted(sys.executable)} {' '.join(map(_argument, words))}"
     yield f"TimeoutStopSec={server.stop_s:g}"
     share = values.cpus and max(1, round(values.cpus * 100))
@@ -77,15 +77,15 @@ def _drop_in(server: UserServer) -> Iterator[str]:
 
 
 def _argument(word: str) -> str:
-    """Return a word of ExecStart=, in which `$` begins a variable after unquoting."""
+    """Return a word for ExecStart=, where `$` begins a variable after unquoting."""
     return _quoted(word.replace("$", "$$"))
 
 
 def _quoted(text: str) -> str:
-    """Return a text as one word of a line, whatever is in it.
+    """Return any text as one quoted word of a line.
 
-    All but plain ASCII is written by its bytes. `%` begins a specifier after unquoting, so it is doubled and
-    not written by its byte.
+    All but plain ASCII is written as byte escapes. `%` begins a specifier after unquoting, so it is doubled
+    instead of escaped.
     """
     escaped = _ODD.sub(lambda found: b"\\x%02x" % found[0][0], text.replace("%", "%%").encode())
     return f'"{escaped.decode()}"'

@@ -22,7 +22,7 @@ from runner.system.private_files import read_private
 __all__ = ["UserServer", "planned", "unit_of"]
 
 _MOST_BYTES = 4 << 20
-# Set for each user: a variable could name another user or port.
+# Variables set for each user; an operator's variable could name another user or port.
 _OURS = ("RUNNER_USER", "RUNNER_PORT", "RUNNER_TRANSPORT", "RUNNER_STATE_DIR")
 _UNIT = re.compile(r"(?!u-[0-9a-f]{24}$)[a-z0-9][a-z0-9-]{0,27}")
 _PLAIN_PATH = re.compile(r"[\w./@+=:,-]+")
@@ -92,11 +92,11 @@ class UserServer:
     Attributes:
         user: The name of the user.
         unit: The user's part of unit, service and system user names.
-        port: The port that it is reached at.
+        port: Its port.
         words: The last arguments of `runner`: its configuration file, and the tools or the server behind it.
         files: The files among them.
-        options: The keys of the user, with the defaults; the file of variables by its whole path.
-        stop_s: The longest time that it may take to end, in seconds.
+        options: The keys of the user, with the defaults; the file of variables as an absolute path.
+        stop_s: Time limit of its shutdown, in seconds.
     """
 
     user: str
@@ -108,22 +108,22 @@ class UserServer:
     stop_s: float
 
     def arguments(self, *address: str) -> list[str]:
-        """Return the arguments of `runner` that serve the user, at the address of these options."""
+        """Return the arguments of `runner` that serve the user, with these address options."""
         command = "serve" if self.options.proxy is None else "proxy"
         return [command, "--transport", "http", *address, "--user", self.user, *self.words]
 
 
 def planned(path: Path, ports: Mapping[str, int]) -> list[UserServer]:
-    """Read a users file, TOML or, where its name ends in `.json`, JSON; return the server of each user.
+    """Read a users file, TOML or, if its name ends in `.json`, JSON; return the server of each user.
 
     Args:
-        path: The file; relative paths in it start from its folder.
-        ports: The ports that users have had before.
+        path: The file; paths in it are relative to its folder.
+        ports: The previous ports of users.
 
     Raises:
-        UsageError: The file cannot be read, or something in it is wrong.
+        UsageError: The file cannot be read, or is invalid.
     """
-    # Only its owner may write it: it decides which commands run as which user.
+    # Only its owner may write it, since it determines the commands and their users.
     name = f"the users file {path}"
     read = read_named(path, name, refusal="is not read", check="--users")
     try:
@@ -147,7 +147,7 @@ def unit_of(user: str) -> str:
 
 
 def _ports(file: _UsersFile, before: Mapping[str, int]) -> dict[str, int]:
-    """Return the port of each user: the one in the file, the one from before, or the first free one."""
+    """Return the port of each user: the one in the file, the previous one, or the first free one."""
     first, last = map(int, (file.ports or "1-0").split("-"))
     pool = range(max(first, 1), min(last, 65535) + 1)
     known = {name: user.port for name, user in file.users.items()}
@@ -187,7 +187,7 @@ def _server(name: str, file: _UsersFile, beside: Path, port: int) -> UserServer:
             files += [beside / target] if is_file else []
     if values.environment_file is not None:
         variables = beside / values.environment_file
-        # systemd and Compose read it; what others may read is not the place of a secret.
+        # It is read by systemd and Compose, and may contain secrets, so others must not read it.
         read_private(f"users.{name}.environment_file", variables, most_bytes=_MOST_BYTES)
         if not _PLAIN_PATH.fullmatch(str(variables)):
             raise UsageError(f"{str(variables)!r}: units take only letters, digits and ./@+=:,-_; rename it")

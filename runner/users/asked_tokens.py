@@ -1,7 +1,7 @@
-"""Bearer tokens whose issuer is asked about each of them (token introspection).
+"""Bearer tokens that are looked up at their issuer, one request each (token introspection).
 
-FastMCP's verifier asks. The answer is noted here, so that it is known when no token can be
-checked: it tells its caller of a token that does not count and of an issuer that is away in the same way.
+FastMCP's verifier sends the requests, but reports an invalid token and an unreachable issuer alike. So the
+responses are also recorded here: they show when no token can be checked.
 
 Source: RFC 7662, 2.1 and 2.2 (of a token that does not exist the answer is `"active": false`, with 200).
 """
@@ -17,21 +17,21 @@ from fastmcp.server.auth.providers.introspection import IntrospectionTokenVerifi
 __all__ = ["HEARD_S", "AskingVerifier"]
 
 HEARD_S = 10.0
-"""For so many seconds an answer shows that the issuer can be asked, so that it is not asked at each look."""
+"""Seconds for which a response proves that the issuer is reachable; no probe is sent meanwhile."""
 
 _ASK_S = 10.0
 
 
 class AskingVerifier(IntrospectionTokenVerifier):
-    """FastMCP's verifier, which knows whether its issuer answers.
+    """FastMCP's verifier, which also records whether its issuer responds.
 
     Args:
-        clock: Says the time in seconds, from any moment on.
-        options: FastMCP's own.
+        clock: Monotonic clock, in seconds.
+        options: Options of FastMCP's verifier.
     """
 
     def __init__(self, *, clock: Callable[[], float] = time.monotonic, **options: Any) -> None:
-        # No connection is kept: one that the issuer has closed meanwhile would refuse a token that counts.
+        # No keep-alive: on a connection that the issuer has closed, a valid token would be refused.
         client = httpx2.AsyncClient(
             timeout=_ASK_S,
             limits=httpx2.Limits(max_keepalive_connections=0),
@@ -45,7 +45,7 @@ class AskingVerifier(IntrospectionTokenVerifier):
     async def fault(self) -> str | None:
         """Return the reason why no token can be checked now; None if one can.
 
-        Asks about a token that does not exist, unless one was answered for a moment ago.
+        Looks up a token that does not exist, unless the issuer has responded in the last `HEARD_S`.
         """
         if self._clock() - self._answered_at > HEARD_S:
             self._fault = "it does not answer"

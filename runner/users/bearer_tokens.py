@@ -1,11 +1,7 @@
-"""Bearer tokens that are JSON web tokens, and when they count: not for ever, and not before their time.
+"""Bearer tokens that are JSON web tokens, with a required expiry and a checked start time.
 
-FastMCP's verifier checks key, algorithm, issuer and audience, and an end if there is one. A token without an
-end would admit anybody who once saw it for ever, so it is refused; so is one that counts only later.
-
-Keys that an issuer publishes are fetched again after a while even where all are known, so that one that the
-issuer has withdrawn lets nobody in. A token with a key that is not known has them fetched as well, yet not
-more often than the operator says: a stranger can name as many keys as he likes.
+FastMCP's verifier checks key, algorithm, issuer and audience, and an expiry if there is one. A token without
+an expiry would admit forever anybody who once saw it, so it is refused; so is one that is not yet valid.
 
 Source: RFC 7519, 4.1.4 (exp) and 4.1.5 (nbf); RFC 9700, 2.2 (tokens with a limited life).
 """
@@ -16,7 +12,6 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import httpx2
 from fastmcp.server.auth import AccessToken
 from fastmcp.server.auth.providers.jwt import JWTVerifier
 
@@ -26,22 +21,19 @@ __all__ = ["LEEWAY_S", "TimedVerifier", "fault_in_times"]
 
 log = logging.getLogger(__name__)
 
-# How long a withdrawn key may still count, in seconds. A shorter time would ask the issuer in vain.
-_KEYS_MAX_AGE_S = 300.0
-
 LEEWAY_S = 60
-"""By how many seconds the issuer's clock may be ahead of ours."""
+"""Seconds by which the issuer's clock may be ahead of ours."""
 
 
 class TimedVerifier(JWTVerifier):
-    """FastMCP's verifier, for tokens that say until when they count, and whose they are.
+    """FastMCP's verifier, for tokens that have an expiry and name a user.
 
     Args:
-        name_of: Returns the name of the user that claims are of, or None. The SDK keeps sessions apart by
-            client, issuer and subject: two users whose tokens have no `sub` would be one owner to it.
-        keys_from: Who said where the issuer publishes its keys, for the sentence that they cannot be fetched.
-        options: FastMCP's own. Scopes that are required are not looked at here but by what answers requests:
-            a right token with too few of them is answered 403, not 401.
+        name_of: Returns the name of the user that claims identify, or None. The SDK separates sessions by
+            client, issuer and subject: it would treat two users whose tokens have no `sub` as one owner.
+        keys_from: Origin of the address of the issuer's keys, for the error that they cannot be fetched.
+        options: Options of FastMCP's verifier. Required scopes are not checked here but where requests are
+            answered: a valid token with too few of them gets 403, not 401.
     """
 
     def __init__(
@@ -54,16 +46,17 @@ class TimedVerifier(JWTVerifier):
         super().__init__(**options)
         self._name_of = name_of
         self._keys_from = keys_from
-        self._keys = IssuerKeys()
-        self._options = {name: value for name, value in options.items() if name != "required_scopes"}
-        self._checks = (self._fresh(), time.monotonic())
+        options = {name: value for name, value in options.items() if name != "required_scopes"}
+        self._verifier = None if self.jwks_uri else JWTVerifier(**options)
+        self._keys = IssuerKeys(self.jwks_uri, options) if self.jwks_uri else None
 
     async def load_access_token(self, token: str) -> AccessToken | None:
         """Return the claims of a token, or None if it is not valid now."""
+        verifier = self._verifier if self._keys is None else await self._keys.verifier_of(token)
         try:
-            found = await self._checking().load_access_token(token)
+            found = None if verifier is None else await verifier.load_access_token(token)
         except OverflowError:
-            # An end that no clock reaches.
+            # An expiry too far in the future to convert.
             return None
         if found is None:
             return None
@@ -76,28 +69,15 @@ class TimedVerifier(JWTVerifier):
 
     async def fault(self) -> str | None:
         """Return the reason why no token can be checked now; None if one can."""
-        fault = await self._keys.fault(self.jwks_uri) if self.jwks_uri else None
+        fault = None if self._keys is None else await self._keys.fault()
         return fault and f"the keys of the issuer cannot be fetched from {self._keys_from}: {fault}"
-
-    def _checking(self) -> JWTVerifier:
-        """Return FastMCP's verifier with keys that are not too old."""
-        checks, since = self._checks
-        if self.jwks_uri and time.monotonic() - since > _KEYS_MAX_AGE_S:
-            # It keeps keys for an hour and has no argument for that: a new one has none.
-            self._checks = checks, since = self._fresh(), time.monotonic()
-        return checks
-
-    def _fresh(self) -> JWTVerifier:
-        if not self.jwks_uri:
-            return JWTVerifier(**self._options)
-        return JWTVerifier(**self._options, http_client=httpx2.AsyncClient(transport=self._keys))
 
 
 def fault_in_times(claims: Mapping[str, object], *, now: float) -> str | None:
     """Return the fault in the times of a token; None if it is valid now.
 
     Args:
-        claims: What it says, its signature checked.
+        claims: Its claims, after the signature was checked.
         now: Seconds since the epoch.
     """
     end, begin = claims.get("exp"), claims.get("nbf")

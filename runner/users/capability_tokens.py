@@ -1,16 +1,15 @@
 """Capability tokens: a signed, expiring string whose holder may do one thing with one object.
 
-A token names its user and its end in the open and proves them, its purpose and its key with
-HMAC-SHA256. Purpose and key are not in it: a token for one file says nothing about which. One that holds
-for a single use carries a number of its own, and the use is written down before it is granted, so it is
-refused the second time by whichever process is asked, and after a restart.
+A token carries its user and expiry in plain text. HMAC-SHA256 authenticates them, the purpose and the key.
+Purpose and key are not in it: a token for a file does not reveal which. A token for a single use carries
+a number of its own. The use is recorded before it is granted, so every process refuses the token the second
+time, also after a restart. Records of a user are limited in number, and only these are read at a use.
 
-The secrets have a copy beside them, which is used where they are damaged: links and browser sessions hold on.
-Where they are gone somebody has removed them, which is how all links and sessions are ended at once; then
-the copy counts no more.
+The secrets file has a copy beside it, which replaces a damaged one: links and browser sessions stay valid.
+Deleting the secrets file ends all links and sessions at once; the copy is then ignored.
 
-Those of one user can be revoked, all that were made until now or those that begin in one way: that is noted
-beside the secrets, and read for each token. A token says when it was made; one that does not is an old one.
+Tokens of one user can be revoked: all that were made until now, or those with a given prefix. Revocations
+are recorded beside the secrets and read for each token. A token without its creation time is an old one.
 
 Source: RFC 2104, RFC 4648 section 5; requirements S0-39, S0-46, S0-52, S0-53.
 """
@@ -37,31 +36,35 @@ from runner.system.state_files import (
     write_whole,
 )
 
-__all__ = ["KEYS_KEPT", "TokenError", "Tokens", "named_in"]
+__all__ = ["KEYS_KEPT", "USES_PER_USER", "TokenError", "Tokens", "named_in"]
 
 KEYS_KEPT = 2
 SECRET_BYTES = 32
 TOKEN_MAX_CHARS = 4096
 
+USES_PER_USER = 1000
+"""Most used tokens of one user that have not expired; further ones for a single use are refused."""
+
 _USED = "used-tokens"
 _REVOKED = "revoked-tokens"
+_IS_USED = "this link was for a single use and has been used; ask for a new one"
 _NEVER = -1
 
 _log = logging.getLogger(__name__)
 
 
 class TokenError(RunnerError):
-    """A token is forged, expired or was made for something else; the message says no more."""
+    """A token is forged, expired or was made for something else; the message reveals no more."""
 
 
 class Tokens:
-    """Signs and verifies tokens with the secrets of one file.
+    """Signer and verifier of tokens with the secrets of one file.
 
-    The file is read for every token, so that a rotation by another process holds at once.
+    The file is read for every token, so that a rotation by another process applies at once.
 
     Args:
-        path: The secrets file, mode 0600; made at first use. Its folder must exist. Beside it is noted
-            which tokens for a single use have been used.
+        path: The secrets file, mode 0600; created at first use. Its folder must exist. Used and revoked
+            tokens are recorded beside it.
     """
 
     def __init__(self, path: Path) -> None:
@@ -71,12 +74,12 @@ class Tokens:
         """Return a token, made of letters, digits, `-`, `_` and `.` only.
 
         Args:
-            user: Whose object it is.
+            user: The owner of the object.
             key: The object, for example an artifact id.
             purpose: What the holder may do with it, for example `download`.
             now: Seconds since the epoch.
-            ttl_s: How long it holds, in seconds.
-            once: Whether it holds for a single use.
+            ttl_s: Lifetime, in seconds.
+            once: Whether it is valid for a single use only.
         """
         name, secret = next(iter(self._secrets().items()))
         number = secrets.token_hex(16) if once else ""
@@ -84,12 +87,27 @@ class Tokens:
         claims = _encode(json.dumps([name, user, int(now + ttl_s), number, made_ms]).encode())
         return f"{claims}.{_mac(secret, claims, purpose, key)}"
 
-    def verify(self, token: str, *, purpose: str, key: str, now: float) -> str:
-        """Return the user for whom `token` was made. One for a single use is used up by it.
+    def check(self, token: str, *, purpose: str, key: str, now: float) -> str:
+        """Return the user for whom `token` was made, without using it up.
 
         Raises:
             TokenError: It does not permit `purpose` on `key` at `now`.
         """
+        return self._checked(token, purpose, key, now)[0]
+
+    def verify(self, token: str, *, purpose: str, key: str, now: float) -> str:
+        """Return the user for whom `token` was made. Uses up a token for a single use.
+
+        Raises:
+            TokenError: It does not permit `purpose` on `key` at `now`.
+        """
+        user, mark = self._checked(token, purpose, key, now)
+        if mark:
+            self._use(user, mark, now)
+        return user
+
+    def _checked(self, token: str, purpose: str, key: str, now: float) -> tuple[str, str]:
+        """Return the user of a token and, for a single use, the name of its record."""
         refused = TokenError("this link is not valid; ask for a new one")
         if len(token) > TOKEN_MAX_CHARS or not token.isascii():
             raise refused
@@ -97,7 +115,7 @@ class Tokens:
         claims, mac = [*token.split("."), ""][:2]
         name, user, expires, number, made_ms = _claims(claims, refused)
         secret = self._secrets().get(name)
-        # Compared even without a secret, so that time does not tell which names exist.
+        # Compared even without a secret, so that timing does not reveal which secrets exist.
         right = hmac.compare_digest(_mac(secret or b"", claims, purpose, key), mac)
         if secret is None or not right:
             raise refused
@@ -105,24 +123,30 @@ class Tokens:
             raise TokenError("this link has expired; ask for a new one")
         if self._is_revoked(token, user, made_ms):
             raise TokenError("this link was revoked; ask for a new one")
-        if number and not self._use(number, expires, now):
-            raise TokenError("this link was for a single use and has been used; ask for a new one")
-        return user
+        mark, used = f"{expires}-{number}" if number else "", self._path.parent / _USED
+        # The second is the record of an earlier version.
+        if mark and any(map(os.path.lexists, (used / _note_of(user) / mark, used / mark))):
+            raise TokenError(_IS_USED)
+        return user, mark
 
     def rotate_after(self, age_s: float, *, now: float) -> None:
-        """Rotate if the newest secret is older than so many seconds, and make the copy if there is none.
+        """Rotate if the newest secret is older than `age_s`, and make the copy if there is none.
 
-        Where that cannot be written down, what there is holds on.
+        If nothing can be written, the existing secrets stay in use. Also remove records of expired tokens.
 
         Args:
-            age_s: The age.
+            age_s: Age, in seconds.
             now: Seconds since the epoch.
 
         Raises:
-            StartError: There are no secrets that can be used, and none can be made.
+            StartError: There are no usable secrets, and none can be made.
         """
+        used = self._path.parent / _USED
+        for folder in (used, *used.glob("*/")):
+            with contextlib.suppress(OSError):
+                _forget_expired(folder, now)
         held = self._secrets()
-        # The file is written when a secret is made, and at no other time.
+        # The file is written only when a secret is made.
         aged = now - self._path.stat().st_mtime > age_s
         try:
             if aged:
@@ -134,10 +158,10 @@ class Tokens:
             _log.warning("link keys not written", extra={"reason": error.strerror})
 
     def rotate(self) -> None:
-        """Sign with a new secret from now on; the one before still verifies.
+        """Sign with a new secret from now on; the previous one still verifies.
 
         Raises:
-            OSError: It cannot be written down; nothing has changed.
+            OSError: It cannot be written; nothing has changed.
         """
         self._secrets()  # makes the file, which must not happen under the lock
         with holding(self._path.parent):
@@ -149,21 +173,21 @@ class Tokens:
 
         Args:
             users: The users, as they were named when the tokens were signed.
-            prefix: How the tokens begin that are meant; by default all that were made until now are.
+            prefix: Prefix of the tokens to revoke; by default, all that were made until now.
             now: Seconds since the epoch.
 
         Raises:
-            OSError: It cannot be written down; nothing has changed.
+            OSError: It cannot be written; nothing has changed.
         """
         folder = self._path.parent / _REVOKED
         make_folder(folder.parent, folder.name)
-        # Without the part that is not signed, which a holder may change.
+        # Without the unsigned part, which a holder may change.
         prefix = ".".join(prefix.split(".")[:2])
         with holding(folder):
             for user in users:
                 before_ms, prefixes = self._revoked(user)
                 if prefix:
-                    # All tokens of a user begin alike: one made later is another token.
+                    # Tokens of a user can share a prefix: the time spares those made later.
                     prefixes = {**prefixes, prefix: int(now * 1000)}
                 else:
                     before_ms = int(now * 1000)
@@ -177,7 +201,7 @@ class Tokens:
         return any(token.startswith(prefix) and made_ms <= until for prefix, until in prefixes.items())
 
     def _revoked(self, user: str) -> tuple[int, dict[str, int]]:
-        """Return until when tokens of a user were revoked, in ms since the epoch, and by which beginnings."""
+        """Return the revocation time of a user's tokens, in ms since the epoch, and that of each prefix."""
         try:
             note = json.loads(read_whole(self._path.parent / _REVOKED / _note_of(user)))
             return int(note["before_ms"]), {
@@ -186,7 +210,7 @@ class Tokens:
         except FileNotFoundError:
             return _NEVER, {}
         except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
-            # Nobody knows what was revoked, so nothing of this user's holds.
+            # Revocations are unknown, so no token of this user is accepted.
             raise TokenError("this link cannot be checked at present; try again later") from error
 
     def fault(self) -> str | None:
@@ -197,21 +221,24 @@ class Tokens:
             return str(error)
         return None
 
-    def _use(self, number: str, expires: int, now: float) -> bool:
-        """Write down that a token is used; say whether it was the first time."""
-        folder = self._path.parent / _USED
-        mark = folder / f"{expires}-{number}"
+    def _use(self, user: str, mark: str, now: float) -> None:
+        """Record the use of a token, unless it has been used."""
+        used = self._path.parent / _USED
+        folder = used / _note_of(user)
         try:
-            make_folder(folder.parent, folder.name)
-            _forget_expired(folder, now)
-            fd = os.open(mark, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+            make_folder(used.parent, used.name, folder.name)
+            if _forget_expired(folder, now) >= USES_PER_USER:
+                raise TokenError(
+                    f"{USES_PER_USER} links for a single use have been used, and none has expired; "
+                    "ask for one without that limit"
+                )
+            fd = os.open(folder / mark, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         except FileExistsError:
-            return False
+            raise TokenError(_IS_USED) from None
         except OSError as error:
-            # Not noted, it could be used again.
+            # Without a record it could be used again.
             raise TokenError("the use of this link cannot be noted at present; try again later") from error
         os.close(fd)
-        return True
 
     @property
     def _copy(self) -> Path:
@@ -234,19 +261,19 @@ class Tokens:
             ) from error
 
     def _mended(self) -> Mapping[str, bytes]:
-        """Make the secrets that are not there, or damaged; return them."""
+        """Make the secrets if they are missing or damaged; return them."""
         # A proxy before servers over HTTP has written nothing yet.
         make_folder(self._path.parent)
         with holding(self._path.parent):
             found: Mapping[str, bytes] = {}
             try:
-                # Another process was faster and has made them.
+                # Another process has made them first.
                 return self._read()
             except FileNotFoundError:
                 if self._copied():
                     _log.warning("link keys missing", extra={"consequence": "links and sessions have ended"})
             except Damaged as damage:
-                # First, since without the file itself a copy counts no more.
+                # Before `set_apart`: without the secrets file the copy is ignored.
                 found = self._copied()
                 set_apart(self._path, str(damage))
                 consequence = "links and sessions stay valid" if found else "links and sessions have ended"
@@ -258,15 +285,15 @@ class Tokens:
         """Return the secrets of the copy; none if it is missing or damaged.
 
         Raises:
-            OSError: It is there and cannot be read.
+            OSError: It exists and cannot be read.
         """
-        # One that may not be read is there: what it holds may still count.
+        # Other errors propagate: an unreadable copy may still hold valid secrets.
         with contextlib.suppress(FileNotFoundError, Damaged, StartError):
             return _read(self._copy)
         return {}
 
     def _write(self, keys: Mapping[str, bytes]) -> None:
-        """Write the secrets down. The copy first: it is never older than what it stands in for."""
+        """Write the secrets. The copy first: it must never be older than the file that it replaces."""
         self._write_copy(keys)
         write_whole(self._path, _written(keys))
 
@@ -287,7 +314,7 @@ def _read(path: Path) -> Mapping[str, bytes]:
     """Return the secrets of a file.
 
     Raises:
-        Damaged: They are not there as they were written.
+        Damaged: The file is not as it was written.
         FileNotFoundError: There is no file.
         OSError: It cannot be read.
         StartError: Others may have read or written it.
@@ -311,12 +338,14 @@ def _read(path: Path) -> Mapping[str, bytes]:
         raise Damaged("it holds no keys") from error
 
 
-def _forget_expired(folder: Path, now: float) -> None:
-    for old in folder.iterdir():
-        # What has expired is refused without a note.
-        if old.name.partition("-")[0].isdecimal() and int(old.name.partition("-")[0]) <= now:
-            with contextlib.suppress(OSError):
-                old.unlink()
+def _forget_expired(folder: Path, now: float) -> int:
+    """Remove the records of expired tokens, which are refused without; return how many others there are."""
+    names = [name for name in os.listdir(folder) if name.partition("-")[0].isdecimal()]
+    expired = [name for name in names if int(name.partition("-")[0]) <= now]
+    for name in expired:
+        with contextlib.suppress(OSError):
+            (folder / name).unlink()
+    return len(names) - len(expired)
 
 
 def _new_secret() -> tuple[str, bytes]:
@@ -331,7 +360,7 @@ def _secret(text: str) -> bytes:
 
 
 def named_in(token: str) -> tuple[str, ...]:
-    """Return the user for whom a token says it was made, if it says so. Nothing of it is proved."""
+    """Return the user that a token names, if it names one. Nothing is verified."""
     try:
         return (_claims(token[:TOKEN_MAX_CHARS].partition(".")[0], TokenError())[1],)
     except TokenError:
@@ -349,7 +378,7 @@ def _note_of(user: str) -> str:
 def _claims(claims: str, refused: TokenError) -> tuple[str, str, int, str, int]:
     try:
         payload = json.loads(base64.urlsafe_b64decode(claims + "=" * (-len(claims) % 4)))
-        # Those of earlier versions are shorter.
+        # Tokens of earlier versions have fewer fields.
         name, user, expires, number, made_ms = [*payload, "", 0] if len(payload) == 3 else [*payload, 0][:5]
     except (ValueError, TypeError, RecursionError) as error:
         raise refused from error
@@ -360,7 +389,7 @@ def _claims(claims: str, refused: TokenError) -> tuple[str, str, int, str, int]:
 
 
 def _mac(secret: bytes, claims: str, purpose: str, key: str) -> str:
-    # JSON keeps the three apart: no two different triples give the same bytes.
+    # JSON is unambiguous: no two different triples give the same bytes.
     message = json.dumps([claims, purpose, key]).encode()
     return _encode(hmac.new(secret, message, hashlib.sha256).digest())
 

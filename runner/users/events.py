@@ -1,8 +1,8 @@
 """Events for the users' interfaces, from publishers to subscribers within this process.
 
 An event is a small JSON object with a `type`. It belongs to a user, and mostly to a session; nobody else
-hears it. Nothing waits for a listener: one that does not keep up loses the oldest events and is told how
-many. Publishing and listening belong to one event loop.
+receives it. Publishers never wait for a listener: one that does not keep up loses the oldest events and
+receives their number. Publishing and listening belong to one event loop.
 
 Source: requirement S0-68; rules I1, PR1 and H5 of the conformance cases.
 """
@@ -18,13 +18,13 @@ from typing import Any
 __all__ = ["LISTENERS_PER_USER", "LIST_CHANGED", "MISSED", "UPDATED", "Events", "Subscription"]
 
 LIST_CHANGED = "list_changed"
-"""The event that what is offered has changed; `list` says what: tools, prompts or resources."""
+"""The event that a list of the server has changed; `list` is tools, prompts or resources."""
 
 UPDATED = "resource_updated"
-"""The event that a resource beyond ours has changed."""
+"""The event that a resource of another server has changed."""
 
 MISSED = "events_missed"
-"""The event that events were lost on their way; `count` says how many."""
+"""The event that events were lost; `count` is their number."""
 
 LISTENERS_PER_USER = 32
 """The most subscribers of one user; check `Events.listeners` before adding one."""
@@ -38,11 +38,11 @@ class Subscription:
     """Queue of one listener. An asynchronous iterator over events; it ends when closed.
 
     Attributes:
-        user: Whose events it hears.
-        session: Of which session; None: of all of the user's.
-        max_events: How many it holds at most.
-        max_bytes: How many bytes of JSON it holds at most.
-        missed: How many events it lost because it did not keep up.
+        user: The user whose events it receives.
+        session: The session whose events it receives; None for all sessions of the user.
+        max_events: Most events that it holds.
+        max_bytes: Most bytes of JSON that it holds.
+        missed: Number of events lost because it did not keep up.
     """
 
     user: str
@@ -60,7 +60,7 @@ class Subscription:
         return self.user == user and (self.session is None or session in (None, self.session))
 
     def offer(self, event: Mapping[str, Any], size: int) -> None:
-        """Hold one more event; the oldest make room for it."""
+        """Queue one more event; the oldest make room for it."""
         self._held.append((event, size))
         self._held_bytes += size
         while len(self._held) > self.max_events or self._held_bytes > self.max_bytes:
@@ -70,7 +70,7 @@ class Subscription:
         self._changed.set()
 
     def close(self) -> None:
-        """End the iteration once what is held has been heard."""
+        """End the iteration once all queued events have been delivered."""
         self._closed = True
         self._changed.set()
 
@@ -93,8 +93,8 @@ class Events:
     """All events of one server.
 
     Attributes:
-        beyond: Hears of each event of a user, too: where other processes serve the same users.
-        lost: How many it could not tell them.
+        beyond: Also receives each event of a user, for other processes that serve the same users.
+        lost: Number of events that it could not deliver to them.
     """
 
     beyond: Callable[[Mapping[str, Any], str, str | None], None] | None = None
@@ -103,7 +103,7 @@ class Events:
 
     def has_listener(self, *, user: str, session: str | None = None) -> bool:
         """Return whether anyone listens for that user and session."""
-        # Mostly nobody does, and each call asks.
+        # Checked on each call; usually there are no listeners.
         return bool(self._subscriptions) and any(
             each.hears(user=user, session=session) for each in self._subscriptions
         )
@@ -117,8 +117,8 @@ class Events:
 
         Args:
             event: A JSON object with a `type`; not changed afterwards.
-            user: Whose it is.
-            session: Of which session; None: of none in particular.
+            user: Its user.
+            session: Its session; None for no particular one.
         """
         if self.beyond is not None:
             self.beyond(event, user, session)
@@ -150,9 +150,9 @@ class Events:
         """Listen until the block ends.
 
         Args:
-            user: Whose events.
-            session: Of which session; None: of all of the user's.
-            max_events: How many events may wait to be heard.
+            user: The user whose events are received.
+            session: The session whose events are received; None for all of the user.
+            max_events: Most events that may be queued.
         """
         subscription = Subscription(user=user, session=session, max_events=max_events)
         self._subscriptions.append(subscription)
@@ -163,11 +163,11 @@ class Events:
             subscription.close()
 
     def note_missed(self) -> None:
-        """Note for everyone who listens that something was lost, nobody knows how much."""
+        """Record for every listener that an unknown number of events was lost."""
         for subscription in self._subscriptions:
             subscription.missed += 1
 
     def close(self) -> None:
-        """End what everyone listens to: the server stops."""
+        """End all subscriptions: the server stops."""
         for subscription in self._subscriptions:
             subscription.close()

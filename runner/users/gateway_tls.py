@@ -1,15 +1,15 @@
-"""TLS with a gateway in front: this server's certificate, and those by which a gateway proves itself.
+"""TLS behind a gateway: the certificate of this server, and the client certificates of gateways.
 
-The folder of `auth.gateway_tls` has the files. A connection is taken from a client only that has a
-certificate of an authority in `ca.crt`. An authority signs for others, too. So a caller may act for users
-only if its certificate carries one of `auth.gateway_names` as subjectAltName: DNS names and URIs, each
-compared as it is. Its subject says nothing.
+The files are in the folder of `auth.gateway_tls`. A connection is accepted only from a client with a
+certificate of an authority in `ca.crt`. An authority signs for other parties, too. So a client may act for
+users only if its certificate has one of `auth.gateway_names` as subjectAltName: DNS names and URIs, compared
+exactly. The subject is ignored.
 
-Certificates are renewed on disk. Each new connection is made with the files as they are then, or with the
-last good ones while they cannot be used. Connections that stand go on as they began.
+Certificates are renewed on disk. Each new connection uses the current files, or the last good ones while
+those are unusable. Established connections are not affected.
 
-Nothing is resumed: the certificate is looked at whenever somebody connects. What OpenSSL still resumes, in
-TLS 1.2 by the number of a session, ends with the certificate's own time all the same.
+Session resumption is off: the certificate is checked at each connection. OpenSSL still resumes TLS 1.2
+sessions by their id; `names_of` checks the validity of the certificate again for those.
 
 Source: RFC 5280, 4.2.1.6 (subjectAltName) and 6.1 (paths); RFC 8446, 4.4.2 (client certificates) and 4.6.1
 (tickets); RFC 9325, 3.4 and 3.5 (resumption, renegotiation); the `ssl` module, "Security considerations".
@@ -35,24 +35,24 @@ log = logging.getLogger(__name__)
 
 _SETTING = "auth.gateway_tls"
 _KINDS = ("DNS", "URI")
-# Many times what the authorities of the web take.
+# Many times the size of a bundle of the web's certificate authorities.
 _MOST_BYTES = 4 * 1024 * 1024
 
 Seen = tuple[tuple[int, ...] | None, ...]
 
 
 def wanted_names(names: Iterable[str]) -> frozenset[str]:
-    """Return names of `auth.gateway_names` as `names_of` returns those of a certificate."""
+    """Return names of `auth.gateway_names` in the form of `names_of`."""
     return frozenset(f"{'URI' if '://' in name else 'DNS'}:{name}" for name in names)
 
 
 def names_of(certificate: Mapping[str, Any] | None, *, now: float) -> frozenset[str]:
-    """Return the names that a client certificate carries, each with its kind before it: `DNS:…`, `URI:…`.
+    """Return the names in a client certificate, each prefixed by its kind: `DNS:…`, `URI:…`.
 
     Args:
-        certificate: As `ssl` returns it of a peer whose certificate it has checked; None without one.
-        now: Seconds since the epoch. A certificate that is not valid then carries no names: a session that
-            was resumed had it checked earlier.
+        certificate: Checked certificate of the peer, in the form of `ssl`; None without one.
+        now: Seconds since the epoch. A certificate that is not valid then has no names: in a resumed session
+            it was checked earlier.
     """
     if not certificate:
         return frozenset()
@@ -65,7 +65,7 @@ def names_of(certificate: Mapping[str, Any] | None, *, now: float) -> frozenset[
 
 @dataclass(slots=True, eq=False)
 class GatewayTls:
-    """TLS context of connections. Make one with `of`."""
+    """Source of the TLS context of connections. Make one with `of`."""
 
     _auth: Auth
     _context: ssl.SSLContext
@@ -76,21 +76,21 @@ class GatewayTls:
     def of(cls, settings: IdentitySettings) -> "GatewayTls | None":
         """Return the TLS setup of the settings; None if the server speaks plain HTTP.
 
-        `warnings` of it are sentences on what is odd, and yet can be used.
+        Its `warnings` are sentences about unusual but usable certificates.
 
         Raises:
-            UsageError: A file cannot be had or used; the message names the setting.
+            UsageError: A file cannot be read or used; the message names the setting.
         """
         auth = settings.auth
         if auth.gateway_tls is None:
             return None
-        # Before they are read: what changes meanwhile is read again.
+        # Before the files are read: files that change meanwhile are read again.
         seen = _seen(auth)
         context, warnings = _made(auth, datetime.now(UTC))
         return cls(auth, context, seen, warnings)
 
     def context(self) -> ssl.SSLContext:
-        """Return the context of new connections: from the present files, or the last good ones."""
+        """Return the context of new connections: from the current files, or the last good ones."""
         seen = _seen(self._auth)
         if seen != self._tried:
             self._tried = seen
@@ -132,10 +132,10 @@ def _state(path: Path) -> tuple[int, ...] | None:
 
 
 def _made(auth: Auth, now: datetime) -> tuple[ssl.SSLContext, tuple[str, ...]]:
-    """Return a context of the files as they are, and what is odd about their certificates.
+    """Return a context of the current files, and warnings about their certificates.
 
     Raises:
-        UsageError: A file cannot be had or used.
+        UsageError: A file cannot be read or used.
     """
     certificate, key, ca = _files(auth)
     own = _certificates(certificate)[0]
@@ -157,7 +157,7 @@ def _made(auth: Auth, now: datetime) -> tuple[ssl.SSLContext, tuple[str, ...]]:
 
 def _context(certificate: Path, key: Path, ca: Path) -> ssl.SSLContext:
     if not Path(os.path.realpath(key)).is_relative_to(os.path.realpath(key.parent)):
-        # Where it is, a tool could be lent it.
+        # A tool could be granted the folder that holds it.
         raise UsageError(f"{_SETTING} {key} is a link to another folder; put the key itself there, mode 0600")
     if b"ENCRYPTED" in read_private(_SETTING, key, most_bytes=_MOST_BYTES):
         raise UsageError(
@@ -167,8 +167,7 @@ def _context(certificate: Path, key: Path, ca: Path) -> ssl.SSLContext:
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.verify_mode = ssl.CERT_REQUIRED
-    # As Python 3.13 has it by default: strictly RFC 5280, and an authority below another one may be
-    # named alone.
+    # The defaults of Python 3.13: strict RFC 5280, and an intermediate authority may be a trust anchor.
     context.verify_flags |= ssl.VERIFY_X509_STRICT | ssl.VERIFY_X509_PARTIAL_CHAIN
     context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_TICKET
     context.num_tickets = 0
@@ -192,7 +191,7 @@ def _context(certificate: Path, key: Path, ca: Path) -> ssl.SSLContext:
     except OSError as error:
         raise UsageError(f"{_SETTING} {ca} cannot be used: {_reason(error)}") from error
     if context.cert_store_stats()["crl"]:
-        # A list of revoked certificates beside an authority has to be honoured.
+        # A revocation list in the file of authorities must be honoured.
         context.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF
     return context
 
@@ -207,7 +206,7 @@ def _certificates(path: Path) -> "list[Any]":
     Raises:
         UsageError: It cannot be read, or has none.
     """
-    # Only who listens with TLS needs it, and it takes a while to import.
+    # Needed only with TLS, and slow to import.
     from cryptography import x509  # noqa: PLC0415
 
     content = read_public(_SETTING, path, most_bytes=_MOST_BYTES)

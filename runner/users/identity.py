@@ -2,7 +2,7 @@
 
 1. A server bound to one user (`user`) serves that user and refuses a token of another.
 2. Otherwise the claims of a verified token name the user: the first of `identity_claim` that is present.
-3. Without a token the user of the operating system counts, on stdio or on a loopback address only.
+3. Without a token, on stdio or on a loopback address only, the caller is the user of the operating system.
 
 `client_id` is not among the default claims: two people using one client program would share a home.
 
@@ -19,13 +19,13 @@ from urllib.parse import urlsplit
 
 from runner.errors import RunnerError, UsageError
 from runner.settings.parts import ServerSettings
-from runner.users.name_rule import NameRule
+from runner.users.name_rule import accepted_name
 from runner.users.resource import base_url, describes_itself, is_loopback
 from runner.users.tokens_file import users_by_token
 from runner.users.usernames import home_segment
 
 if TYPE_CHECKING:
-    from fastmcp.server.auth import AuthProvider, TokenVerifier
+    from fastmcp.server.auth import AccessToken, AuthProvider, TokenVerifier
 
 __all__ = [
     "IdentityError",
@@ -36,11 +36,13 @@ __all__ = [
     "os_user",
     "resolve",
     "unused_auth",
+    "user_named",
+    "user_of",
 ]
 
 
 class IdentityError(RunnerError):
-    """A request comes from nobody, or from someone this server does not serve."""
+    """A request has no identity, or one that this server does not serve."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +50,8 @@ class User:
     """An authenticated user.
 
     Attributes:
-        name: The identity, as the token or the operating system gives it; what tools get as `username`.
-        session: The session in which the user speaks, where the protocol has one.
+        name: The identity from the token or the operating system; the `username` of tools.
+        session: The session of the request, where the protocol has one.
         segment: The folder name of the user's home, and the user's part of store keys.
 
     Raises:
@@ -80,13 +82,13 @@ def resolve(
 
     Args:
         settings: The server's settings.
-        transport: How the request came.
-        claims: Claims of the verified token, or None where there was none.
-        host: Address the HTTP server listens on; of no meaning on stdio.
+        transport: Transport of the request.
+        claims: Claims of the verified token, or None without one.
+        host: Address the HTTP server listens on; ignored on stdio.
         process_user: User of the operating system; by default the one this process runs as.
 
     Raises:
-        IdentityError: There is no identity where one is needed, or it is not the one served.
+        IdentityError: The identity is missing where it is required, or is not the one served.
     """
     if claims is None:
         if transport == "http" and settings.auth.kind != "none":
@@ -96,9 +98,33 @@ def resolve(
         if transport == "stdio" or is_loopback(host):
             return _known(process_user or os_user())
         raise IdentityError("nothing says who this request comes from; give the server --user or auth.kind")
-    claimed = _claimed(claims, settings.identity_claim)
+    return user_named(settings, _claimed(claims, settings.identity_claim))
+
+
+def user_of(
+    settings: ServerSettings, token: "AccessToken | None", *, transport: Literal["stdio", "http"] = "http"
+) -> User:
+    """Return the user of a verified token, or of a request without one.
+
+    Raises:
+        IdentityError: As from `resolve`.
+    """
+    user = getattr(token, "user", None)
+    if isinstance(user, User):
+        # A pass. Its user is not a claim: the rules of claims would change the name again.
+        return user
+    claims = None if token is None else {"client_id": token.client_id, **token.claims}
+    return resolve(settings, transport=transport, claims=claims, host=settings.host)
+
+
+def user_named(settings: ServerSettings, claimed: str) -> User:
+    """Return the user of an authenticated claim, or of a gateway's header.
+
+    Raises:
+        IdentityError: The name is refused, or is not the one served.
+    """
     try:
-        named = NameRule.of(settings).name(claimed)
+        named = accepted_name(claimed, pattern=settings.identity_pattern, suffix=settings.identity_suffix)
     except ValueError as error:
         raise IdentityError(
             f"the identity {claimed!r} of the token is not taken here: {error}; "
@@ -112,7 +138,7 @@ def resolve(
     return _known(named)
 
 
-# Made once: to check a name takes longer than all else that is asked of a user.
+# Cached: checking a name takes longer than everything else about a user.
 _known = lru_cache(maxsize=1024)(User)
 
 
@@ -120,8 +146,8 @@ def check_startable(settings: ServerSettings, transport: Literal["stdio", "http"
     """Refuse a server that would serve strangers.
 
     Raises:
-        UsageError: HTTP would listen beyond this machine with neither tokens nor one user; or users are to
-            log in, and nobody says by which address they reach the server.
+        UsageError: HTTP would listen beyond this machine with neither tokens nor one user; or logins are
+            configured without the address by which users reach the server.
     """
     anybody = settings.user is None and settings.auth.kind == "none"
     if transport == "http" and anybody and not is_loopback(settings.host):
@@ -141,7 +167,7 @@ def os_user() -> str:
 
 @lru_cache(maxsize=1)
 def _name_of(uid: int) -> str:
-    # Kept: otherwise each request would have /etc/passwd read.
+    # Cached: otherwise each request would read /etc/passwd.
     try:
         return pwd.getpwuid(uid).pw_name
     except KeyError:
@@ -156,10 +182,10 @@ def auth_provider(
 
     Args:
         settings: The effective settings.
-        of_file: How the tool file would have them checked, see `runner.toolset.catalog`.
+        of_file: The auth of the tool file, see `runner.toolset.catalog`.
 
     Raises:
-        UsageError: The key or the tokens file cannot be used, or the file says nothing that could be.
+        UsageError: The key or the tokens file cannot be used, or the auth of the tool file cannot.
     """
     auth = settings.auth
     if auth.kind == "none":
@@ -213,7 +239,7 @@ def _as_file_says(settings: ServerSettings, of_file: Mapping[str, Any] | None) -
 
 
 def _jwt_of(of_file: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    """Return the settings of a file's `JWTVerifier`, if we can check its tokens with them."""
+    """Return the settings of a file's `JWTVerifier`, if tokens can be checked with them here."""
     jwt = None if of_file is None else of_file.get("jwt")
     if not isinstance(jwt, Mapping):
         return None
@@ -239,12 +265,12 @@ def _claimed(claims: Mapping[str, Any], names: tuple[str, ...]) -> str:
         value = claims.get(name)
         if not isinstance(value, str) or not value:
             continue
-        # An address its holder has not proved may be somebody else's.
+        # An unverified address may be somebody else's.
         if name == "email" and claims.get("email_verified", True) not in (True, "true"):
             raise IdentityError(
                 "the token's e-mail address is not verified; verify it with your login provider"
             )
-        # In place of an address it would be its holder, whom the issuer names in another claim.
+        # Another claim with an address could impersonate the holder of that address.
         if "@" in value and "email" in names[:index]:
             raise IdentityError(
                 f"the token has no email, and its {name} looks like one; for the operator: name one claim "

@@ -1,8 +1,8 @@
 """State of logins: registered clients, pending logins, tokens of the provider.
 
-A folder for each kind, in `logins` of the state folder; an entry is a file that nobody else may read, named
-by the digest of its key, so that no listing shows a code or a token. Entries end by themselves. Strangers can
-have some made, so there is a bound: one more takes away the one that was used longest ago.
+Each kind has a folder, in `logins` of the state folder. An entry is a file that only its owner may read. Its
+name is the digest of its key, so that no listing shows a code or a token. Entries expire. Strangers can
+create some, so their number and bytes are bounded: the least recently used are evicted.
 
 An `AsyncKeyValue` of the package py-key-value-aio, as FastMCP's proxies take it.
 
@@ -15,44 +15,57 @@ import json
 import logging
 import os
 import secrets
+import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, SupportsFloat
 
 from anyio.to_thread import run_sync
 
 from runner.errors import StartError
-from runner.system.key_values import KeyByKey
 from runner.system.state_files import Damaged, holding, make_folder, read_whole, set_apart, write_whole
 
-__all__ = ["MOST_ENTRIES", "LoginState", "signing_key"]
+__all__ = ["MOST_BYTES", "MOST_ENTRIES", "LoginState", "signing_key"]
 
 log = logging.getLogger(__name__)
 
 MOST_ENTRIES = 10_000
-"""Entries of one kind."""
+"""Most entries of one kind."""
+
+MOST_BYTES = 128 * 1024 * 1024
+"""Most bytes of the entries of one kind."""
 
 _FOLDER = "logins"
 _KEY = "login-key.json"
 _KEY_BYTES = 32
 
 
-class LoginState(KeyByKey):
+class LoginState:
     """The entries of one state folder.
 
     Args:
         state_dir: The state folder.
-        most: How many of one kind there may be.
-        clock: Says the present time in seconds since the epoch.
+        most: Most entries of one kind.
+        most_bytes: Most bytes of one kind.
+        clock: Returns the time in seconds since the epoch.
     """
 
     def __init__(
-        self, state_dir: Path, *, most: int = MOST_ENTRIES, clock: Callable[[], float] = time.time
+        self,
+        state_dir: Path,
+        *,
+        most: int = MOST_ENTRIES,
+        most_bytes: int = MOST_BYTES,
+        clock: Callable[[], float] = time.time,
     ) -> None:
         self._state = state_dir
         self._most = most
+        self._most_bytes = most_bytes
         self._clock = clock
+        self._lock = threading.Lock()
+        # By folder: entries and bytes that may be written before its next scan.
+        self._room: dict[Path, tuple[int, int]] = {}
 
     async def get(self, key: str, *, collection: str | None = None) -> dict[str, Any] | None:
         """Return an entry, or None."""
@@ -61,7 +74,7 @@ class LoginState(KeyByKey):
     async def ttl(
         self, key: str, *, collection: str | None = None
     ) -> tuple[dict[str, Any] | None, float | None]:
-        """Return an entry and how long it still counts, in seconds; None for what has no end."""
+        """Return an entry and its remaining lifetime, in seconds; None if it does not expire."""
         return await run_sync(self._read, self._path(key, collection))
 
     async def put(
@@ -72,7 +85,7 @@ class LoginState(KeyByKey):
         collection: str | None = None,
         ttl: SupportsFloat | None = None,
     ) -> None:
-        """Keep an entry for so many seconds, or without an end.
+        """Store an entry for `ttl` seconds, or without expiry.
 
         Raises:
             OSError: It cannot be written.
@@ -81,8 +94,36 @@ class LoginState(KeyByKey):
         await run_sync(self._write, self._path(key, collection), {"end": end, "value": dict(value)})
 
     async def delete(self, key: str, *, collection: str | None = None) -> bool:
-        """Remove an entry; say whether there was one."""
+        """Remove an entry; return whether it existed."""
         return await run_sync(_removed, self._path(key, collection))
+
+    async def get_many(
+        self, keys: Sequence[str], *, collection: str | None = None
+    ) -> list[dict[str, Any] | None]:
+        """Return several entries."""
+        return [await self.get(key, collection=collection) for key in keys]
+
+    async def ttl_many(
+        self, keys: Sequence[str], *, collection: str | None = None
+    ) -> list[tuple[dict[str, Any] | None, float | None]]:
+        """Return several entries and their remaining lifetimes, in seconds."""
+        return [await self.ttl(key, collection=collection) for key in keys]
+
+    async def put_many(
+        self,
+        keys: Sequence[str],
+        values: Sequence[Mapping[str, Any]],
+        *,
+        collection: str | None = None,
+        ttl: SupportsFloat | None = None,
+    ) -> None:
+        """Store several entries."""
+        for key, value in zip(keys, values, strict=True):
+            await self.put(key, value, collection=collection, ttl=ttl)
+
+    async def delete_many(self, keys: Sequence[str], *, collection: str | None = None) -> int:
+        """Remove several entries; return how many there were."""
+        return sum([await self.delete(key, collection=collection) for key in keys])
 
     def _path(self, key: str, collection: str | None) -> Path:
         kind = hashlib.sha256((collection or "").encode()).hexdigest()[:16]
@@ -96,7 +137,7 @@ class LoginState(KeyByKey):
         except FileNotFoundError:
             return None, None
         except (Damaged, ValueError, LookupError, TypeError) as error:
-            # Its user logs in once more.
+            # Its user has to log in again.
             log.warning("login entry damaged", extra={"problem": str(error)})
             return None, None
         if left is not None and left <= 0:
@@ -107,24 +148,34 @@ class LoginState(KeyByKey):
         return (value, left) if isinstance(value, dict) else (None, None)
 
     def _write(self, path: Path, note: Mapping[str, Any]) -> None:
+        content = json.dumps(note).encode()
         make_folder(self._state, _FOLDER, path.parent.name)
-        if not path.exists():
-            self._make_room(path.parent)
-        write_whole(path, json.dumps(note).encode())
+        with self._lock:
+            entries, size = self._room.get(path.parent, (0, 0))
+            if entries < 1 or size < len(content):
+                entries, size = self._made_room(path.parent, len(content))
+            self._room[path.parent] = entries - 1, size - len(content)
+        write_whole(path, content)
 
-    def _make_room(self, folder: Path) -> None:
+    def _made_room(self, folder: Path, size: int) -> tuple[int, int]:
+        """Make room for 2 % of the entries and bytes, and at least for `size`; return that room."""
+        room = max(1, self._most // 50), max(size, self._most_bytes // 50)
+        used: list[tuple[float, int, str]] = []
         with os.scandir(folder) as found:
-            entries = list(found)
-        if len(entries) < self._most:
-            return
-        used = sorted((each.stat().st_mtime, each.path) for each in entries)
-        # Some at once, so that not every further one looks at all.
-        for _, path in used[: len(used) - self._most + max(1, self._most // 50)]:
+            for each in found:
+                with contextlib.suppress(FileNotFoundError):
+                    used.append((each.stat().st_mtime, each.stat().st_size, each.path))
+        count, held = len(used), sum(length for _, length, _ in used)
+        for _, length, path in sorted(used):
+            if count + room[0] <= self._most and held + room[1] <= self._most_bytes:
+                break
             _removed(Path(path))
+            count, held = count - 1, held - length
+        return room
 
 
 def signing_key(state_dir: Path) -> bytes:
-    """Return the key that signs the tokens of logins; made at first use, and the same after a restart.
+    """Return the key that signs the tokens of logins; made at first use, and kept across restarts.
 
     Raises:
         StartError: It can be neither read nor made.

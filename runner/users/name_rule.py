@@ -1,29 +1,25 @@
-"""The user's name out of a claim: as it stands there, or refused. Never changed so that two could become one.
+"""The username from a claim: unchanged or refused. No change may turn two names into one.
 
-Nothing is folded, mapped or cut: a name that would need it to be unmistakable is refused. Leaving off an
-ending that every name must have keeps names apart, since all lose the same.
+Nothing is folded, mapped or truncated: a name that would be ambiguous without it is refused. Removing a
+suffix that every name must have keeps names distinct.
 
-Refused are characters that nobody sees, two spaces in a row, a spelling that Unicode has a usual form for,
-and Latin, Greek, Cyrillic and their like mixed in one name, which only looks like another's. What is written
-in one such script throughout is another user than it looks; a person who tells users apart by looking
-sets `identity_pattern`.
+Refused are invisible characters, two spaces in a row, and text that is not in Unicode's normal form. So are
+mixes of scripts such as Latin, Greek and Cyrillic, which imitate another name. A look-alike in a single
+script is accepted, as a different user; an operator who identifies users by sight sets `identity_pattern`.
 
 Source: RFC 8265; RFC 8264, section 12.6; RFC 8266, section 2.3; Unicode UTS 39, sections 4 and 5; UAX 15;
 UAX 44, `DerivedCoreProperties.txt`.
 """
 
 import unicodedata
-from dataclasses import dataclass
 
 import re2
 
-from runner.settings.parts import IdentitySettings
-
-__all__ = ["NameRule"]
+__all__ = ["accepted_name"]
 
 _UNSEEN = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
-# Letters, marks and signs by their category, and yet nothing is drawn: `Default_Ignorable_Code_Point` of
-# Unicode, as far as its categories are not among those above, and the blank of Braille.
+# Letters, marks and signs by category that nevertheless are invisible: `Default_Ignorable_Code_Point` of
+# Unicode, without the categories above, and the blank of Braille.
 _BLANK = frozenset(
     map(
         chr,
@@ -36,43 +32,24 @@ _BLANK = frozenset(
 _ALIKE = frozenset({"LATIN", "GREEK", "CYRILLIC", "ARMENIAN", "CHEROKEE", "COPTIC", "FULLWIDTH", "LISU"})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NameRule:
-    """Rules for usernames.
+def accepted_name(claimed: str, *, pattern: str | None = None, suffix: str | None = None) -> str:
+    """Return the name of the user in a claim.
 
-    Attributes:
-        pattern: What a name must match from its first to its last character; None for anything.
-        suffix: How a name must end; it is left off. None for anything.
+    Args:
+        claimed: The claim.
+        pattern: RE2 pattern that it must match as a whole; None for any name.
+        suffix: Required suffix, which is removed; None for no suffix.
+
+    Raises:
+        ValueError: The name is refused; the message has the reason.
     """
-
-    pattern: str | None = None
-    suffix: str | None = None
-
-    @classmethod
-    def of(cls, settings: IdentitySettings) -> "NameRule":
-        """Return the rule of settings."""
-        return cls(
-            pattern=settings.identity_pattern,
-            suffix=settings.identity_suffix,
-        )
-
-    def name(self, claimed: str) -> str:
-        """Return the name of the user whom a claim names.
-
-        Raises:
-            ValueError: It does not count; the message says why.
-        """
-        fault = _fault(claimed) or self._own_fault(claimed)
-        if fault is not None:
-            raise ValueError(fault)
-        return claimed.removesuffix(self.suffix) if self.suffix else claimed
-
-    def _own_fault(self, claimed: str) -> str | None:
-        if self.suffix and not (claimed.endswith(self.suffix) and claimed != self.suffix):
-            return f"it does not end with {self.suffix!r} (identity_suffix)"
-        if self.pattern is not None and re2.fullmatch(self.pattern, claimed) is None:
-            return "it does not match identity_pattern"
-        return None
+    if fault := _fault(claimed):
+        raise ValueError(fault)
+    if suffix and not (claimed.endswith(suffix) and claimed != suffix):
+        raise ValueError(f"it does not end with {suffix!r} (identity_suffix)")
+    if pattern is not None and re2.fullmatch(pattern, claimed) is None:
+        raise ValueError("it does not match identity_pattern")
+    return claimed.removesuffix(suffix) if suffix else claimed
 
 
 def _fault(claimed: str) -> str | None:

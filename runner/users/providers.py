@@ -1,13 +1,13 @@
-"""FastMCP's auth providers, as the settings ask for them.
+"""FastMCP's auth providers, by the settings.
 
-1. `jwt`: tokens of an authorisation server, checked here. Where clients are told which one, the server
-   describes itself as a protected resource, and without another audience tokens are made for its address.
+1. `jwt`: tokens of an authorisation server, verified here. If the settings name that server, this one
+   describes itself as a protected resource, and its address is the default audience of tokens.
 2. `oauth_proxy`, `oidc`: clients log in here, and this server logs the user in with its provider. Clients get
    tokens of ours, never those of the provider; these stay in the state folder.
 
-3. `gateway`: no token counts; `runner.http.gateway` says who calls.
+3. `gateway`: tokens are not accepted; `runner.http.gateway` identifies the caller.
 
-The provider's own token determines the user, and is checked each time.
+The provider's own token determines the user, and is verified on each request.
 
 Source: RFC 8414; RFC 9728; RFC 8707; RFC 9700, 2.1 and 4.1; MCP specification 2025-11-25, "Authorization".
 """
@@ -45,13 +45,13 @@ from runner.users.token_checks import tokens_fault
 
 __all__ = ["of"]
 
-# Exactly: clients compare it with what the server calls itself, which may have no slash at its end.
+# Exact: clients compare it with the address in the server's metadata, which may lack a trailing slash.
 _URL = TypeAdapter(Annotated[AnyHttpUrl, UrlConstraints(preserve_empty_path=True)])
 
 _MOST_SECRET_BYTES = 64 * 1024
 _METADATA_S = 10.0
 _MOST_METADATA_BYTES = 256 * 1024
-# Endpoints that a provider need not have.
+# Optional endpoints of a provider.
 _OPTIONAL = ("jwks_uri", "introspection_endpoint", "revocation_endpoint")
 
 NameOf = Callable[[Mapping[str, object]], str | None]
@@ -62,11 +62,11 @@ def of(settings: ServerSettings, name_of: NameOf) -> AuthProvider:
 
     Args:
         settings: The effective settings; `auth.kind` is `jwt`, `oauth_proxy`, `oidc` or `gateway`.
-        name_of: Returns the name of the user that claims are of, or None.
+        name_of: Returns the name of the user that claims identify, or None.
 
     Raises:
-        UsageError: The secret cannot be read, or nobody says by which address users reach this server.
-        ValueError: FastMCP does not take the settings.
+        UsageError: The secret cannot be read, or no setting has the address by which users reach this server.
+        ValueError: FastMCP does not accept the settings.
     """
     auth, kind = settings.auth, settings.auth.kind
     if kind in LOGINS:
@@ -93,7 +93,7 @@ def of(settings: ServerSettings, name_of: NameOf) -> AuthProvider:
 
 
 class _NoTokens(TokenVerifier):
-    """Takes no token: who calls is said otherwise."""
+    """A verifier that accepts no token: the gateway identifies the caller."""
 
     async def verify_token(self, token: str) -> AccessToken | None:
         """Return None."""
@@ -101,7 +101,7 @@ class _NoTokens(TokenVerifier):
 
 
 class _Resource(RemoteAuthProvider):
-    """FastMCP's provider, which describes the server at the root as well: some clients look there only."""
+    """FastMCP's provider with metadata at the root as well: some clients look only there."""
 
     async def fault(self) -> str | None:
         """Return the reason why no token can be checked now; None if one can."""
@@ -113,12 +113,12 @@ class _Resource(RemoteAuthProvider):
 
 
 class _Login(OIDCProxy):
-    """FastMCP's proxy of a provider that publishes metadata, whose tokens are checked as all are here.
+    """FastMCP's proxy of a provider that publishes metadata; its tokens are verified like all others.
 
     Args:
         settings: The effective settings.
-        name_of: Returns the name of the user that claims are of, or None.
-        options: FastMCP's own.
+        name_of: Returns the name of the user that claims identify, or None.
+        options: Options of FastMCP's proxy.
     """
 
     checks: TokenVerifier
@@ -129,7 +129,7 @@ class _Login(OIDCProxy):
         super().__init__(**options)
 
     async def fault(self) -> str | None:
-        """Return the reason why no token can be checked now; None if one can: ours stand for theirs."""
+        """Return the reason why no token of the provider, and so none of ours, can be checked; else None."""
         return await tokens_fault(self.checks)
 
     def get_oidc_configuration(
@@ -193,7 +193,7 @@ def _metadata_of(auth: Auth) -> OIDCConfiguration:
     """Fetch the metadata of a provider.
 
     Raises:
-        UsageError: It has none that can be used.
+        UsageError: It has no usable metadata.
     """
     issuer = str(auth.issuer).rstrip("/")
     parts = urlsplit(issuer)
@@ -236,8 +236,8 @@ def _fetched(url: str) -> dict[str, Any]:
     """Return the JSON object at an address.
 
     Raises:
-        httpx2.HTTPError: It cannot be reached, or answers with another status than 2xx.
-        ValueError: It is too long, too slow, or no JSON object.
+        httpx2.HTTPError: It cannot be reached, or its status is not 2xx.
+        ValueError: It is too long, too slow, or not a JSON object.
     """
     content, ends = b"", time.monotonic() + _METADATA_S
     with httpx2.stream("GET", url, timeout=_METADATA_S) as answer:
@@ -254,7 +254,7 @@ def _fetched(url: str) -> dict[str, Any]:
 
 def _login(settings: ServerSettings, name_of: NameOf) -> AuthProvider:
     auth = settings.auth
-    # What an access token looks like is the provider's own business; an ID token is always a JWT for us.
+    # The format of an access token is up to the provider; an ID token is always a JWT with our audience.
     by_id_token = auth.kind == "oidc" and auth.audience is None
     return _Login(
         settings=settings,
@@ -268,20 +268,20 @@ def _login(settings: ServerSettings, name_of: NameOf) -> AuthProvider:
         required_scopes=list(auth.required_scopes),
         valid_scopes=list(auth.scopes),
         base_url=base_url(settings),
-        # The page of this server is one of the clients.
+        # The playground page is one of the clients.
         allowed_client_redirect_uris=[*auth.client_redirects, base_url(settings) + PAGE_LOGIN_DONE],
         client_storage=LoginState(settings.state_dir),
         jwt_signing_key=signing_key(settings.state_dir),
-        # Who wants the provider's token for an audience asks for it; some providers refuse the question.
+        # `resource` is forwarded only if an audience is configured: some providers refuse it.
         forward_resource=auth.audience is not None,
-        # Clients register; documents of theirs are not fetched from addresses that strangers name.
+        # Clients register instead: their metadata documents would be fetched from addresses of strangers.
         enable_cimd=False,
     )
 
 
 def _public_key(path: Path) -> str:
     if not os.path.exists(path):
-        # Without the value, which is perhaps the key.
+        # Without the value, which may be the key itself.
         raise UsageError("auth.keys names no file; give the address of the keys, or a file with the key")
     return _secret("auth.keys", path)
 

@@ -1,7 +1,7 @@
-"""This server as a protected resource: its address, and where it describes itself.
+"""This server as a protected resource: its address, and that of its metadata.
 
-Clients ask an authorisation server for a token for this address, and read there where to log in. So it has to
-be the one by which they reach the server: `public_url`, or on this machine where it listens.
+Clients request a token for this address from an authorisation server, and read here where to log in. So it
+must be the address by which they reach this server: `public_url`, or on this machine the listening address.
 
 Source: RFC 9728, sections 2, 3 and 5.1; RFC 8707, section 2; MCP specification 2025-11-25, "Authorization".
 """
@@ -46,15 +46,15 @@ def is_loopback(host: str) -> bool:
     try:
         return ip_address(host.strip("[]")).is_loopback
     except ValueError:
-        # Another name may resolve to anything, and to something else tomorrow.
+        # Another name may resolve to any address, and its address may change.
         return False
 
 
 def base_url(settings: ServerSettings) -> str:
-    """Return the address of this server as its clients have it, without a slash at its end.
+    """Return the address by which clients reach this server, without a trailing slash.
 
     Raises:
-        UsageError: Nobody has said it.
+        UsageError: It is not configured.
     """
     if settings.public_url is not None:
         return settings.public_url
@@ -67,7 +67,7 @@ def base_url(settings: ServerSettings) -> str:
 
 
 def resource_url(settings: ServerSettings) -> str:
-    """Return the audience that a token needs, if its issuer follows RFC 8707.
+    """Return the audience that a token must have, if its issuer follows RFC 8707.
 
     Raises:
         UsageError: As from `base_url`.
@@ -81,7 +81,7 @@ def describes_itself(settings: ServerSettings) -> bool:
 
 
 def metadata_url(settings: ServerSettings) -> str | None:
-    """Return the address where clients read how to log in, if the server describes itself."""
+    """Return the address of the metadata for logging in, if the server describes itself."""
     if not describes_itself(settings):
         return None
     parts = urlsplit(resource_url(settings))

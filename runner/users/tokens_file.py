@@ -1,4 +1,4 @@
-"""The list of tokens that are let in, in `auth.tokens_file`: a JSON object from token to user name.
+"""The list of accepted tokens, in `auth.tokens_file`: a JSON object from token to username.
 
 Source: `docs/serving.md`.
 """
@@ -40,12 +40,12 @@ def users_by_token(path: Path) -> dict[str, str]:
 
 
 def token_print(token: str) -> str:
-    """Return the SHA-256 of a token, which identifies it and does not reveal it."""
+    """Return the SHA-256 of a token, which identifies the token without revealing it."""
     return hashlib.sha256(token.encode()).hexdigest()
 
 
 def token_prints(settings: IdentitySettings) -> frozenset[str] | None:
-    """Return `token_print` of all tokens that hold, or None where there is no list of them.
+    """Return `token_print` of all valid tokens, or None without a list of them.
 
     Raises:
         UsageError: The tokens file cannot be used.

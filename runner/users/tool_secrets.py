@@ -1,8 +1,8 @@
-"""Secrets of calls: who gets which, read from files or from an operator's command.
+"""Secrets of calls: their rules, and their values from files or from an operator's command.
 
-A value is in this process and, for one call, in the environment of the worker that serves it. What a call
-says is searched for the value, so that it does not get out by accident; code that has the value can always
-send it in another form.
+A value is in this process and, for one call, in the environment of the worker that serves it. The output of
+a call is searched for the value, to prevent accidental leaks; code that has the value can always send it in
+another form.
 
 Source: `docs/decisions/0042-one-process-for-calls-with-secrets.md`; `SECURITY.md`.
 """
@@ -19,13 +19,13 @@ from runner.errors import UsageError
 from runner.settings.secrets import SecretSettings
 from runner.system.private_files import read_private
 
-__all__ = ["CallSecrets", "Secrets", "read_secret", "secret_fault"]
+__all__ = ["NO_SECRETS", "CallSecrets", "Secrets", "read_secret", "secret_fault"]
 
 T = TypeVar("T")
 
-# A shorter one stands in too many texts by chance, where it would be masked.
+# A shorter value occurs in too many texts by chance, and would be masked there.
 _LEAST_CHARS = 8
-# The kernel takes 128 KiB for a variable of a program that a tool starts.
+# The kernel's limit for one environment variable of a program that a tool starts is 128 KiB.
 _MOST_BYTES = 64 * 1024
 _COMMAND_S = 20.0
 # Replacement for bytes that are not valid UTF-8.
@@ -36,7 +36,7 @@ def read_secret(name: str, secret: SecretSettings) -> str:
     """Return the value of a secret.
 
     Raises:
-        UsageError: It cannot be had, or cannot be used; the message says why and never holds the value.
+        UsageError: It cannot be read or used; the message has the reason and never the value.
     """
     if secret.file is not None:
         setting = f"secrets.{name}.file"
@@ -64,7 +64,7 @@ def _value(where: str, content: bytes) -> str:
 def secret_fault(name: str, secret: SecretSettings) -> str | None:
     """Return why the value of a secret cannot be read now; None if it can.
 
-    A command is only looked for: it runs when a server starts, and not to report on a configuration.
+    A command is only located, not run: it runs when a server starts, not to report on a configuration.
     """
     if secret.command:
         found = shutil.which(secret.command[0])
@@ -78,7 +78,7 @@ def secret_fault(name: str, secret: SecretSettings) -> str | None:
 
 def _of_command(where: str, command: tuple[str, ...]) -> bytes:
     try:
-        # What it says beside the value is not shown: it may hold the value, or how to get it.
+        # Its other output is not shown: it may contain the value, or how to get it.
         ended = subprocess.run(
             command,
             stdin=subprocess.DEVNULL,
@@ -105,7 +105,7 @@ class CallSecrets:
     """The secrets of one call.
 
     Attributes:
-        values: What its tool finds in the environment, by name.
+        values: Variables in the environment of its tool, by name.
     """
 
     values: Mapping[str, str] = field(default_factory=dict, repr=False)
@@ -136,7 +136,7 @@ class CallSecrets:
         return text
 
     def masked_end(self, text: str) -> str:
-        """Return the end of a text that was cut anywhere, masked; also half a value at its beginning."""
+        """Return the tail of a text, cut anywhere, masked; masks part of a value at its beginning, too."""
         # The cut may have gone through a character, too.
         whole = text.lstrip(_CUT_CHAR)
         parts = [
@@ -157,12 +157,12 @@ class CallSecrets:
         return item
 
 
-_NONE = CallSecrets()
+NO_SECRETS = CallSecrets()
 """Secrets of a call without any."""
 
 
 def _forms(value: str) -> tuple[str, ...]:
-    """Return the forms of a value in texts: as it is, within JSON, and within a URL or a form."""
+    """Return the forms of a value in texts: plain, JSON-escaped, and percent-encoded for a URL or a form."""
     as_json = (json.dumps(value)[1:-1], json.dumps(value, ensure_ascii=False)[1:-1])
     return tuple(dict.fromkeys((value, *as_json, quote(value), quote(value, safe=""), quote_plus(value))))
 
@@ -172,7 +172,7 @@ class Secrets:
     """The secrets of a server, with their values.
 
     Attributes:
-        rules: Which calls get which.
+        rules: Settings of each secret by name: which calls get it.
     """
 
     rules: Mapping[str, SecretSettings] = field(default_factory=dict)
@@ -180,10 +180,10 @@ class Secrets:
 
     @classmethod
     def read(cls, rules: Mapping[str, SecretSettings]) -> Self:
-        """Return secrets with their values, as they are now.
+        """Return secrets with their current values.
 
         Raises:
-            UsageError: Some cannot be had; one line for each.
+            UsageError: Some cannot be read; one line for each.
         """
         values: dict[str, str] = {}
         faults: list[str] = []
@@ -201,16 +201,16 @@ class Secrets:
 
         Args:
             tool: Name of the tool.
-            user: Name of who calls it.
+            user: Name of the caller.
         """
         if not self.rules:
-            return _NONE
+            return NO_SECRETS
         mine = [
             name
             for name, secret in self.rules.items()
             if tool in secret.tools and ("*" in secret.users or user in secret.users)
         ]
-        # The longest first: one value may be the beginning of another.
+        # The longest first: one value may be a prefix of another.
         mine.sort(key=lambda name: -len(self._values[name]))
         return CallSecrets({name: self._values[name] for name in mine})
 

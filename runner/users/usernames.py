@@ -1,8 +1,8 @@
-"""One user name → one path segment: the name of a home, and the user's part of store keys.
+"""One username → one path segment: the name of a home, and the user's part of store keys.
 
-The rule is injective, so that no two users share a home. A name that is a safe segment stays as it
-is, since tools write to `/tmp/{username}/` and mean it. Any other name is marked by `=`, which names
-that stay never contain.
+The rule is injective, so that no two users share a home. A name that is a safe segment stays unchanged,
+since tools write to `/tmp/{username}/` literally. Any other name is encoded and marked by `=`, which
+unchanged names never contain.
 
 Source: requirements S1-34, S1-106; contradiction C19; rule U1 of the conformance cases.
 """
@@ -15,7 +15,7 @@ __all__ = ["home_segment", "user_of"]
 
 _MAX_BYTES = 200
 _STAYS = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@+-]{0,127}")
-# No dot: `..` of a name that is quoted should not stand in a path, not even where it is harmless.
+# No dot: `..` of a quoted name should not appear in a path, even where it would be harmless.
 _PLAIN = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_@+-")
 
 
@@ -39,7 +39,7 @@ def home_segment(username: str) -> str:
 
 
 def user_of(segment: str) -> str:
-    """Return the user of a path segment; the segment itself where it is a digest, which names nobody."""
+    """Return the user of a path segment; the segment itself if it is a digest, which names no user."""
     if not segment.startswith("=q"):
         return segment
     quoted = segment.removeprefix("=q").encode()

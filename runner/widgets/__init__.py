@@ -1,4 +1,4 @@
-"""Widgets for tool files: pages that hosts show beside the results of tools, declared once for every host.
+"""Widgets for tool files: pages that hosts show beside results of tools, declared once for every host.
 
     from fastmcp import FastMCP
     from runner.widgets import Csp, Widget, add_widgets
@@ -16,10 +16,10 @@
 
     add_widgets(mcp, [chart])
 
-Imports nothing of the host. Source: `docs/widgets.md`; document 003.
+It imports no module of the host. Source: `docs/widgets.md`; document 003.
 """
 
-# The one name that authors import from; what it holds stays small.
+# The only module that authors import from; it stays small.
 from runner.contract.login_challenge import NO_AUTH, oauth2
 from runner.widgets.builtin import BUILTIN, builtin
 from runner.widgets.login_result import auth_required

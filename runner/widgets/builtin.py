@@ -1,4 +1,4 @@
-"""The pages that come with the runner, ready for any tool whose output has the form that a page shows.
+"""The built-in pages, for any tool whose output has the form of a page.
 
 Source: document 003, "Component resources"; requirements S3-88 to S3-96; `docs/widgets.md` has the forms.
 """
@@ -23,7 +23,7 @@ BUILTIN: Mapping[str, str] = {
     "pizzaz-markdown": "A formatted text with headings, lists and links.",
     "solar-system": "The planets on their ways around the sun.",
 }
-"""The names of the pages, each with what it shows."""
+"""The names of the pages, each with a description."""
 
 
 def builtin(name: str, *, csp: Csp | None = None, accessible: bool = False) -> Widget:
@@ -31,7 +31,7 @@ def builtin(name: str, *, csp: Csp | None = None, accessible: bool = False) -> W
 
     Args:
         name: One of `BUILTIN`.
-        csp: What the page may load besides itself; it needs nothing.
+        csp: Domains that the page may load from; it needs none.
         accessible: Whether it may call the tools that show it.
 
     Raises:

@@ -33,7 +33,7 @@ class Form(BaseModel):
     model_config = ConfigDict(extra="forbid", alias_generator=to_camel, validate_by_name=True)
 
     def content(self) -> dict[str, Any]:
-        """Return it as structured content, with what was given and nothing else."""
+        """Return it as structured content, with only the given fields."""
         return self.model_dump(mode="json", by_alias=True, exclude_unset=True)
 
     @classmethod

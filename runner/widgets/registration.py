@@ -1,7 +1,7 @@
-"""Widgets on a FastMCP server: their pages in both dialects, and what is said of their tools.
+"""Widgets on a FastMCP server: their pages in both dialects, and metadata of their tools.
 
-Runs where the author's file runs. The runner's host reads the pages once, when the file is loaded, and serves
-them itself; under plain FastMCP they are ordinary resources.
+It runs in the process of the author's file. The runner's host reads the pages once, when the file is loaded,
+and serves them itself; under plain FastMCP they are ordinary resources.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -37,12 +37,12 @@ class WidgetPage(TextResource):
     twin: str
 
     def get_meta(self) -> dict[str, Any]:
-        """Return its `_meta` for lists as it is in reads: FastMCP's own marks would make them differ."""
+        """Return its `_meta` for lists, equal to that in reads: FastMCP's own keys would make them differ."""
         return dict(self.meta or {})
 
 
 class _Addresses(ResourceTemplate):
-    """Addresses of widgets that no list has: the second one, and any with `?v=…` behind it."""
+    """Unlisted addresses of widgets: the second one, and any with `?v=…` appended."""
 
     pages: dict[str, WidgetPage]
 
@@ -56,7 +56,7 @@ class _Addresses(ResourceTemplate):
 
 
 class _EachTool(Transform):
-    """Shows each tool of a server as a function returns it."""
+    """Transform that replaces each tool of a server by the result of a function."""
 
     def __init__(self, shown: Callable[[Tool], Tool]) -> None:
         self._shown = shown
@@ -72,7 +72,7 @@ class _EachTool(Transform):
 
 
 class _Listing(_EachTool):
-    """Shows tools with widgets in their schema dialect, and hides the addresses of pages."""
+    """Transform that lists tools with widgets in their schema dialect, and hides addresses of pages."""
 
     async def list_resource_templates(
         self, templates: Sequence[ResourceTemplate]
@@ -95,11 +95,11 @@ def mounted_pages(prefix: str) -> Transform:
 
 
 def add_widgets(server: FastMCP, widgets: Iterable[Widget]) -> None:
-    """Let a server serve widgets: once, with all that its file declares.
+    """Register the widgets of a server: call it once, with all widgets of its file.
 
     Args:
         server: The server of the tool file.
-        widgets: What its tools name in their `meta`.
+        widgets: The widgets that its tools name in their `meta`.
 
     Raises:
         ValueError: Two widgets have one name.
@@ -129,7 +129,7 @@ def add_widgets(server: FastMCP, widgets: Iterable[Widget]) -> None:
 
 
 def _in_dialect(tool: Tool) -> Tool:
-    """Return a tool that shows a widget with the dialect of its schema; any other as it is."""
+    """Return a tool with a widget in the dialect of its schema; any other unchanged."""
     if not templates_of(tool.meta) or "$schema" in tool.parameters:
         return tool
     parameters: Mapping[str, Any] = {"$schema": SCHEMA_DIALECT, **tool.parameters}
@@ -137,9 +137,9 @@ def _in_dialect(tool: Tool) -> Tool:
 
 
 async def served_pages(server: FastMCP) -> list[dict[str, Any]]:
-    """Return the pages of a server that its host can serve without asking it: each with its addresses.
+    """Return the pages, with their addresses, that the host can serve without a request to the server.
 
-    None where a middleware of the author's wants to see every read.
+    Empty if a middleware of the author must handle every read.
     """
     if any(_sees_reads(type(middleware)) for middleware in server.middleware):
         return []

@@ -1,4 +1,4 @@
-"""A widget as its author declares it, and what both dialects have to be told of it.
+"""A widget as its author declares it, and its metadata for both dialects.
 
 Source: document 003, "Tool `_meta`" and "Component resources"; requirements S3-12 to S3-19, S3-97 to S3-100
 and S3-139; decisions C37 and C40; MCP Apps 2026-01-26.
@@ -34,12 +34,12 @@ _PERMISSIONS = ("camera", "microphone", "geolocation", "clipboardWrite")
 class Csp:
     """Domains that a page may load from and connect to; its host blocks everything else.
 
-    A domain is a host, perhaps with `*.` before it, a port behind it, and a scheme, by default https.
+    A domain is a host, optionally with a `*.` prefix, a port, and a scheme, by default https.
 
     Attributes:
-        connect: Where it may send requests.
-        resources: Where images, styles, fonts and scripts may come from.
-        frames: What it may show in frames.
+        connect: Domains that it may send requests to.
+        resources: Domains that it may load images, styles, fonts and scripts from.
+        frames: Domains that it may show in frames.
 
     Raises:
         ValueError: A domain is malformed.
@@ -58,14 +58,14 @@ class Csp:
                 )
 
     def hosts(self) -> dict[str, list[str]]:
-        """Return it as ChatGPT's hosts read it: hosts without a scheme."""
+        """Return it in the form of ChatGPT's hosts: hosts without a scheme."""
         named = {"connect_domains": self.connect, "resource_domains": self.resources}
-        # Absent means none; an empty list would ask for a review that nobody needs.
+        # Absent means none; an empty list would trigger an unnecessary review.
         named |= {"frame_domains": self.frames} if self.frames else {}
         return {key: [_parts(domain)[1] for domain in domains] for key, domains in named.items()}
 
     def origins(self) -> dict[str, list[str]]:
-        """Return it as hosts of MCP Apps read it: origins."""
+        """Return it in the form of MCP Apps hosts: origins."""
         named = {"connectDomains": self.connect, "resourceDomains": self.resources}
         named |= {"frameDomains": self.frames} if self.frames else {}
         return {key: ["://".join(_parts(domain)) for domain in domains] for key, domains in named.items()}
@@ -77,17 +77,17 @@ class Widget:
 
     Attributes:
         name: Its name; its address is `ui://widget/NAME.html`.
-        html: The page, as text or as the file that holds it.
-        description: What it shows, for a model.
-        csp: What it may load and connect to; nothing by default.
+        html: The page, as text or as a path of a file.
+        description: Its description, for a model.
+        csp: Domains that it may load from and connect to; none by default.
         prefers_border: Whether its host should draw a border.
         accessible: Whether it may call the tools that show it.
         visibility: `private` hides those tools from a model; only the page may call them.
-        permissions: What of the browser it asks for: `camera`, `microphone`, `geolocation`, `clipboardWrite`.
+        permissions: Requested browser permissions: `camera`, `microphone`, `geolocation`, `clipboardWrite`.
         domain: The origin that a host should give it; hosts refuse one that is not theirs.
 
     Raises:
-        ValueError: What is given cannot work; the message says what to write.
+        ValueError: An argument is invalid; the message has the correct form.
     """
 
     name: str
@@ -135,7 +135,7 @@ class Widget:
         return self.html.read_text(encoding="utf-8") if isinstance(self.html, Path) else self.html
 
     def resource_meta(self) -> dict[str, Any]:
-        """Return the `_meta` of its resources, the same in lists and in reads."""
+        """Return the `_meta` of its resources, for lists and reads."""
         ui: dict[str, Any] = {"prefersBorder": self.prefers_border, "csp": self.csp.origins()}
         meta: dict[str, Any] = {
             "openai/widgetPrefersBorder": self.prefers_border,
@@ -162,15 +162,15 @@ class Widget:
         """Return the `_meta` of a tool that this widget shows.
 
         Args:
-            invoking: What a user reads while it runs; at most 64 characters.
-            invoked: What a user reads afterwards; at most 64 characters.
-            accessible: Whether the page may call this tool; by default as the widget says.
-            visibility: Who may call it; by default as the widget says.
-            security: Who may call it: `NO_AUTH`, or what `oauth2` returns.
+            invoking: Text for users while it runs; at most 64 characters.
+            invoked: Text for users afterwards; at most 64 characters.
+            accessible: Whether the page may call this tool; by default that of the widget.
+            visibility: Visibility of the tool; by default that of the widget.
+            security: Required authentication: `NO_AUTH`, or the result of `oauth2`.
             file_params: Arguments that take files of the host.
 
         Raises:
-            ValueError: A text is too long, or nobody could call the tool.
+            ValueError: A text is too long, or no caller could call the tool.
         """
         for text in (invoking, invoked):
             if not 0 < len(text) <= INVOCATION_MAX_CHARS:
@@ -196,7 +196,7 @@ class Widget:
 
 
 def _audience(name: str, visibility: str, *, accessible: bool) -> list[str]:
-    """Return the visibility of a tool in the words of MCP Apps. Always present: their default is both."""
+    """Return the visibility of a tool in terms of MCP Apps. Always explicit: their default is both."""
     if visibility == "private":
         if not accessible:
             raise ValueError(

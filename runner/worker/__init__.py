@@ -1,1 +1,1 @@
-"""All of ours that runs in a zygote or worker."""
+"""The runner's code in zygotes and workers."""

@@ -28,12 +28,12 @@ def described_routes(routes: Sequence[BaseRoute]) -> list[dict[str, object]]:
 async def answer_route(
     routes: Sequence[BaseRoute], request: Mapping[str, Any], lifespan_state: Any
 ) -> dict[str, object]:
-    """Answer one request as a whole; what streams is gathered.
+    """Answer one request as a whole; a streamed response is collected.
 
     Args:
-        routes: The author's.
+        routes: The author's routes.
         request: Method, path, query, headers and body of the request.
-        lifespan_state: What the server's lifespan made.
+        lifespan_state: State from the server's lifespan.
     """
     sent: list[Message] = []
     body: list[Message] = [
@@ -42,7 +42,7 @@ async def answer_route(
 
     async def receive() -> Message:
         if not body:
-            # A stream ends once its client has disconnected: this one waits for the whole answer.
+            # Never disconnects: a stream would end then, and this client waits for the whole answer.
             await asyncio.get_running_loop().create_future()
         return body.pop()
 
@@ -76,7 +76,7 @@ async def answer_route(
     headers = list(start.get("headers", ()))
     lengths = [len(name) + len(value) for name, value in headers]
     longest, total = max(lengths, default=0), sum(lengths)
-    # Before a frame is made of them: the host would refuse them as well.
+    # Before they are put into a frame, which the host would refuse as well.
     if len(lengths) > ROUTE_HEADERS or longest > ROUTE_HEADER_BYTES or total > ROUTE_HEADERS_BYTES:
         return _failed(
             f"the route answered with {len(lengths)} headers of {total} bytes; at most {ROUTE_HEADERS} "

@@ -1,11 +1,12 @@
-"""Innermost middleware of a worker's server: what a tool raised, and on which of the author's lines.
+"""Innermost middleware of a worker's server: captures a tool's exception and the author's lines in it.
 
-FastMCP turns an exception into a text. The contract wants to know more: its type, the author's own
-frames, the denial behind it, the limit that it ran into.
+FastMCP turns an exception into a text. The contract needs more: its type, the author's own frames, the
+denial that caused it, the limit that it exceeded.
 """
 
 import asyncio
 import errno
+import json
 import mmap
 import os
 import re
@@ -25,20 +26,20 @@ from mcp.shared.exceptions import MCPError
 from pydantic import ValidationError as PydanticValidationError
 
 from runner.settings.resource_limits import DISK_FULL
-from runner.worker.call_scope import current
-from runner.worker.host_channel import strict
+from runner.worker.call_scope import current, strict
 from runner.worker.long_answers import least_bytes
-from runner.worker.toolfile import author_frames
+from runner.worker.toolfile import author_frames, missing_variable
 from runner.worker.wire import SENT_MAX_CHARS
 
 __all__ = ["FailureCapture"]
 
-# All that FastMCP says where it masks; a server may be mounted by one that does not.
+# FastMCP's whole message if it masks; a masking server may be mounted by one that does not mask.
 _MASKED = re.compile(r"Error calling tool (?:'[^']*'|\"[^\"]*\")")
-# Of a chain of exceptions, and of the notes of each.
+# Most exceptions of a chain, and most notes of each.
 _MOST_LINKS = 20
+_SHOWN_CHARS = 60
 _MOST_CHAIN_CHARS = 5 * SENT_MAX_CHARS
-# What the C library asks for as the stack of a thread.
+# Stack size that the C library requests for a thread.
 _STACK_BYTES = 8 * 1024 * 1024
 _LIMITS = {
     errno.ENOMEM: "memory_bytes",
@@ -50,7 +51,7 @@ _LIMITS = {
 
 
 class FailureCapture(Middleware):
-    """Innermost middleware: notes in the scope of a call what its tool raised, and on which lines.
+    """Innermost middleware: records in the scope of a call the exception of its tool, with its lines.
 
     Attributes:
         masks: Whether the server is made with `mask_error_details`.
@@ -61,15 +62,16 @@ class FailureCapture(Middleware):
         self.masks = False
 
     async def on_call_tool(self, context: MiddlewareContext[Any], call_next: CallNext[Any, Any]) -> Any:
-        """Run the tool, and remember what it raises on the way out."""
+        """Run the tool, and record its exception."""
         return await self.seen(call_next(context), tool=str(context.message.name))
 
     async def seen(self, running: Awaitable[Any], *, tool: str | None = None) -> Any:
-        """Await a running tool, and remember what it raises on the way out."""
+        """Await a running tool, and record its exception."""
         try:
             result = await running
         except MCPError:
-            # An error of the protocol, which the tool wants its client to get as it is.
+            # A protocol error, which the tool means for its client.
+            _record(None)
             raise
         except GeneratorExit:
             raise
@@ -77,27 +79,29 @@ class FailureCapture(Middleware):
             task = asyncio.current_task()
             if task is None or task.cancelling():
                 raise
-            # Nobody cancels this call: the tool raised it, or awaited what it had cancelled itself.
-            raise self._left(error, tool) from None
+            # This call is not cancelled: the tool raised it, or awaited a task that it had cancelled itself.
+            raise self.left(error, tool) from None
         except Exception as error:
             self._note(error, tool)
             faulty = error.__cause__
             if isinstance(faulty, PydanticValidationError) and faulty.error_count() > _MOST_LINKS:
-                # Its message describes each fault, and a client can send a million.
+                # Its message describes each fault, and a client can cause a million.
                 raise ToolError(f"{faulty.error_count()} faults in the arguments") from None
             raise
         except BaseException as error:  # noqa: BLE001 - raised to the waiter, instead of ending the worker
-            raise self._left(error, tool) from None
+            raise self.left(error, tool) from None
+        # An earlier exception was of a tool that this one called, or of an attempt before this one.
+        _record(None)
         used = least_bytes(result) if isinstance(result, ToolResult) else 0
         scope = current()
         if scope is not None and used > scope.most_bytes:
-            # Written as JSON it would take many times its memory and seconds, to be refused all the same.
+            # Encoding it as JSON would take seconds and many times its memory, only to be refused.
             scope.raised = {"kind": "too long", "used": used}
             raise ToolError("the result is too long")
         return result
 
     def _note(self, error: Exception, tool: str | None) -> None:
-        """Keep an error, to say later what the author's code raised."""
+        """Record an exception of the author's code."""
         scope = current()
         if scope is None:
             return
@@ -114,21 +118,30 @@ class FailureCapture(Middleware):
         if self.masks or _MASKED.fullmatch(str(error)):
             raised["told"] = str(error)[:SENT_MAX_CHARS]
 
-    def _left(self, error: BaseException, tool: str | None) -> ToolError:
+    def left(self, error: BaseException, tool: str | None = None) -> ToolError:
         """Record a BaseException, which the framework does not catch; return an error for it."""
         reason = _left_by(error)
-        scope, prefix = current(), "Error calling tool" if tool is None else f"Error calling tool {tool!r}"
+        prefix = "Error calling tool" if tool is None else f"Error calling tool {tool!r}"
         raised = {**_describe(error, self._folder), "message": reason}
-        if scope is not None:
-            scope.raised = raised
+        _record(raised)
         if not self.masks:
             return ToolError(f"{prefix}: {reason}")
         raised["told"] = prefix
         return ToolError(prefix)
 
 
+def _record(raised: dict[str, object] | None) -> None:
+    """Replace the exception that is recorded in the scope of this call."""
+    scope = current()
+    if scope is not None:
+        scope.raised = raised
+
+
 def _left_by(error: BaseException) -> str:
     """Return a sentence for a BaseException, which `except Exception` does not catch."""
+    task = asyncio.current_task() if isinstance(error, asyncio.CancelledError) else None
+    if task is not None and task.cancelling():
+        return "the tool cancelled the task of its own call: return a value, or raise an error"
     if isinstance(error, SystemExit):
         shown = "" if error.code is None else repr(error.code)[:SENT_MAX_CHARS]
         return f"the tool called exit({shown}), which ends a program: return a value, or raise an error"
@@ -148,9 +161,11 @@ def _describe(error: BaseException, folder: Path) -> dict[str, object]:
     while isinstance(cause, FastMCPError | MCPServerError) and cause.__cause__ is not None:
         cause = cause.__cause__
     filename = getattr(cause, "filename", None)
+    facts = _facts(cause, folder)
     return {
         "kind": "tool error" if isinstance(cause, ToolError | SdkToolError) else "raised",
-        **_facts(cause, folder),
+        **facts,
+        "lacks": missing_variable(cause, str(facts["message"]), folder),
         "chain": _chain(cause, folder),
         "limit": _limit_behind(cause),
         "filename": str(filename)[:4096] if isinstance(filename, str | bytes | Path) else None,
@@ -159,7 +174,7 @@ def _describe(error: BaseException, folder: Path) -> dict[str, object]:
 
 
 def _is_of_program(error: FileNotFoundError) -> bool:
-    """Return whether `subprocess` did not find a program; of a working folder it says it likewise."""
+    """Return whether `subprocess` did not find a program; a missing working folder raises the same error."""
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next
@@ -187,7 +202,7 @@ def _facts(error: BaseException, folder: Path) -> dict[str, object]:
 
 
 def _chain(error: BaseException, folder: Path) -> list[dict[str, object]]:
-    """Return the exceptions behind an error, in the order of their distance from it: bounded, each once."""
+    """Return the causes and contexts of an error, the nearest first: a bounded number, each once."""
     found: list[dict[str, object]] = []
     waiting, seen, chars = deque(_behind(error)), {id(error)}, 0
     while waiting and len(found) < _MOST_LINKS and chars < _MOST_CHAIN_CHARS:
@@ -212,19 +227,19 @@ def _behind(error: BaseException) -> Iterator[tuple[str, BaseException]]:
 
 
 def _is_unknown(error: BaseException) -> bool:
-    """Return whether a server of the SDK says so of a name that it does not know."""
+    """Return whether an error of a server of the SDK means that a tool's name is unknown."""
     return type(error) is SdkToolError and error.__cause__ is None and str(error).startswith("Unknown tool: ")
 
 
 def _limit_behind(error: BaseException) -> str | None:
-    """Return the limit that an error of the system stands for, if it stands for one."""
+    """Return the resource limit that a system error indicates, if any."""
     if isinstance(error, MemoryError):
         return "memory_bytes"
-    # An author's own words stand for a limit of another system, such as a full mailbox.
+    # A message of the author's own means a limit of another system, such as a full mailbox.
     if isinstance(error, OSError) and error.errno in _LIMITS:
         is_of_kernel = os.strerror(error.errno) in str(error.strerror)
         return _LIMITS[error.errno] if is_of_kernel else None
-    # Also what a pipe says that has nothing to read yet; so it is tried.
+    # EAGAIN also comes from an empty pipe; so starting a thread is tried.
     is_sign = isinstance(error, RuntimeError) and str(error) == "can't start new thread"
     if is_sign or (isinstance(error, OSError) and error.errno == errno.EAGAIN):
         return _limit_of_starting()
@@ -232,7 +247,7 @@ def _limit_behind(error: BaseException) -> str | None:
 
 
 def _limit_of_starting() -> str | None:
-    """Return the limit that keeps a thread from being started now, if one does."""
+    """Return the limit that prevents starting a thread now, if any."""
     try:
         threading.Thread(target=_nothing).start()
     except RuntimeError:
@@ -249,10 +264,27 @@ def _nothing() -> None:
 
 
 def _fault(fault: Mapping[str, Any]) -> dict[str, object]:
-    # Of a list in JSON text, which looks as it should.
-    is_text = isinstance(fault["input"], str) and str(fault["type"]).endswith("_type")
+    # The input of these faults is the object of all arguments.
+    is_about_name = str(fault["type"]).startswith(("missing", "unexpected"))
     return {
         "argument": ".".join(str(part) for part in fault["loc"]),
-        "problem": f"{fault['msg']}, got a string" if is_text else str(fault["msg"]),
-        "type": str(fault["type"]),
+        "problem": str(fault["msg"]) if is_about_name else f"{fault['msg']}, got {_shown(fault['input'])}",
     }
+
+
+def _shown(value: object) -> str:
+    """Return an argument in a few words: a list sent as JSON text, for example, is a string."""
+    match value:
+        case str():
+            more = "…" if len(value) > _SHOWN_CHARS else ""
+            return f"the string {json.dumps(value[:_SHOWN_CHARS], ensure_ascii=False)}{more}"
+        case None | bool() | float():
+            return json.dumps(value)
+        case int() if value.bit_length() <= 64:
+            return str(value)
+        case list() | tuple():
+            return "an array"
+        case dict():
+            return "an object"
+        case _:
+            return f"a value of type {type(value).__name__}"

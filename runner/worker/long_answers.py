@@ -1,7 +1,7 @@
-"""Long texts in a tool's answer: sent once from worker to host, and refused early where they are too long.
+"""Long texts in a tool's answer: sent once from worker to host, and refused early if they are too long.
 
-FastMCP adds the text of a structured text once more, for older clients. Of a long one the worker sends the
-structured text alone, and the host puts the other back. What is far too long is not even written as JSON.
+For older clients, FastMCP repeats a structured text as a text block. If it is long, the worker sends only the
+structured text, and the host restores the block. A far too long result is not even encoded as JSON.
 """
 
 from collections.abc import Mapping
@@ -13,14 +13,14 @@ from mcp_types import TextContent
 __all__ = ["FOLDED", "folded", "least_bytes", "unfolded"]
 
 FOLDED = "folded"
-"""Key of an answer whose first text is the structured one."""
+"""Key of an answer whose first text block was removed, since it equals the structured text."""
 
 _LONG_CHARS = 100_000
 _WRAPPED = "result"
 
 
 def folded(result: dict[str, Any]) -> tuple[dict[str, Any], bool]:
-    """Return a result without a long first text that is its structured one, and whether there was one."""
+    """Return a result without a long first text that equals its structured text, and whether it had one."""
     text, content = _structured(result), result.get("content")
     if text is None or len(text) < _LONG_CHARS or not isinstance(content, list) or not content:
         return result, False
@@ -31,7 +31,7 @@ def folded(result: dict[str, Any]) -> tuple[dict[str, Any], bool]:
 
 
 def unfolded(result: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return a result with the text that `folded` left out; whatever else it is, it stays."""
+    """Return a result with the text that `folded` removed; any other value unchanged."""
     text, content = _structured(result), result.get("content")
     if text is None or not isinstance(content, list) or not content or not isinstance(content[0], dict):
         return result
@@ -39,7 +39,7 @@ def unfolded(result: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def least_bytes(result: ToolResult) -> int:
-    """Return the least length of a result, by its texts."""
+    """Return a lower bound of the length of a result, by its texts."""
     wrapped = (result.structured_content or {}).get(_WRAPPED)
     text = wrapped if isinstance(wrapped, str) else None
     texts = [block.text for block in result.content if isinstance(block, TextContent)]

@@ -1,4 +1,4 @@
-"""A tool file's own `output_transformer`: the author's last word on what the file's tools return.
+"""A tool file's own `output_transformer`: the author's final change to the results of the file's tools.
 
     async def output_transformer(tool_name, result, ctx):
         if tool_name != "export":
@@ -6,8 +6,8 @@
         ref = await ctx.artifacts.put_bytes(result["pdf"], mime_type="application/pdf")
         return {"artifact": ref.model_dump(), "summary": "The export is ready"}
 
-It runs in the worker, confined and within the call's time, as the tool does. None means that it does not
-handle this result; if it raises, the result stays as it is and the client hears a warning.
+It runs in the worker, confined and within the call's time, like the tool. None means that it does not
+handle this result; if it raises, the result stays unchanged and the client gets a warning.
 
 Source: document 004, section 3.6; requirements S4-39 and S4-66; contradiction C24.
 """
@@ -41,7 +41,7 @@ class ToolContext:
     Attributes:
         artifacts: Keeps bytes and text for the user, see `runner.author`.
         tool: Name of the tool.
-        server: None: it is the file's own.
+        server: Always None, for the file's own server.
     """
 
     artifacts: Artifacts
@@ -50,13 +50,13 @@ class ToolContext:
 
 
 class ToolTransformer(Middleware):
-    """Hands the results of a file's tools to the file's function."""
+    """Middleware that passes the results of a file's tools to the file's function."""
 
     def __init__(self, function: Callable[[str, Any, ToolContext], Any]) -> None:
         self._function = function
 
     async def on_call_tool(self, context: MiddlewareContext[Any], call_next: CallNext[Any, Any]) -> Any:
-        """Run the tool, then the function on what it returned; errors pass."""
+        """Run the tool, then the function on its result; errors pass through."""
         result = await call_next(context)
         if not isinstance(result, ToolResult) or result.is_error:
             return result
@@ -79,7 +79,7 @@ async def _warn(context: MiddlewareContext[Any], text: str) -> None:
     if context.fastmcp_context is None:
         return
     with warnings.catch_warnings():
-        # Messages to clients are to go from the protocol some day; until then they are how one hears.
+        # Log messages to clients are deprecated in the protocol, but still the only way to warn.
         warnings.simplefilter("ignore", MCPDeprecationWarning)
         await context.fastmcp_context.warning(text)
 

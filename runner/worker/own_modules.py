@@ -1,10 +1,10 @@
 """Modules beside a tool file whose names are taken: by the standard library, a library, or packages of ours.
 
-A `json.py` or a `runner.py` beside a tool file is what the author's code means by `import json` and `import
-runner`, and nobody else: libraries, and our own code, go on to get what they had. Python knows one module for
-each name, so the author's take that place while code of the author imports one, and give it back at once.
+With `json.py` or `runner.py` beside a tool file, `import json` or `import runner` in the author's code gets
+that file; libraries and our own code still get the original. Python has one module per name, so the author's
+modules are in `sys.modules` only while the author's code imports one.
 
-Nothing here protects: by the time that an author's module can be imported, the layers are in place.
+This is not protection: before an author's module can be imported, the layers are in place.
 """
 
 import builtins
@@ -20,16 +20,16 @@ from typing import Any, Self
 __all__ = ["OwnModules"]
 
 _FRAMEWORK = ("fastmcp", "mcp", "mcp_types")
-"""These names mean the framework to a tool file, whatever lies beside it, as they do with `fastmcp run`."""
+"""Names that always mean the framework, even with such a file beside a tool file, as in `fastmcp run`."""
 
 _INSTALLED = tuple({f"{prefix}{os.sep}" for prefix in (sys.prefix, sys.exec_prefix, sys.base_prefix)} - {"/"})
 
 
 class OwnModules:
-    """The author's modules of names that are taken.
+    """The author's modules whose names are taken.
 
     Args:
-        folders: Where the author's code lies.
+        folders: Folders of the author's code.
         names: The names, each of a module in one of them.
     """
 
@@ -43,11 +43,11 @@ class OwnModules:
 
     @classmethod
     def of(cls, folders: Sequence[Path], *, but: Iterable[str] = ()) -> Self:
-        """Return those in the folders: a built-in or frozen module cannot be hidden by any file.
+        """Return those in the folders, except names of built-in or frozen modules, which no file can hide.
 
         Args:
-            folders: Where the author's code lies.
-            but: Further names that mean what they meant: that of the tool file itself.
+            folders: Folders of the author's code.
+            but: Further names to leave alone, such as that of the tool file itself.
         """
         never = {*sys.builtin_module_names, *_FRAMEWORK, *but}
         taken = {name for name in sys.modules if "." not in name and name not in never}
@@ -57,7 +57,7 @@ class OwnModules:
         return cls(folders, {name for name in names if not _lies_in(sys.modules[name], folders)})
 
     def install(self) -> None:
-        """Let the author's code have them from now on."""
+        """Provide them to the author's code from now on."""
         if self._names:
             vars(builtins)["__import__"] = self
 
@@ -69,7 +69,7 @@ class OwnModules:
         fromlist: Sequence[str] = (),
         level: int = 0,
     ) -> ModuleType:
-        """Import as `__import__` does."""
+        """Import like `__import__`."""
         top = name.partition(".")[0]
         if level or not (top in self._names or self._turned):
             return self._import(name, globals, locals, fromlist, level)
@@ -78,12 +78,12 @@ class OwnModules:
 
     def _is_authors(self, importer: Mapping[str, Any] | None) -> bool:
         file = (importer or {}).get("__file__")
-        # An environment may lie in the author's folder, and what is installed in it is not the author's.
+        # A virtual environment may be in the author's folder; packages in it are not the author's code.
         return isinstance(file, str) and file.startswith(self._folders) and not file.startswith(_INSTALLED)
 
     @contextlib.contextmanager
     def _seen_by(self, author: bool, top: str) -> Iterator[None]:  # noqa: FBT001 - who imports
-        """Put in place what the importer is to find: for the author one name, for others all as they were."""
+        """Set `sys.modules` for the importer: for the author with one own module, else with all originals."""
         wanted = [top] if author and top in self._names else []
         change = [name for name in (*wanted, *self._turned) if (name in self._turned) != (name in wanted)]
         for name in change:
@@ -95,7 +95,7 @@ class OwnModules:
                 self._turn(name)
 
     def _turn(self, name: str) -> None:
-        """Exchange the modules of a name for the others of that name."""
+        """Swap the modules of a name with the other set of that name."""
         prefix = f"{name}."
         there = {
             key: sys.modules.pop(key) for key in list(sys.modules) if key == name or key.startswith(prefix)

@@ -1,8 +1,8 @@
 """The program that zygotes load and workers run: a tool file behind its own FastMCP server.
 
-A worker serves one raw MCP request after the other with the author's own server, so what comes back is what
-plain FastMCP would have put on the wire. What the host must know beside it (which exception a tool
-raised, on which of the author's lines) is witnessed by a middleware and sent along.
+A worker serves one raw MCP request after the other with the author's own server, so its answers are those of
+plain FastMCP. A middleware records further facts for the host (the exception of a tool, with the author's
+lines), which are sent along.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ import socket
 import sys
 import tempfile
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from os import mkdir
 from pathlib import Path
 from typing import Any
@@ -26,9 +26,8 @@ from mcp import MCPDeprecationWarning
 
 from runner.author import connect
 from runner.worker.asked_route import answer_route
-from runner.worker.call_scope import ServedCall, current, entered
+from runner.worker.call_scope import HostLine, ServedCall, Waiting, current, entered, strict
 from runner.worker.failure_capture import FailureCapture
-from runner.worker.host_channel import HostLine, Waiting, strict
 from runner.worker.internals.patches import (
     give_contexts_artifacts,
     make_spans_if_recorded,
@@ -36,7 +35,6 @@ from runner.worker.internals.patches import (
 from runner.worker.internals.server import mend_returned_texts, serve_raw
 from runner.worker.long_answers import FOLDED, folded
 from runner.worker.rehearsal import Rehearsal
-from runner.worker.remote_state import RemoteState
 from runner.worker.served import RUNNERS_SCHEME, AuthorServer, addresses_of_the_runner, served_by
 from runner.worker.targets import entry_of
 from runner.worker.toolfile import load_tool_files
@@ -57,7 +55,6 @@ class ToolProgram:
         self._lists: object = None
         self._failures = FailureCapture(Path())
         self._waiting: Waiting = {}
-        self._state = RemoteState(self._request_host)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stack = contextlib.AsyncExitStack()
         self._lifespan_state: Any = None
@@ -70,18 +67,18 @@ class ToolProgram:
         self._context = contextvars.copy_context()
 
     def begin(self) -> None:
-        """Walk the way of a call on a server of our own: zygotes share what that imports and builds."""
+        """Rehearse a call on a server of our own: zygotes share the modules and objects that it creates."""
         give_contexts_artifacts()
         make_spans_if_recorded()
         asyncio.run(REHEARSAL.prepare())
 
     def load(self, config: Mapping[str, object]) -> object:
         """Import the files named in `config["files"]` and return the catalog."""
-        # FastMCP writes each tool error with its traceback to standard error; the host tells it better.
+        # FastMCP writes each tool error with its traceback to standard error; the host logs it better.
         library = logging.getLogger("fastmcp")
         library.addHandler(logging.NullHandler())
         library.propagate = False
-        # An author who calls `ctx.info` cannot act on a warning about what FastMCP itself calls then.
+        # An author who calls `ctx.info` cannot act on a warning about FastMCP's own calls.
         warnings.filterwarnings("ignore", category=MCPDeprecationWarning, module=r"fastmcp\.")
         connect(self._request_host)
         files = [str(file) for file in _list(config["files"])]
@@ -100,12 +97,12 @@ class ToolProgram:
             raise LoadError(f"its tools cannot be listed: {type(error).__name__}: {error}") from error
 
     def warm_up(self) -> None:
-        """Use libraries once, and call what the author has named, if more than one call is to come."""
+        """Use libraries once, and call the author's warm-up functions, if more than one call is expected."""
         if self._is_lasting:
             self._warmups.run()
 
     def prepare(self, *, warm: bool) -> None:
-        """Enter the server's lifespan and make what is random differ between workers."""
+        """Enter the server's lifespan, and reseed random generators so that workers differ."""
         _reseed()
         _move_in(self._environment)
         loop = self._loop = asyncio.new_event_loop()
@@ -114,7 +111,7 @@ class ToolProgram:
         try:
             loop.run_until_complete(life)
         except Exception as error:
-            # It stops the loop and goes on living, which asyncio takes for a mistake.
+            # Expected: the task stops the loop without ending, which asyncio reports as an error.
             if life.done():
                 raise LoadError(f"its lifespan raised {type(error).__name__}: {error}") from error
 
@@ -129,7 +126,7 @@ class ToolProgram:
     def serve_many(
         self, first: JoinedCall | None, connection: socket.socket, joined: Callable[[], JoinedCall | None]
     ) -> None:
-        """Serve requests at once, each in a task of its own, until the host lets go."""
+        """Serve requests concurrently, each in a task of its own, until the host closes the connection."""
         loop = self._loop
         if loop is None:
             raise TypeError("`prepare` comes before `serve_many`")
@@ -143,7 +140,7 @@ class ToolProgram:
             serving = self._begin(one.call, one.channel, line, cancelled)
 
             def cancel() -> None:
-                # Nobody waits for the answer: said first, since a sync tool goes on until it returns.
+                # The host is notified first, since a sync tool continues until it returns.
                 with contextlib.suppress(OSError):
                     one.channel.send(FrameKind.CANCELLING, {})
                 cancelled.set()
@@ -152,7 +149,7 @@ class ToolProgram:
                 line.close()
                 failure = None if serving.cancelled() else serving.exception()
                 if failure is not None and not let_go.done():
-                    # The author's exceptions are in the answer, so this one is of a process that is damaged.
+                    # The author's exceptions are in the answer, so this one means a damaged process.
                     let_go.set_exception(failure)
                 elif failure is None:
                     one.finish({} if serving.cancelled() else serving.result())
@@ -177,10 +174,10 @@ class ToolProgram:
     def _begin(
         self, call: object, channel: Channel, line: HostLine, cancelled: asyncio.Event | None = None
     ) -> "asyncio.Task[dict[str, object]]":
-        """Begin to serve a request in a context of its own, as plain FastMCP does."""
+        """Start to serve a request in a context of its own, as plain FastMCP does."""
         if not isinstance(call, dict) or self._loop is None:
             raise TypeError("a call is an object, and `prepare` comes before `serve`")
-        # An earlier call of the same home may have removed it since this worker got ready.
+        # An earlier call of this home may have removed it since this worker was prepared.
         _make_folder(self._environment["TMPDIR"])
         scope = ServedCall(
             channel=channel,
@@ -191,12 +188,12 @@ class ToolProgram:
         serving = (
             self._serve(call, scope) if cancelled is None else self._served_until(cancelled, call, scope)
         )
-        return self._loop.create_task(serving, context=self._context.copy())
+        return self._loop.create_task(self._settled(serving, scope), context=self._context.copy())
 
     async def _served_until(
         self, cancelled: asyncio.Event, call: Mapping[str, Any], scope: ServedCall
     ) -> dict[str, object]:
-        """Serve a request unless it is cancelled, as the SDK does: a sync tool goes on until it returns."""
+        """Serve a request unless it is cancelled, as the SDK does: a sync tool continues until it returns."""
         with anyio.CancelScope() as reach:
 
             async def cancel() -> None:
@@ -210,6 +207,26 @@ class ToolProgram:
                 waiting.cancel()
         return {}
 
+    async def _settled(
+        self, serving: Coroutine[Any, Any, dict[str, object]], scope: ServedCall
+    ) -> dict[str, object]:
+        """Return the answer to a request, also if the author's code cancels this task or raises an exit.
+
+        A GeneratorExit from a thread closes every coroutine of a task but this outermost one.
+        """
+        try:
+            answer = await serving
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                # A cancellation that is still to come would take the answer's place.
+                await asyncio.sleep(0)
+        except Exception:
+            raise
+        except BaseException as error:  # noqa: BLE001 - it is of the author's code, and must not end the worker
+            self._failures.left(error)
+            return {"result": None, **self._seen(scope)}
+        return answer
+
     def finish(self) -> None:
         """Leave the server's lifespan."""
         if self._loop is not None and self._life is not None and self._ending is not None:
@@ -217,7 +234,7 @@ class ToolProgram:
             self._loop.run_until_complete(self._life)
 
     def wait(self, connection: socket.socket) -> None:
-        """Run the tasks that calls have left, until the host speaks."""
+        """Run the tasks that calls have left behind, until the host sends something."""
         if self._loop is None:
             raise TypeError("`prepare` comes before `wait`")
         spoken: asyncio.Future[None] = self._loop.create_future()
@@ -228,11 +245,11 @@ class ToolProgram:
             self._loop.remove_reader(connection)
 
     async def _live(self, loop: asyncio.AbstractEventLoop, *, warm: bool) -> None:
-        """Enter the lifespan and stay in it. Calls are served beside this task, until the worker ends."""
+        """Enter the lifespan and stay in it until the worker ends. Calls are served in other tasks."""
         await self._enter()
         make_spans_if_recorded()
-        # The first to use a thread decides to which task the threads of sync tools belong: to this one, so
-        # that the next call finds the thread of the call before, and what a library keeps for each thread.
+        # The first task that uses a thread owns the threads of sync tools. With this one as owner, a call
+        # gets the thread of the previous call, with the thread-local data of libraries.
         await anyio.to_thread.run_sync(_nothing)
         if warm:
             if self._rehearses:
@@ -242,11 +259,11 @@ class ToolProgram:
         self._ending = loop.create_future()
         loop.stop()
         await self._ending
-        # In the task that has entered it, as cancel scopes want.
+        # In the task that has entered it, as cancel scopes require.
         await self._stack.aclose()
 
     async def _catalog(self, server: AuthorServer) -> dict[str, object]:
-        await server.set_up(self._state, self._failures, self._publish)
+        await server.set_up(self._request_host, self._failures, self._publish)
         taken = await addresses_of_the_runner(server)
         if taken:
             raise LoadError(
@@ -280,16 +297,19 @@ class ToolProgram:
                 )
             except WireError as error:
                 return {"error": error.error, **self._seen(scope)}
+            if not result.get("isError"):
+                # Middleware of the author's, or a tool that called another, has handled the exception.
+                scope.raised = None
             try:
                 sent, is_folded = folded(result)
                 return {"result": strict(sent), FOLDED: is_folded, **self._seen(scope)}
             except (TypeError, ValueError, RecursionError) as error:
-                # An integer of thousands of digits, or nothing that JSON has a word for.
+                # An integer of thousands of digits, or a value that JSON lacks.
                 scope.raised = {"kind": "unwritable", "message": str(error)[:SENT_MAX_CHARS]}
                 return {"result": None, **self._seen(scope)}
 
     def _seen(self, scope: ServedCall) -> dict[str, object]:
-        """Return facts about a request for the host, beside its answer."""
+        """Return facts about a request for the host, besides its answer."""
         assert self._server is not None  # noqa: S101 - `load` comes before `serve`
         return {"raised": scope.raised, "own_lists": self._server.lists() != self._lists}
 
@@ -324,7 +344,7 @@ def _set_for_call(secrets: Mapping[str, str]) -> Iterator[None]:
 
 
 def _move_in(environment: Mapping[str, str]) -> None:
-    """Point everything personal at the home, which was the scratch folder during the import."""
+    """Redirect the environment from the scratch folder of the import to the home."""
     os.environ.update(environment)
     tempfile.tempdir = None
     _make_folder(environment["TMPDIR"])
@@ -333,12 +353,12 @@ def _move_in(environment: Mapping[str, str]) -> None:
 def _make_folder(path: str) -> None:
     """Make the folder of temporary files, if it can be made.
 
-    Without a home it is one that exists and nobody can write. In a home it may be missing, and another call
-    may remove it at this moment, have put a file there, or have filled the disk: then the tool hears of it,
-    if it asks for a temporary file at all, and can still put it right.
+    Without a home, it exists and is not writable. In a home it may be missing, and another call may remove it
+    concurrently, have put a file there, or have filled the disk. Then a tool that creates a temporary file
+    gets the error, and can still handle it.
     """
     with contextlib.suppress(OSError):
-        # Not by the name that the guard stands behind: it would be asked with each call.
+        # Not `os.mkdir`, which the guard has patched: it would run for each call.
         mkdir(path, mode=0o700)
 
 
@@ -348,11 +368,11 @@ def _settle(future: "asyncio.Future[None]") -> None:
 
 
 def _nothing() -> None:
-    """Run in a thread that is to be there."""
+    """Do nothing: starts a thread, which stays."""
 
 
 def _reseed() -> None:
-    """Give each worker its own random numbers: forked generators would all say the same."""
+    """Give each worker its own random numbers: forked generators would repeat each other's."""
     random.seed()
     numpy_random = sys.modules.get("numpy.random")
     if numpy_random is not None:

@@ -1,6 +1,6 @@
 """Server of a worker: the author's, of FastMCP or of the MCP SDK, behind one interface.
 
-A worker knows a server by this, and by the low-level server of the SDK in it, which answers every request.
+A worker uses a server only through this, and through its low-level SDK server, which answers every request.
 """
 
 import contextlib
@@ -13,13 +13,12 @@ import mcp_types
 from fastmcp import FastMCP
 from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel import NotificationOptions, Server
-from mcp_types.version import LATEST_MODERN_VERSION
 from starlette.routing import BaseRoute
 
 from runner.widgets.registration import served_pages
 from runner.worker.asked_route import described_routes
+from runner.worker.call_scope import strict
 from runner.worker.failure_capture import FailureCapture
-from runner.worker.host_channel import strict
 from runner.worker.internals.low_level import low_level
 from runner.worker.internals.sdk_server import (
     AnySdkServer,
@@ -36,6 +35,7 @@ from runner.worker.internals.sdk_server import (
     without_sealing,
 )
 from runner.worker.internals.server import (
+    Ask,
     auth_of,
     capabilities,
     find_tool,
@@ -44,20 +44,18 @@ from runner.worker.internals.server import (
     lists_of,
     masks_errors,
     routes,
-    serve_raw,
+    serve_own,
     single_call_server,
     task_tools,
     warm_type_adapters,
 )
 from runner.worker.toolfile import AnyServer
-from runner.worker.wire import FIND_TOOL, RequestFacts
+from runner.worker.wire import FIND_TOOL
 
 __all__ = ["RUNNERS_SCHEME", "AuthorServer", "Publish", "addresses_of_the_runner", "served_by"]
 
 Publish = Callable[[str, str | None], Awaitable[None]]
-"""Tells the host that a list or a resource has changed: the notification's method, and the resource."""
-
-_FACTS = RequestFacts(request_id=0, protocol=LATEST_MODERN_VERSION, session_id="load", transport="stdio")
+"""Notifies the host of a changed list or resource, with the notification's method and the URI."""
 
 
 class AuthorServer(Protocol):
@@ -71,17 +69,17 @@ class AuthorServer(Protocol):
     def routes(self) -> list[BaseRoute]:
         """Return the HTTP routes that the file adds."""
 
-    async def set_up(self, state: Any, failures: FailureCapture, publish: Publish) -> None:
-        """Change it so that a worker can serve one request with it, and sees what tools raise."""
+    async def set_up(self, ask: Ask, failures: FailureCapture, publish: Publish) -> None:
+        """Change it so that a worker can serve one request with it, and capture exceptions of tools."""
 
     async def catalog(self) -> dict[str, Any]:
         """Return the host's description of it."""
 
     def lifespan(self) -> AbstractAsyncContextManager[Any]:
-        """Enter its own lifespan; yields the state that its requests need."""
+        """Enter its own lifespan; yield the state that its requests need."""
 
     def has_lifespan(self) -> bool:
-        """Return whether the author has written a lifespan, which may have something to undo at its end."""
+        """Return whether the author has written a lifespan, which may need cleanup at its end."""
 
     def lists(self) -> object:
         """Return a value that changes with the lists of its components."""
@@ -103,11 +101,9 @@ async def addresses_of_the_runner(server: AuthorServer) -> list[str]:
         ("resources/list", "resources", "uri"),
         ("resources/templates/list", "resourceTemplates", "uriTemplate"),
     ):
-        # The author's code, which may need what its lifespan makes; or a server without resources.
+        # The author's code may fail without its lifespan, or the server may have no resources.
         with contextlib.suppress(Exception):
-            answer = await serve_raw(
-                server.low, method, {"_meta": _META}, _FACTS, {}, on_notify=_unheard, on_request=_unasked
-            )
+            answer = await serve_own(server.low, method, {}, {})
             found += [str(item[name]) for item in answer[items]]
     return [uri for uri in found if uri.lower().startswith(RUNNERS_SCHEME)]
 
@@ -128,12 +124,12 @@ class _FastMcp:
     def routes(self) -> list[BaseRoute]:
         return routes(self._server)
 
-    async def set_up(self, state: Any, failures: FailureCapture, publish: Publish) -> None:
+    async def set_up(self, ask: Ask, failures: FailureCapture, publish: Publish) -> None:
         del publish  # FastMCP has no bus of its own.
         self._server.middleware.append(failures)
         failures.masks = masks_errors(self._server)
         self._tasks = await task_tools(self._server)
-        await single_call_server(self._server, state)
+        await single_call_server(self._server, ask)
         await warm_type_adapters(self._server)
         self._lists = lists_of(self._server)
 
@@ -182,8 +178,8 @@ class _Sdk:
     def routes(self) -> list[BaseRoute]:
         return [*routes_of(self._server)]
 
-    async def set_up(self, state: Any, failures: FailureCapture, publish: Publish) -> None:
-        del state  # The SDK keeps none.
+    async def set_up(self, ask: Ask, failures: FailureCapture, publish: Publish) -> None:
+        del ask  # The SDK keeps no session state.
         without_sealing(self._server)
         watch_calls(self._server, failures.seen)
         announce_with(self._server, publish)
@@ -191,7 +187,7 @@ class _Sdk:
         listing = listing_of(self._server)
 
         async def find(ctx: ServerRequestContext[Any, Any], params: mcp_types.CallToolRequestParams) -> Any:
-            # Without a name, all of them: that is how the catalog is made.
+            # Without a name, all of them, for the catalog.
             found = await listing(ctx)
             return {"tools": [tool for tool in found if params.name in ("", tool["name"])]}
 
@@ -215,10 +211,7 @@ class _Sdk:
                 return await self._listed(state)
 
     async def _listed(self, state: Any) -> list[dict[str, Any]]:
-        params = {"name": "", "arguments": {}, "_meta": _META}
-        answer = await serve_raw(
-            self.low, FIND_TOOL, params, _FACTS, state, on_notify=_unheard, on_request=_unasked
-        )
+        answer = await serve_own(self.low, FIND_TOOL, {"name": "", "arguments": {}}, state)
         tools: list[dict[str, Any]] = strict(answer)["tools"]
         return tools
 
@@ -230,13 +223,6 @@ class _Sdk:
 
     def lists(self) -> object:
         return self._changes()
-
-
-_META = {
-    "io.modelcontextprotocol/protocolVersion": LATEST_MODERN_VERSION,
-    "io.modelcontextprotocol/clientInfo": {"name": "runner", "version": "1"},
-    "io.modelcontextprotocol/clientCapabilities": {},
-}
 
 
 def _about(low: Server[Any]) -> dict[str, Any]:
@@ -259,11 +245,3 @@ def _auth_facts(auth: dict[str, Any] | None) -> dict[str, Any] | None:
     """Return the description of a file's auth as JSON, without empty members."""
     description: dict[str, Any] | None = json.loads(json.dumps(auth, default=str))
     return description
-
-
-async def _unheard(_method: str, _params: object) -> None:
-    return None
-
-
-async def _unasked(method: str, _params: object) -> dict[str, Any]:
-    raise RuntimeError(f"no {method} while a file is loaded")

@@ -23,7 +23,7 @@ _MOST_ROUNDS = 8
 
 
 def smaller(picture: bytes, most_bytes: int, most_pixels: int) -> bytes | None:
-    """Return a smaller version of a picture; None where it is not a known one, or nothing small enough.
+    """Return a smaller version of a picture; None if its format is unknown or no version is small enough.
 
     Raises:
         Exception: The picture cannot be decoded. Pillow names no common class.
@@ -32,10 +32,10 @@ def smaller(picture: bytes, most_bytes: int, most_pixels: int) -> bytes | None:
         kind, side = str(opened.format), max(opened.size)
         if math.prod(opened.size) > most_pixels:
             return None
-        # A JPEG is decoded at a fraction of its size; what is written has about as many bytes for each pixel.
+        # A JPEG is decoded at a fraction of its size; the output has about as many bytes per pixel.
         wanted = side * min(1.0, math.sqrt(most_bytes / len(picture)))
         opened.draft(None, (math.ceil(wanted), math.ceil(wanted)))
-        # The orientation stands in metadata, which are not written.
+        # The orientation is in the metadata, which are not written.
         whole = ImageOps.exif_transpose(opened)
     for _round in range(_MOST_ROUNDS):
         if wanted < _LEAST_SIDE:

@@ -1,9 +1,9 @@
 """The FILE argument: its forms, and the file, object and environment that it names.
 
-A file of Python; a `fastmcp.json`, which names one; a package's folder; a module by its dotted name; a folder
-of skills. What was checked is an absolute path of the first two kinds or the last, so that it means the same
-in every process. Imports no framework, and nothing of an author: a module is looked for by the names of
-folders alone.
+A Python file; a `fastmcp.json`, which names one; a package's folder; a module by its dotted name; a folder of
+skills. A checked target is an absolute path of the first two forms or the last, so that its meaning does not
+depend on the process. Imports neither the framework nor author code: a module is located only by folder
+names.
 """
 
 import json
@@ -47,7 +47,7 @@ class EntryPoint:
     Attributes:
         file: The Python file with links resolved; its folder is the tool folder. Of a folder of skills, one
             of their SKILL.md.
-        named: The path as named, which may be a link to it.
+        named: The path as given, which may be a link to it.
         name: Name of the object in it, if one is given.
         config: The `fastmcp.json` that names the file, if one does.
         arguments: The file's `sys.argv` after its own name.
@@ -67,7 +67,7 @@ class EntryPoint:
 
     @property
     def title(self) -> str:
-        """Name of the file in front of its tools, where several files are served."""
+        """Prefix of the names of its tools if several files are served."""
         if self.skills is not None:
             return self.skills.name
         is_package = self.named.name == "__init__.py"
@@ -75,10 +75,10 @@ class EntryPoint:
 
     @cached_property
     def package(self) -> tuple[Path, str] | None:
-        """The folder above the package that the file is part of, and its name in there; None if it has none.
+        """The folder above the file's package, and the module's name below it; None without a package.
 
-        Lying in a package's folder is not enough: `fastmcp run` loads such a file alone, without what
-        `__init__.py` does. It takes an import that only works within the package.
+        Being in a package's folder is not enough: `fastmcp run` loads such a file alone, without running
+        `__init__.py`. It also needs an import that only works within the package.
         """
         parts: list[str] = [] if self.file.name == "__init__.py" else [self.file.stem]
         folder = self.file.parent
@@ -100,7 +100,7 @@ class EntryPoint:
 
     @property
     def beside(self) -> tuple[Path, ...]:
-        """Return files beside which everything may be read: the file, and the package that it is part of."""
+        """Return files whose folders may be read: the file, and the package that it is part of."""
         if self.skills is not None:
             return (self.skills / _SKILL,)
         if self.package is None:
@@ -162,7 +162,7 @@ def _first_skill(folder: Path) -> Path | None:
 
 
 def proxy_line(*command: str) -> str:
-    """Return the command line that serves a program as it is, behind the proxy."""
+    """Return the command line that serves an unchanged program behind the proxy."""
     return shlex.join(["runner", "proxy", "--", *command])
 
 
@@ -187,7 +187,7 @@ def _check(target: str) -> str:
 
 
 def _found(file: str) -> Path:
-    """Return the file of Python or the configuration that the words stand for."""
+    """Return the Python file or the configuration that an argument means."""
     path = _absolute(file)
     if path.is_dir():
         return _in_package(path, file)
@@ -213,7 +213,7 @@ def _no_python(path: Path, file: str) -> str:
 
 
 def _in_package(folder: Path, target: str) -> Path:
-    """Return the file of a folder that makes a server, judged by its text."""
+    """Return the file of a package's folder that creates a server, judged by its text."""
     if (folder / _CONFIG).is_file():
         return folder / _CONFIG
     for sign in (_MADE, _IMPORTED):
@@ -240,7 +240,7 @@ def _has(file: Path, sign: re.Pattern[str]) -> bool:
 
 
 def _module(dotted: str) -> Path | None:
-    """Return the file or folder of a module, as Python would find it, without importing its packages."""
+    """Return the file or folder that Python would find for a module, without importing its packages."""
     parts = dotted.split(".")
     if not all(part.isidentifier() for part in parts):
         return None
@@ -296,7 +296,7 @@ def _configured(path: Path, name: str | None) -> EntryPoint:
 
 
 def _python(target: Path, named: Path, *, name: str | None, **more: Any) -> EntryPoint:
-    """Return the entry point of a file of Python, which may be called by a link."""
+    """Return the entry point of a Python file, which may be given by a link."""
     file = named.resolve()
     if file.suffix != ".py":
         raise UsageError(f"{target} leads to {file}, which is not a Python file: its name must end in .py")
@@ -317,7 +317,7 @@ def _readable(path: Path, target: str) -> None:
 
 
 def _absolute(file: str) -> Path:
-    """Return a path without `..`, the links of its folders resolved; a link to the file itself stays one."""
+    """Return a path without `..` and with the links of its folders resolved, but not a link of the file."""
     path = Path(file).expanduser().absolute()
     return path.parent.resolve() / path.name if path.name not in ("", "..") else path.resolve()
 

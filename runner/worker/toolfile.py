@@ -1,7 +1,7 @@
 """Load an author's tool file: import it and find its server.
 
 Runs in a confined zygote only. Every failure is a `LoadError` whose message is one sentence with
-the author's own line; our frames never show.
+the author's own line; our frames are never shown.
 """
 
 import asyncio
@@ -9,6 +9,7 @@ import contextlib
 import importlib
 import importlib.util
 import inspect
+import linecache
 import os
 import re
 import shutil
@@ -16,6 +17,7 @@ import sqlite3
 import sys
 import traceback
 from collections.abc import Sequence
+from errno import EACCES, EPERM, EROFS
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
 from pathlib import Path
@@ -41,23 +43,24 @@ from sandbox.denials.recognise import behind
 from sandbox.errors import LoadError
 from sandbox.readable import is_hidden_name
 
-__all__ = ["AnyServer", "author_frames", "load_tool_files"]
+__all__ = ["AnyServer", "author_frames", "load_tool_files", "missing_variable"]
 
 AnyServer = FastMCP | MCPServer[Any] | Server[Any]
 """Servers that a tool file may hold: FastMCP, or the MCP SDK at either level."""
 
 _KINDS = (FastMCP, MCPServer, Server)
-# Of homes elsewhere a worker is not told; they are refused where they are to be lent.
+# A worker does not know of homes elsewhere; `runner.toolset.lending` refuses those.
+_DENIALS = (EACCES, EPERM, EROFS)
 _USUAL_HOMES = Path("/tmp")  # noqa: S108
 _UNWRITABLE = re.compile(r"unable to open|readonly database|disk I/O error")
-# Names of functions that make a server, where no annotation says so.
+# Names of functions that make a server, for functions without annotation.
 _MAKER = re.compile(r"(?:create|make|build|get|new)_(?:\w+_)?(?:server|mcp|app)")
-# Names of variables, where a file asks for them.
+# Environment variables that a file reads.
 _ASKED = re.compile(r"""(?:getenv\(|environ\.get\(|environ\[)\s*["']([A-Za-z_][A-Za-z0-9_]*)["']""")
 _MOST_NAMED = 5
 _FIRST_NAMES = ("mcp", "server", "app")
 """Names that `fastmcp run` tries, in this order, without a given name."""
-# Where the first version of the SDK is installed, in what is proposed for files that need it.
+# Folder of the SDK's first version, in the advice for files that need it.
 _OLD_SDK = "mcp1"
 
 
@@ -104,9 +107,20 @@ def author_frames(error: BaseException, folder: Path) -> list[dict[str, object]]
     return frames
 
 
+def missing_variable(error: BaseException, message: str, folder: Path) -> str | None:
+    """Return a variable that a message names, the author's file that raised it reads, and nobody has set."""
+    files = {frame.f_code.co_filename for frame, _ in traceback.walk_tb(error.__traceback__)}
+    for file in files:
+        source = "".join(linecache.getlines(file)) if file.startswith(str(folder)) else ""
+        for name in _ASKED.findall(source):
+            if name not in os.environ and re.search(rf"\b{name}\b", message):
+                return str(name)
+    return None
+
+
 def _load(entry: EntryPoint) -> AnyServer:
     if entry.skills is not None:
-        # Only here: no other file needs it.
+        # Imported only here: no other tool file needs it.
         from runner.worker.tools.skill_scripts import skills_server  # noqa: PLC0415
 
         return skills_server(entry.skills)
@@ -123,7 +137,7 @@ def _load(entry: EntryPoint) -> AnyServer:
 
 
 def _filled_in(value: str) -> str:
-    """Put variables in place of `${NAME}`, of those that tools may see; others stay as they are written."""
+    """Replace `${NAME}` by the variable if tools may see it; otherwise leave it unchanged."""
     return re.sub(r"\$\{([^}]+)\}", lambda found: os.environ.get(found[1], found[0]), value)
 
 
@@ -150,7 +164,7 @@ def _server_of(module: ModuleType, entry: EntryPoint) -> AnyServer:
 
 
 def _made(module: ModuleType, entry: EntryPoint, others: str) -> AnyServer:
-    """Return the server that a function makes, as `fastmcp run` does with an entry that is one."""
+    """Return the server that an entry makes if it is a function, as `fastmcp run` does."""
     found = getattr(module, str(entry.name), None)
     if not callable(found):
         raise LoadError(f"{entry.file.name} has no FastMCP object named {entry.name!r}; {others}")
@@ -246,7 +260,7 @@ def _import(entry: EntryPoint) -> ModuleType:
 
 
 def _alone(path: Path) -> ModuleType:
-    """Import a file as a module of its own, whatever lies around it."""
+    """Import a file as a top-level module, even inside a package."""
     is_free = path.stem.isidentifier() and path.stem not in sys.modules
     name = path.stem if is_free else f"tool_file_{path.stem}"
     spec = importlib.util.spec_from_file_location(name, path)
@@ -267,10 +281,10 @@ def _can_list(folder: Path) -> bool:
 
 
 class _SiblingFinder(MetaPathFinder):
-    """Finds modules beside a tool file in a folder that may be read by name but not listed.
+    """Finder of modules beside a tool file in a folder whose files may be read but not listed.
 
-    The interpreter's own finder lists a folder to know what is in it. In a folder that also holds
-    other people's things, only the file and the modules it imports may be seen.
+    The interpreter's own finder lists folders. In a folder that also has files of other people, only the
+    tool file and the modules it imports are visible.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -302,7 +316,7 @@ def _explain(entry: EntryPoint, error: BaseException) -> LoadError:
         return LoadError(f"{path.name} is not Python: {error.msg}")
     line = int(str(frames[-1]["line"])) if frames else None
     where = f"{frames[-1]['file']}, line {line}: `{frames[-1]['text']}`" if frames else path.name
-    if isinstance(error, PermissionError) and error.filename is not None:
+    if isinstance(error, OSError) and error.errno in _DENIALS and error.filename is not None:
         return LoadError(
             f"{where} tried to use {str(error.filename)!r} while the file was being imported; "
             "a tool file may write nothing and read no user's files at import: move it into a tool"
@@ -313,17 +327,18 @@ def _explain(entry: EntryPoint, error: BaseException) -> LoadError:
         return LoadError(f"{where} {_missing(error, entry)}", line)
     if isinstance(error, SystemExit):
         cure = _missing_variables(error, path, where) or _or_by_itself(entry)
-        return LoadError(f"{where} left the interpreter (SystemExit {error.code!r}) at import{cure}", line)
+        message = f"{where} left the interpreter (SystemExit {error.code!r}) at import{cure}"
+        return LoadError(message, line, is_exit=isinstance(error.code, int))
     cure = _allowing(error, path.parent) or _missing_variables(error, path, where)
     return LoadError(f"{where} raised {type(error).__name__}: {error}{cure}", line)
 
 
 def _allowing(error: BaseException, folder: Path) -> str:
-    """Return the option that would give a file, in its folder, what it missed at import, if one would."""
+    """Return the option that would allow what failed at import of a file in a folder, if there is one."""
     if isinstance(error, KeyError) and _is_of_environ(error):
         return _lending_variables([str(error.args[0])])
     for one in behind(error):
-        # The kernel denies a socket without a name; what it denies of files, Python names.
+        # A denied socket has no file name; for denied files, Python sets one.
         is_denied = isinstance(one, PermissionError) and one.filename is None
         if is_denied or missed_network(str(one)):
             return "; without --allow-net=HOST a tool file has no network"
@@ -339,7 +354,7 @@ def _allowing(error: BaseException, folder: Path) -> str:
 
 
 def _missing_variables(error: BaseException, path: Path, where: str) -> str:
-    """Return the option for variables that a file asks for and names in its error, or exits without."""
+    """Return the option for variables that a file reads and its error names, or without which it exits."""
     named = _unset_settings(error)
     with contextlib.suppress(OSError, UnicodeDecodeError):
         names = dict.fromkeys(_ASKED.findall(path.read_text()))
@@ -352,7 +367,7 @@ def _missing_variables(error: BaseException, path: Path, where: str) -> str:
 
 
 def _lending_variables(named: list[str]) -> str:
-    """Return the options that lend variables, without those that no tool sees."""
+    """Return the options that grant variables, except those that no tool may see."""
     lendable = [name for name in named if not name.startswith(OUR_VARIABLES)]
     if named and not lendable:
         return f"; no tool sees variables that begin with {OUR_VARIABLES}: choose another name"
@@ -361,7 +376,7 @@ def _lending_variables(named: list[str]) -> str:
 
 
 def _unset_settings(error: BaseException) -> list[str]:
-    """Return the variables that a settings class of `pydantic-settings` requires and did not find."""
+    """Return the missing variables that a settings class of `pydantic-settings` requires."""
     if not isinstance(error, ValidationError):
         return []
     for frame, _ in traceback.walk_tb(error.__traceback__):
@@ -374,7 +389,7 @@ def _unset_settings(error: BaseException) -> list[str]:
 
 
 def _lending(error: OSError, folder: Path) -> str:
-    """Return the option that would lend a missing file: unlent it may seem not to exist."""
+    """Return the option that would lend a missing file: without it, an existing file may be invisible."""
     named = error.filename
     if isinstance(named, str) and not named.startswith("/"):
         own = Path(os.path.normpath(folder / named))
@@ -385,7 +400,7 @@ def _lending(error: OSError, folder: Path) -> str:
     if not isinstance(named, str):
         return ""
     if within(Path(named), folder):
-        # Beside the tool file nothing but what is hidden has to be lent.
+        # Beside the tool file, only hidden files have to be lent.
         is_hidden = any(map(is_hidden_name, Path(named).relative_to(folder).parts))
         return f". For the operator: --allow-read={named} lends it to be read" if is_hidden else ""
     flag = flag_for(named, "read", homes=_USUAL_HOMES)
@@ -397,7 +412,7 @@ def _lending_modules() -> str:
     # A file may put other objects there, too.
     for folder in map(str, sys.path):
         if folder.startswith((sys.prefix, sys.base_prefix)):
-            # The archive of the standard library is seldom there.
+            # The archive of the standard library rarely exists.
             continue
         try:
             os.listdir(folder or ".")
@@ -412,7 +427,7 @@ def _lending_modules() -> str:
 
 
 def _is_of_environ(error: KeyError) -> bool:
-    """Return whether a key was looked for in `os.environ`, whose own frame is the last one then."""
+    """Return whether a key was missing in `os.environ`: then the last frame is in `os`."""
     *_, last = traceback.extract_tb(error.__traceback__)
     return last.filename == os.__file__ or last.filename == "<frozen os>"
 

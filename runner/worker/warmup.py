@@ -1,13 +1,12 @@
 """Warm-up in a zygote, so that no call is the first to use a library.
 
 The first use of a library costs more than all later ones: modules are imported late, tables are built, code
-runs that nobody has run before. Each worker would pay that with its first call; where each call has a worker
-of its own, each call would. Therefore the libraries that tool files are known to import are used once on data
-of ours, after the load and before the first fork; and an author can name functions for it with
-`runner.author.warm_up`.
+runs for the first time. Each worker would pay for that in its first call; without reuse, each call would.
+Therefore the libraries that tool files commonly import are used once on data of ours, after the load and
+before the first fork. Authors can register further functions with `runner.author.warm_up`.
 
-Each is tried in a fork of the zygote first. What fails there, takes too long, or starts a thread, is left
-out: a zygote with a second thread could not be forked any more.
+Each warm-up is first tried in a fork of the zygote. If it fails there, takes too long, or starts a thread, it
+is skipped: a zygote with a second thread cannot be forked.
 """
 
 import contextlib
@@ -32,15 +31,15 @@ _REASON_BYTES = 1000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Warmup:
-    """One thing to do before the first call.
+    """One warm-up.
 
     Attributes:
-        act: Does it. It must leave nothing behind but what is faster now.
-        name: What the author knows it by.
-        needs: The module without which there is nothing to do.
-        in_workers: Whether it is short enough to be done in each parked worker too, where it makes the pages
-            the worker's own that a call will write to.
-        is_authors: Whether the author wants to hear why it was left out.
+        act: The function. It must have no effect except that later calls are faster.
+        name: Its name for the author.
+        needs: The module that must have been imported for it.
+        in_workers: Whether it is short enough to run in each parked worker too, where it triggers
+            copy-on-write of pages that a call will write.
+        is_authors: Whether it is the author's, who is then informed if it is skipped.
     """
 
     act: Callable[[], Any]
@@ -57,7 +56,7 @@ class Warmups:
         self._repeated: list[_Warmup] = []
 
     def run(self) -> None:
-        """Do all that can be done, in a zygote; write a line for each function of the author that cannot."""
+        """Run all that can run, in a zygote; write a line for each skipped function of the author."""
         for warmup in (*_KNOWN, *map(_of_author, WARM_UPS)):
             if warmup.needs is not None and warmup.needs not in sys.modules:
                 continue
@@ -67,13 +66,13 @@ class Warmups:
                 if warmup.in_workers:
                     self._repeated.append(warmup)
             elif warmup.is_authors:
-                # What a zygote writes is logged by the host.
+                # The host logs the output of a zygote.
                 sys.stderr.write(f"warm-up {warmup.name} was left out: {fault}\n")
 
     def repeat(self) -> None:
-        """Do the short ones again, in a worker that has no call yet."""
+        """Run the short ones again, in a worker that has no call yet."""
         for warmup in self._repeated:
-            # A worker has limits that its zygote has not; whether they suffice is for the call to find out.
+            # A worker has limits that its zygote lacks; if they are too low, the call reports it.
             with contextlib.suppress(Exception):
                 _do(warmup)
 
@@ -89,14 +88,14 @@ def _do(warmup: _Warmup) -> None:
 
 
 def _fault(warmup: _Warmup) -> str | None:
-    """Try a warm-up in a fork, which is gone afterwards; say what speaks against it."""
+    """Try a warm-up in a fork, which exits afterwards; return the reason to skip it, if any."""
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
         _try(warmup, writer)
     os.close(writer)
     _, status = os.waitpid(child, 0)
-    # Not read to its end: a process that the warm-up left behind would keep that from coming.
+    # Not read to end of file: an orphan of the warm-up could keep the pipe open.
     os.set_blocking(reader, False)
     with open(reader, "rb", buffering=0) as pipe:
         reason = (pipe.read(_REASON_BYTES) or b"").decode(errors="replace")
@@ -146,7 +145,7 @@ def _more_pandas() -> None:
 
 
 def _matplotlib() -> None:
-    # The usual backend, which a file that says Figure is going to need.
+    # The usual backend, which a file that imports Figure will need.
     backend: Any = import_module("matplotlib.backends.backend_agg")
     figure: Any = sys.modules["matplotlib.figure"].Figure()
     canvas = backend.FigureCanvasAgg(figure)

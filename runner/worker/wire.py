@@ -1,4 +1,4 @@
-"""A request on its way from the host to a worker. Imports no framework, so that `runner call` starts fast."""
+"""A request from the host to a worker. Imports no framework, so that `runner call` starts fast."""
 
 import json
 from collections.abc import Mapping
@@ -21,23 +21,23 @@ __all__ = [
 ]
 
 SENT_MAX_CHARS = 80_000
-"""So many characters of a text go to the host.
+"""Most characters of a text that are sent to the host.
 
-More than anybody is shown by the length of the longest secret: half of one, cut off here, would be in what
-is shown, and no secret to the host, which takes whole ones out.
+This exceeds the shown length by the length of the longest secret. Otherwise a secret that is cut off here
+could be in the shown part, and the host, which masks whole secrets, would miss it.
 """
 
 LATEST_PROTOCOL = "2026-07-28"
 """Protocol version of the host without a client's choice."""
 
 FIND_TOOL = "toolcell/tool"
-"""The request by which a host asks a worker for one tool that the file did not have when it was loaded."""
+"""Request of a host for one tool that the file did not have when it was loaded."""
 
 PUBLISHED = "toolcell/published"
 """Notification of a worker when a tool publishes a change of a list or resource."""
 
 ROUTE = "toolcell/route"
-"""The request by which a host has an HTTP request answered by a route that a file adds."""
+"""Request of a host to answer an HTTP request by a route of the file."""
 
 ROUTE_HEADERS = 64
 """Most headers of the answer of such a route."""
@@ -46,15 +46,16 @@ ROUTE_HEADER_BYTES = 8 * 1024
 """Longest header of it, name and value."""
 
 ROUTE_HEADERS_BYTES = 16 * 1024
-"""Most bytes of all headers of it, those that are dropped included."""
+"""Most bytes of all its headers, including dropped ones."""
 
 VISIBILITY_SUFFIX = ":_visibility_rules"
-"""FastMCP reads a session state key that ends like this in every request."""
+"""Suffix of a session state key that FastMCP reads in every request."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+# Without slots: `vars` returns the object that is sent.
+@dataclass(frozen=True, kw_only=True)
 class RequestFacts:
-    """Facts of a request for its tool. A JSON object on its way to a worker.
+    """Facts of a request for its tool. Sent to a worker as a JSON object.
 
     Attributes:
         request_id: Id of the client's request.
@@ -62,10 +63,12 @@ class RequestFacts:
         session_id: The session, in FastMCP's sense.
         transport: `stdio` or `streamable-http`.
         client_info: Name and version the client gives itself.
-        client_capabilities: What the client says it can do.
-        token: The verified access token, where there is one.
-        headers: HTTP headers, where there are any.
-        can_send_request: Whether the client can be asked something while the call runs.
+        client_capabilities: Capabilities that the client declares.
+        token: The verified access token, if there is one.
+        headers: HTTP headers, if there are any.
+        query: Query string of the HTTP request.
+        peer: Address and port of the HTTP client, if known.
+        can_send_request: Whether requests can be sent to the client while the call runs.
     """
 
     request_id: str | int | None
@@ -76,11 +79,9 @@ class RequestFacts:
     client_capabilities: Mapping[str, Any] | None = None
     token: Mapping[str, Any] | None = None
     headers: list[tuple[str, str]] | None = None
+    query: str = ""
+    peer: tuple[str, int] | None = None
     can_send_request: bool = False
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the facts as a worker gets them; `RequestFacts(**facts)` is the way back."""
-        return {name: getattr(self, name) for name in self.__slots__}
 
 
 class WireError(Exception):
@@ -96,5 +97,5 @@ class WireError(Exception):
 
 
 def full_key(collection: str | None, key: str) -> str:
-    """Return the full name of a key of session state, which no key of another collection has."""
+    """Return the full name of a session state key, which is unique among all collections."""
     return json.dumps([collection, key])

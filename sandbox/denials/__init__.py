@@ -1,1 +1,1 @@
-"""Recognises inside the worker what the kernel refuses, so that it can be told in words; protects nothing."""
+"""Recognition of kernel denials inside the worker, to explain them in words; not a protection."""

@@ -1,6 +1,6 @@
-"""An audit hook behind the patches: it cannot be taken out again, and it sees what C code announces.
+"""An audit hook behind the patches: it cannot be removed, and receives events raised by C code.
 
-`shutil.*` and `tempfile.*` announce acts whose own events follow, so they have no rule here.
+Events of `shutil.*` and `tempfile.*` are followed by those of the actual operations, so they have no rule.
 `os.mkfifo` and `os.mknod` raise no event in Python 3.11 to 3.13.
 
 Source: Python documentation, "Audit events table"; PEP 578.
@@ -23,7 +23,7 @@ Event = tuple[object, ...]
 
 
 class DatabaseDenied(GuardDenied, sqlite3.OperationalError):
-    """`GuardDenied` for who expects what `sqlite3.connect` raises when it cannot open a file."""
+    """`GuardDenied` for callers that expect the error of `sqlite3.connect` for a file it cannot open."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,9 +44,9 @@ _FILES: dict[str, tuple[_Path, ...]] = {
     "os.rmdir": (_Path(Act.REMOVE, 0, 1),),
     "os.truncate": (_Path(Act.UPDATE, 0, None),),
 }
-# Each with the position of the address. The kernel denies the socket; here is where it was to lead.
+# Position of the address in each event. The kernel denies the socket; the event names its target.
 _ADDRESSES = {"socket.connect": 1, "socket.bind": 1, "socket.sendto": 1, "socket.sendmsg": 1}
-# So libraries find out whether there is IPv6: their user wants to bind nothing, and misses nothing.
+# Libraries bind this address to detect IPv6; its denial does not concern the user.
 _PROBE_OF_IPV6 = ("::1", 0)
 _NAMES = ("socket.getaddrinfo", "socket.gethostbyname")
 _PROGRAMS = ("subprocess.Popen", "os.exec", "os.posix_spawn")
@@ -54,7 +54,7 @@ _LISTINGS = ("os.listdir", "os.scandir")
 
 
 def install(judge: Judge) -> None:
-    """Add the hook to this process, for good."""
+    """Add the hook to this process, permanently."""
     rules: dict[str, Callable[[Event], None]] = {
         "open": lambda event: _opened(judge, event),
         "sqlite3.connect": lambda event: _connected_database(judge, event),
@@ -87,7 +87,7 @@ def _opened(judge: Judge, event: Event) -> None:
     if act is None or (act is Act.READ and judge.is_plain_read(path)) or judge.has_passed(path):
         return
     if mode is None and not os.path.isabs(name_of(path) or ""):
-        # `os.open` with a `dir_fd`, perhaps: the event does not tell.
+        # Perhaps `os.open` with a `dir_fd`, which the event does not include.
         return
     judge.check("open", act, path)
 
@@ -96,7 +96,7 @@ def _connected_database(judge: Judge, event: Event) -> None:
     name, may_make = _database(event[0])
     if not name or name == ":memory:":
         return
-    # SQLite is content to read where it may not write.
+    # SQLite falls back to reading an existing file that is not writable.
     act = Act.READ if not may_make or os.path.exists(name) else Act.WRITE
     judge.check("sqlite3.connect", act, name, error=DatabaseDenied)
     if not judge.may_write(name):
@@ -104,7 +104,7 @@ def _connected_database(judge: Judge, event: Event) -> None:
 
 
 def _database(named: object) -> tuple[str | None, bool]:
-    """Return the file that is named, perhaps as a URI, and whether it may be made there."""
+    """Return the named file, perhaps of a URI, and whether SQLite may create it."""
     name = name_of(named)
     if name is None or not name.startswith("file:"):
         return name, True
@@ -118,7 +118,7 @@ def _changed(judge: Judge, name: str, paths: tuple[_Path, ...]) -> Callable[[Eve
         for path in paths:
             if not judge.has_passed(event[path.position]):
                 dir_fd = None if path.dir_fd is None else event[path.dir_fd]
-                # -1 stands for none given.
+                # -1 stands for no `dir_fd`.
                 judge.check(name, path.act, event[path.position], None if dir_fd == -1 else dir_fd)
 
     return rule
@@ -127,7 +127,7 @@ def _changed(judge: Judge, name: str, paths: tuple[_Path, ...]) -> Callable[[Eve
 def _listed(judge: Judge, name: str) -> Callable[[Event], None]:
     def rule(event: Event) -> None:
         folder = name_of(event[0])
-        # The interpreter lists wherever it may import from, and expects that it may not.
+        # The interpreter lists every folder it may import from, and handles a denial.
         if folder not in sys.path_importer_cache and not judge.has_passed(folder):
             judge.check(name, Act.READ, folder)
 

@@ -1,10 +1,9 @@
-"""Denials in errors that a program handles, so that nobody else would hear of them: seen as they are handled.
+"""Denials in errors that a program handles, which would otherwise go unreported.
 
-What a library in C or a program was denied is in the words of an error only (`words`), and the patches do
-not see it. Where the tool lets the error pass, `explain` finds it at the end of the call; where it does
-not, this does. The interpreter tells of errors that are handled from Python 3.12 on, for half a microsecond
-each; before that nothing does at a bearable cost. What native code keeps to itself becomes no error, and is
-seen by neither.
+A denial in a C library or another program appears only in the text of an error (`paths_in_errors`), not to
+the patches. If the tool lets the error propagate, `explain` finds it at the end of the call; otherwise this
+module does. From Python 3.12 on the interpreter reports handled errors, for half a microsecond each; before
+that there is no cheap way. Denials that native code ignores raise no error, so neither finds them.
 
 Source: PEP 669; Python documentation, `sys.monitoring`; requirement S1-102.
 """
@@ -26,17 +25,17 @@ __all__ = ["install"]
 
 Handled = Callable[[CodeType, int, BaseException], object]
 
-# The others have owners by name: debuggers, coverage, profilers, optimisers.
+# The other ids are reserved: for debuggers, coverage, profilers, optimisers.
 _FREE_IDS = (4, 3)
 _KINDS = (OSError, sqlite3.Error, subprocess.CalledProcessError)
-# The interpreter looks for modules where it may not, and the patches say by themselves what was tried.
+# The interpreter searches unreadable folders for modules, and the patches report denials themselves.
 _EXPECTED_BY = ("<frozen", os.path.dirname(__file__))
-# Libraries ask here what machine they are on; the interpreter caches bytecode wherever it imports from.
+# Libraries read machine properties here; the interpreter caches bytecode wherever it imports from.
 _QUIET = ("/sys/", "__pycache__")
 
 
 def install(judge: Judge, rules: PathRules, recorder: Recorder) -> None:
-    """Look at each error that is handled in this process from now on; nothing, before Python 3.12."""
+    """Inspect each error that is handled in this process from now on; no effect before Python 3.12."""
     if sys.version_info >= (3, 12):
         _listen(_FREE_IDS, _looking(judge, rules, recorder))
 
@@ -47,7 +46,7 @@ def _looking(judge: Judge, rules: PathRules, recorder: Recorder) -> Handled:
             return
         if code.co_filename.startswith(_EXPECTED_BY):
             return
-        # Whatever goes wrong here would become an error of the program, at a place where it expects none.
+        # An exception here would become an error of the program, where it expects none.
         with contextlib.suppress(Exception):
             denial = explain(error, rules, databases=recorder.databases())
             if denial is None or denial.operation != FILE_OPERATION or recorder.has(denial.path):
@@ -61,7 +60,7 @@ def _looking(judge: Judge, rules: PathRules, recorder: Recorder) -> Handled:
 if sys.version_info >= (3, 12):
 
     def _listen(ids: Sequence[int], handled: Handled) -> None:
-        """Be told of handled errors, under the first id that nobody has; under none, where all are taken."""
+        """Register for handled errors under the first free id; do nothing if all are taken."""
         monitoring = sys.monitoring
         for number in ids:
             with contextlib.suppress(ValueError):

@@ -1,4 +1,4 @@
-"""Put the guard in place in the calling process. It stays until the process ends."""
+"""Installation of the guard in the calling process, where it stays until the process ends."""
 
 from collections.abc import Callable
 
@@ -12,14 +12,14 @@ __all__ = ["install_guard"]
 
 
 def install_guard(rules: PathRules, forward: Callable[[Denial], None] | None = None) -> Recorder:
-    """Install the patches, the audit hook behind them, and the look at errors that the program handles.
+    """Install the patches, the audit hook behind them, and the inspection of handled errors.
 
     Args:
-        rules: What to explain by. Links in them are followed now, once.
-        forward: Called with each denial that is new, for example to tell the host.
+        rules: Path rules that explain denials. Their links are resolved once, now.
+        forward: Called with each new denial, for example to report it to the host.
 
     Returns:
-        The record of everything denied from now on.
+        The record of all denials from now on.
     """
     recorder = Recorder(forward)
     resolved = rules.resolved()

@@ -1,4 +1,4 @@
-"""Applies the rules to one file operation: lets it pass, or reports it and raises `GuardDenied`."""
+"""Application of the rules to one file operation: it passes, or is reported and raises `GuardDenied`."""
 
 import contextlib
 import errno
@@ -16,7 +16,7 @@ __all__ = ["GuardDenied", "Judge", "name_of", "shown", "wanted_by"]
 
 _MAX_PATH = 4096
 _NEVER_MADE = ("os.mkfifo", "os.mknod")
-# Libraries ask here what machine they are on, and do without where they get no answer.
+# Libraries read machine properties here, and cope with a denial.
 _ASKED = "/sys/"
 
 
@@ -24,7 +24,7 @@ class GuardDenied(PermissionError):
     """Imminent denial of the kernel, in words; `filename` is the path as written.
 
     Attributes:
-        wants: What right to the path would have been needed: `read` or `write`.
+        wants: The right to the path that was missing: `read` or `write`.
     """
 
     wants: str = ""
@@ -36,12 +36,12 @@ class _Thread(threading.local):
 
 
 class Judge:
-    """Decides for the patches and for the audit hook alike.
+    """Decisions for the patches and the audit hook.
 
     Args:
         rules: Resolved rules.
         report: Called with each denial before it is raised.
-        opened_to_read: Called with each database that is opened and may not be written.
+        opened_to_read: Called with each opened database that is not writable.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class Judge:
     def is_plain_read(self, path: object) -> bool:
         """Return, by a few comparisons, whether reading `path` needs no further check.
 
-        A link from elsewhere into a home is missed here; the kernel does not miss it.
+        A link from elsewhere into a home passes here; the kernel still denies it.
         """
         return (
             type(path) is str
@@ -80,7 +80,7 @@ class Judge:
         *,
         error: type[GuardDenied] = GuardDenied,
     ) -> None:
-        """Return if the rules let `act` pass, or leave it to the kernel.
+        """Raise an error if the rules deny `act`; otherwise leave it to the kernel.
 
         Raises:
             GuardDenied: The kernel is about to deny it.
@@ -94,9 +94,9 @@ class Judge:
         verdict = decide(act, name, base=base, rules=self._rules)
         if verdict in (PathVerdict.ALLOWED, PathVerdict.UNKNOWN) or is_moot(act, name, base=base):
             return
-        # A name relative to a descriptor says nothing without the folder.
+        # A name relative to a descriptor is meaningless without the folder.
         named = name if dir_fd is None else os.path.join(base, name)
-        # The interpreter tries to cache bytecode wherever it imports from, and expects to fail.
+        # The interpreter tries to cache bytecode wherever it imports from, and handles a failure.
         if "__pycache__" not in name:
             self.report(operation, named, wants=wanted_by(act))
         denied = error(errno.EACCES, _sentence(verdict, self._rules), named)
@@ -104,7 +104,7 @@ class Judge:
         raise denied
 
     def may_reach(self, address: object) -> bool:
-        """Return whether a network address, or a host alone, is one that may be reached."""
+        """Return whether a network address, or a host alone, may be reached."""
         match address:
             case (host, int() as port, *_):
                 return (host, port) in self._rules.reach
@@ -113,12 +113,12 @@ class Judge:
         return False
 
     def may_look_up(self, host: str, port: int | None) -> bool:
-        """Return whether the addresses of a name may be known, for a port where it is known."""
+        """Return whether a name may be looked up, for a port if it is known."""
         return is_numeric(host) or self._destinations.may_look_up(host, port)
 
     @property
     def has_destinations(self) -> bool:
-        """True if the host decides where a connection may lead: it alone knows which address is whose."""
+        """True if the host decides on connections, since only it knows the names of addresses."""
         return bool(self._destinations.all)
 
     def may_run(self, program: object) -> bool:
@@ -127,7 +127,7 @@ class Judge:
         return name is None or may_run(name, self._rules)
 
     def may_write(self, path: str) -> bool:
-        """Return whether a file may be written, as far as its path tells."""
+        """Return whether a file may be written, judging by its path alone."""
         base = base_of(path)
         verdict = None if base is None else decide(Act.WRITE, path, base=base, rules=self._rules)
         return verdict is not PathVerdict.NOT_WRITABLE
@@ -141,12 +141,12 @@ class Judge:
         *,
         act: Act | None = None,
     ) -> None:
-        """Report what the kernel has just denied and the rules had let pass."""
+        """Report an operation that the rules let pass but the kernel has just denied."""
         name = name_of(path)
         base = None if name is None else base_of(name, dir_fd if isinstance(dir_fd, int) else None)
         if name is None or base is None or isinstance(error, GuardDenied) or name.startswith(_ASKED):
             return
-        # Of a file in the home its own mode may be the reason, except where nothing of the kind is ever made.
+        # In the home the file's own mode may be the cause, except for operations that are always denied.
         if operation in _NEVER_MADE or not self.may_write(os.path.join(base, name)):
             named = name if dir_fd is None else os.path.join(base, name)
             self.report(operation, named, layer="kernel", wants=wanted_by(act))
@@ -162,15 +162,15 @@ class Judge:
             self._thread.reporting = False
 
     def has_passed(self, path: object) -> bool:
-        """Return whether a patch has looked at `path` and is now calling the original."""
+        """Return whether a patch has checked `path` and is now calling the original."""
         return bool(self._thread.passed) and name_of(path) in self._thread.passed
 
     @contextlib.contextmanager
     def passing(self, *paths: object) -> Iterator[None]:
-        """Let the audit hook ask nothing about `paths`: they were looked at.
+        """Make the audit hook skip `paths`, which a patch has checked.
 
-        The hook knows less than a patch: of `os.open` it is not told the `dir_fd`, of `open` not
-        the `opener`.
+        The hook has less information than a patch: it receives neither the `dir_fd` of `os.open` nor
+        the `opener` of `open`.
         """
         before = self._thread.passed
         self._thread.passed = tuple(name for name in map(name_of, paths) if name is not None)
@@ -188,7 +188,7 @@ def name_of(path: object) -> str | None:
 
 
 def shown(path: str) -> str:
-    """Return `path` so that it can be printed and sent: undecodable bytes as escapes, and not too long."""
+    """Return `path` in a form to print and send: undecodable bytes escaped, and the length bounded."""
     return path[:_MAX_PATH].encode("utf-8", "backslashreplace").decode("utf-8")
 
 
@@ -200,7 +200,7 @@ def wanted_by(act: Act | None) -> str:
 
 
 def _sentence(verdict: PathVerdict, rules: PathRules) -> str:
-    """Return the text for the tool; its start is the one that callers get from every executor."""
+    """Return the text for the tool; its beginning is common to all executors."""
     places = [str(path) for path in (rules.home, *rules.lent) if path is not None]
     if places:
         allowed = f"allowed is {', '.join(f'{place}/' for place in places)}"

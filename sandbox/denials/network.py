@@ -1,7 +1,7 @@
 """Network target of a denied operation: found in the error, or announced beforehand.
 
-The kernel says neither name nor address, only that it may not be. Where an error went through a function
-that knew where it was to lead, its frame still says so.
+The kernel's error contains neither name nor address. If it passed through a function that knew the target,
+the frame of that function still holds it.
 
 Source: Python documentation, module `socket`; `sandbox.network.egress`.
 """
@@ -18,34 +18,41 @@ from sandbox.denials.paths import PathRules
 from sandbox.network.destinations import Destinations, written
 from sandbox.outcome import Denial
 
-__all__ = ["KIND", "LOOKUP", "denied_network", "is_numeric"]
+__all__ = ["BIND", "KIND", "LOOKUP", "denied_network", "is_numeric"]
 
 LOOKUP = "socket.getaddrinfo"
 KIND = "socket.socket"
+BIND = "socket.bind"
+
+_TCP = ("AF_INET SOCK_STREAM", "AF_INET6 SOCK_STREAM")
+_SERVERS = os.path.join(os.path.dirname(socket.__file__), "socketserver.py")
+_FLAGS = socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK
 
 
 def denied_network(error: BaseException, rules: PathRules) -> Denial | None:
-    """Return the denial of a name, a connection or a socket that is behind an error itself."""
+    """Return the denial of a name, a connection or a socket that an error itself represents."""
     if isinstance(error, socket.gaierror):
         return _denied_name(error, rules)
-    # A socket that may not be made or connected names no address, and its error no file.
+    # The error of a denied socket or connection has neither an address nor a file name.
     if not isinstance(error, OSError) or error.filename is not None:
         return None
     if error.errno not in (errno.EACCES, errno.EPERM):
         return None
     frames = list(_frames(error.__traceback__))
     if frames and _place(frames[0]) == (socket.__file__, "__init__"):
-        # Where there is no network at all, its kind is not what a socket of it was denied for.
         kind = _kind(frames[0])
-        kind = kind if rules.is_gated or kind.startswith("AF_UNIX") else ""
-        return Denial(operation=KIND, path=kind or _wanted(frames, rules), layer="kernel")
+        if rules.is_gated or not kind.startswith(_TCP):
+            return Denial(operation=KIND, path=kind, layer="kernel")
+        # Without any network, the kind of a TCP socket is not the reason for its denial.
+        operation = BIND if any(map(_is_listening, frames)) else KIND
+        return Denial(operation=operation, path=_wanted(frames, rules), layer="kernel")
     if rules.is_gated and error.errno == errno.EACCES:
         return Denial(operation="socket.connect", path=_wanted(frames, rules), layer="kernel")
     return None
 
 
 def is_numeric(host: str) -> bool:
-    """Return whether a host is an address, so that nothing has to be looked up."""
+    """Return whether a host is an address, which needs no lookup."""
     try:
         ipaddress.ip_address(host.partition("%")[0])
     except ValueError:
@@ -88,14 +95,21 @@ def _wanted(frames: list[FrameType], rules: PathRules) -> str:
             case (str() as name, int() as port, _) if not allowed.may_look_up(name, port):
                 return written(name, port)
             case (_, _, (str() as address, int() as port, *_)):
-                # The name is allowed, so it is the address that is not.
+                # The name is allowed, so the address must be denied.
                 return written(address, port)
     return ""
+
+
+def _is_listening(frame: FrameType) -> bool:
+    """Return whether a frame is of the standard library's servers, which connect to nothing."""
+    file, function = _place(frame)
+    return file == _SERVERS or (file, function) == (socket.__file__, "create_server")
 
 
 def _kind(frame: FrameType) -> str:
     """Return the kind of the requested socket."""
     family, kind, protocol = (frame.f_locals.get(name) for name in ("family", "type", "proto"))
+    kind = kind & ~_FLAGS if isinstance(kind, int) else kind
     names = (_name(socket.AddressFamily, family, "AF_"), _name(socket.SocketKind, kind, "SOCK_"))
     return " ".join((*names, f"protocol {protocol}"))
 

@@ -1,8 +1,8 @@
-"""Stand-ins for `open` and for what `os` does to files: they explain before the kernel denies.
+"""Replacements for `open` and file functions of `os`: they explain a denial before the kernel's.
 
-`pathlib`, `shutil`, `tempfile` and `logging` reach files through these. What kept an original from
-before, or goes through C, meets `audit`. What the kernel denies beyond the rules is reported as the error
-passes by, so that it is known even if nobody lets it get further.
+`pathlib`, `shutil`, `tempfile` and `logging` access files through these. `audit` checks code that holds an
+original function, or uses C. Kernel denials beyond the rules are reported as the error passes through, so
+that they are recorded even if the program handles the error.
 
 Source: requirements S1-54 and S1-100.
 """
@@ -26,7 +26,7 @@ R = TypeVar("R")
 
 
 class Patch(Generic[P, R]):
-    """One stand-in. Like a built-in function, it does not bind as a method and pickles by name.
+    """One replacement. Like a built-in function, it does not bind as a method and pickles by name.
 
     A plain function would bind: `class Reader: opener = open` works with the built-in only.
     """
@@ -35,12 +35,12 @@ class Patch(Generic[P, R]):
 
     def __init__(self, module: ModuleType, original: Callable[P, R], stand_in: Callable[P, R]) -> None:
         functools.update_wrapper(self, original)
-        # Not the module of the original: `posix.mkdir` is still the built-in, so its name would not pickle.
+        # Not the original's module: `posix.mkdir` is still the built-in, so pickling by that name would fail.
         self.__module__ = module.__name__
         self._stand_in = stand_in
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        """Check, then do what the original does."""
+        """Check the arguments, then call the original."""
         return self._stand_in(*args, **kwargs)
 
     def __reduce__(self) -> str:
@@ -59,12 +59,12 @@ class _Argument:
 
 _FUNCTIONS: dict[str, tuple[_Argument, ...]] = {
     "mkdir": (_Argument(Act.CREATE, 0, "path"),),
-    # Its own, although it calls `mkdir`: the path that was named explains more than its first missing part.
+    # Has its own rule although it calls `mkdir`: the named path explains more than its first missing parent.
     "makedirs": (_Argument(Act.CREATE, 0, "name"),),
     "mkfifo": (_Argument(Act.CREATE, 0, "path"),),
     "mknod": (_Argument(Act.CREATE, 0, "path"),),
     "symlink": (_Argument(Act.CREATE, 1, "dst"),),
-    # Only where the link goes: for a source outside the home Landlock answers EXDEV, on which programs copy.
+    # Only the target: for a source outside the home Landlock returns EXDEV, on which programs copy.
     "link": (_Argument(Act.CREATE, 1, "dst", "dst_dir_fd"),),
     "rename": (_Argument(Act.REMOVE, 0, "src", "src_dir_fd"), _Argument(Act.REPLACE, 1, "dst", "dst_dir_fd")),
     "replace": (
@@ -78,12 +78,12 @@ _FUNCTIONS: dict[str, tuple[_Argument, ...]] = {
     "listdir": (_Argument(Act.READ, 0, "path"),),
     "scandir": (_Argument(Act.READ, 0, "path"),),
 }
-# Denied everywhere, so there is nothing to explain before; only to tell of afterwards.
+# Denied everywhere by the kernel, so they are not checked before, only reported afterwards.
 _DENIED_EVERYWHERE = ("chown", "lchown", "chroot", "setxattr", "removexattr")
 
 
 def install(judge: Judge) -> None:
-    """Replace the functions in this process, for good."""
+    """Replace the functions in this process, permanently."""
     for name, arguments in _FUNCTIONS.items():
         original = getattr(os, name)
         _replace(os, name, Patch(os, original, _checked(judge, f"os.{name}", original, arguments)))
@@ -100,7 +100,7 @@ def install(judge: Judge) -> None:
 def _replace(module: ModuleType, name: str, patch: Patch[P, R]) -> None:
     original = getattr(module, name)
     setattr(module, name, patch)
-    # `shutil.rmtree` and others look a function up here to learn what it can do.
+    # `shutil.rmtree` and others look up a function's capabilities here.
     for able in (os.supports_dir_fd, os.supports_fd, os.supports_follow_symlinks, os.supports_effective_ids):
         if original in able:
             able.add(patch)
@@ -164,7 +164,7 @@ def _open(judge: Judge, original: Callable[P, R]) -> Callable[P, R]:
         opener = _taken(args, kwargs, 7, "opener")
         act = act_of_mode(mode) if isinstance(mode, str) else Act.READ
         if opener is not None:
-            # An opener takes the path for whatever it likes; what it opens is looked at when it does.
+            # An opener may interpret the path freely; the file that it opens is checked then.
             with judge.passing(path):
                 return original(*args, **kwargs)
         try:

@@ -1,7 +1,7 @@
-"""Target of a path, and the rules for it. Decides only: nothing here changes anything.
+"""Target of a path, and the rules for it. Pure decisions, without side effects.
 
-Paths are looked at as the kernel would walk them: links are followed in every folder on the way, and
-in the last part only by the acts that follow it (`open` does, `unlink` does not).
+Paths are resolved as by the kernel: links are followed in every parent component, and in the last component
+only for operations that follow it (`open` does, `unlink` does not).
 
 Source: man 7 path_resolution, man 2 open, rename, symlink, unlink.
 """
@@ -24,6 +24,7 @@ __all__ = [
     "base_of",
     "decide",
     "folder_of_descriptor",
+    "is_missing",
     "is_moot",
     "locate",
 ]
@@ -44,7 +45,7 @@ class Act(enum.Enum):
 
     @property
     def follows(self) -> bool:
-        """Return whether the kernel follows a link in the last part of the path."""
+        """Return whether the kernel follows a link in the last component of the path."""
         return self in (Act.READ, Act.WRITE, Act.UPDATE)
 
 
@@ -55,7 +56,7 @@ class PathVerdict(enum.Enum):
     NOT_WRITABLE = "not writable"
     NOT_READABLE = "not readable"
     UNKNOWN = "unknown"
-    """The path says too little; the kernel decides."""
+    """The path is not conclusive; the kernel decides."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,14 +65,14 @@ class PathRules:
 
     Attributes:
         home: The one folder that may be written, or None.
-        homes: Folders under which the homes of users lie; below them only `home` may be read.
-        readable: What may be read although it lies under `homes`, for example the tool file's folder.
-        writable: What may be written beside the home.
-        lent: What of that an operator has lent, to be told of.
+        homes: Folders that contain the homes of users; below them only `home` may be read.
+        readable: Readable paths under `homes`, for example the tool file's folder.
+        writable: Writable paths other than the home.
+        lent: Those of them that an operator has lent, to be mentioned in messages.
         reach: Network addresses that may be reached.
-        net: Destinations that may be reached beside them, as `sandbox.network.destinations` reads them.
+        net: Further reachable destinations, as `sandbox.network.destinations` parses them.
         programs: Whether other programs may be run.
-        run: The only files that may be executed; empty: whatever may be read.
+        run: The only files that may be executed; if empty, all readable ones.
         is_resolved: Whether every link in the paths has been followed; see `resolved`.
     """
 
@@ -96,7 +97,7 @@ class PathRules:
     def of(cls, policy: Policy) -> "PathRules":
         """Return the rules that explain `policy`."""
         scratch = () if policy.scratch is None else (policy.scratch,)
-        # Folders of `list_only` may be listed and their files not read: left to the kernel.
+        # Folders of `list_only` may be listed, but their files not read: the kernel decides on these.
         readable = (*policy.read, *policy.list_only, *policy.lent_read, *scratch)
         return cls(
             home=policy.home,
@@ -116,7 +117,7 @@ class PathRules:
         return bool(self.reach or self.net)
 
     def resolved(self) -> "PathRules":
-        """Return the same rules with every link in them followed; a zygote does it once for its workers."""
+        """Return the rules with every link in them resolved; a zygote does it once for its workers."""
         if self.is_resolved:
             return self
         return replace(
@@ -143,14 +144,14 @@ def act_of_flags(flags: int) -> Act | None:
     if flags & os.O_PATH:
         return None
     if flags & os.O_CREAT:
-        # Without O_EXCL and without writing, only a file that is not there yet is created.
+        # Without O_EXCL and without writing, only a missing file is created.
         reads = not flags & (os.O_ACCMODE | os.O_TRUNC)
         return Act.CREATE if flags & os.O_EXCL or reads else Act.WRITE
     return Act.UPDATE if flags & (os.O_ACCMODE | os.O_TRUNC) else Act.READ
 
 
 def folder_of_descriptor(descriptor: int) -> str | None:
-    """Return the folder that an open descriptor stands for, or None if there is no telling."""
+    """Return the folder that an open descriptor stands for, or None if that is unknown."""
     try:
         folder = os.readlink(f"/proc/self/fd/{descriptor}")
     except OSError:
@@ -164,7 +165,7 @@ def base_of(
     *,
     folder_of: Callable[[int], str | None] = folder_of_descriptor,
 ) -> str | None:
-    """Return the folder from which `path` is walked, or None if there is no telling."""
+    """Return the folder from which `path` is resolved, or None if that is unknown."""
     if path.startswith("/"):
         return "/"
     if dir_fd is not None:
@@ -176,19 +177,19 @@ def base_of(
 
 
 def locate(act: Act, path: str, *, base: str) -> str | None:
-    """Return the real path that `act` would touch, or None for what the kernel will not take as a path."""
+    """Return the real path that `act` would touch, or None for a string that the kernel rejects as a path."""
     if not _is_path(path):
         return None
     whole = os.path.join(base, path)
     folder, name = os.path.split(whole)
-    # A trailing slash, like a dot, makes the kernel follow a link even where it otherwise would not.
+    # A trailing slash or dot makes the kernel follow a link even if it otherwise would not.
     if act.follows or name in ("", ".", ".."):
         return os.path.realpath(whole)
     return os.path.join(os.path.realpath(folder), name)
 
 
 def decide(act: Act, path: str, *, base: str, rules: PathRules) -> PathVerdict:
-    """Return whether the rules let a worker do `act` to `path`, walked from the folder `base`."""
+    """Return whether the rules let a worker do `act` to `path`, resolved from the folder `base`."""
     real = locate(act, path, base=base)
     if real is None or _is_descriptor(real):
         return PathVerdict.UNKNOWN
@@ -196,23 +197,23 @@ def decide(act: Act, path: str, *, base: str, rules: PathRules) -> PathVerdict:
         named = (*_home(rules), *rules.readable, *rules.writable)
         free = not _below(real, rules.homes) or _below(real, named)
         return PathVerdict.ALLOWED if free else PathVerdict.NOT_READABLE
-    # To create, replace or remove the home itself takes a right to the folder around it.
+    # Creating, replacing or removing the home itself takes a right to its parent folder.
     inside = _below(real, _home(rules)) and (act.follows or real != str(rules.home))
     return PathVerdict.ALLOWED if inside or _below(real, rules.writable) else PathVerdict.NOT_WRITABLE
 
 
 def is_moot(act: Act, path: str, *, base: str) -> bool:
-    """Return whether the kernel will refuse `act` for a reason of its own, which honest code may wait for.
+    """Return whether the kernel will refuse `act` with an ordinary error, which honest code may expect.
 
-    `mkdir` of what exists is `FileExistsError` and removal of what does not is `FileNotFoundError`,
+    `mkdir` of an existing path is `FileExistsError` and removal of a missing one is `FileNotFoundError`,
     wherever it is.
     """
     whole = os.path.join(base, path)
     if act is Act.CREATE:
         return os.path.lexists(whole)
     if act is Act.REMOVE:
-        return _is_missing(whole, follow=False)
-    return act in (Act.READ, Act.UPDATE) and _is_missing(whole, follow=True)
+        return is_missing(whole, follow=False)
+    return act in (Act.READ, Act.UPDATE) and is_missing(whole, follow=True)
 
 
 def _is_path(text: str) -> bool:
@@ -231,17 +232,18 @@ def _below(real: str, tops: tuple[Path, ...]) -> bool:
 
 
 def _is_descriptor(real: str) -> bool:
-    # Pipes and sockets end the walk at names such as /proc/7/fd/pipe:[12]; /dev/stdout leads there too.
+    # Pipes and sockets resolve to names such as /proc/7/fd/pipe:[12], and so does /dev/stdout.
     return real.startswith("/proc/") and "/fd/" in real
 
 
-def _is_missing(path: str, *, follow: bool) -> bool:
+def is_missing(path: str, *, follow: bool) -> bool:
+    """Return whether a path surely names nothing here; an inaccessible one may name a file."""
     try:
         os.stat(path, follow_symlinks=follow)
-    except (FileNotFoundError, NotADirectoryError):
+    except (FileNotFoundError, NotADirectoryError, ValueError):
         return True
     except OSError:
-        # What may not even be looked at is about to be denied, not to be missed.
+        # An inaccessible path is about to be denied, not reported as missing.
         return False
     return False
 

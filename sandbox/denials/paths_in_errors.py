@@ -1,7 +1,7 @@
-"""The path in an error that names it in words only: libraries in C and Rust, SQLite, programs that were run.
+"""Paths in error texts: of libraries in C and Rust, of SQLite, and of programs that were run.
 
-Decides only. What an error says is believed as far as the path goes, and only for the explanation: a tool
-that makes up such an error gets the explanation of it, and nothing else.
+Pure decisions. The path in an error is trusted only for the explanation: a tool that forges such an error
+gets its explanation and nothing else.
 
 Source: strerror(3); the messages of pyarrow, polars, SQLite, coreutils and dash.
 """
@@ -19,7 +19,7 @@ _DENIED = re.compile(
     r"|unable to open database: |(?:os error|errno) (?:1|13|30)\b",
     re.IGNORECASE,
 )
-# Node and libuv at their own sockets; Chromium's word for the one of a profile, and the C library's.
+# Messages about sockets: of Node and libuv, of Chromium for a profile, and of the C library.
 _SOCKET = re.compile(
     r"\b(?:listen|bind) (?:EACCES|EPERM)\b[^\n]{0,200}?/|process_singleton[^\n]{0,200}?permission denied"
     r"|\b(?:socket|bind)(?:\(\))? failed: (?:permission denied|operation not permitted)"
@@ -35,12 +35,12 @@ _BARE = re.compile(r"(?<![\w/.-])/[^\s:;,'\"]+")
 
 
 def wants_socket(text: str) -> bool:
-    """Return whether a text tells of a UNIX socket that could not be made or listened at."""
+    """Return whether a text reports a UNIX socket that could not be created or listened on."""
     return _SOCKET.search(text[-_MOST_CHARS:]) is not None
 
 
 def named_paths(error: BaseException) -> Iterator[str]:
-    """Yield the absolute paths that an error says were denied, the likeliest first; often there are none."""
+    """Yield the absolute paths that an error reports as denied, most likely first; often there are none."""
     for line in _text_of(error)[-_MOST_CHARS:].splitlines():
         if _DENIED.search(line):
             yield from _QUOTED.findall(line)
@@ -50,8 +50,8 @@ def named_paths(error: BaseException) -> Iterator[str]:
 
 
 def _before(line: str) -> list[str]:
-    """Return the paths that stand before the words of a denial."""
-    # One expression for both takes quadratic time in a line full of beginnings.
+    """Return the paths that precede the words of a denial."""
+    # One expression for both would take quadratic time in a line full of path beginnings.
     found, start = [], 0
     for says in _SAYS.finditer(line):
         path = _BEFORE.search(line, start, says.start())
@@ -67,7 +67,7 @@ def _text_of(error: BaseException) -> str:
             return "\n".join(_text(part) for part in (output, stderr))
         case OSError() | sqlite3.Error():
             return str(error)
-    # Anybody may write of permissions; these write of files.
+    # Many errors mention permissions; only these concern files.
     return ""
 
 

@@ -1,4 +1,4 @@
-"""Program that could not be run, if a policy names the allowed ones, or none.
+"""Denial of a program, if a policy allows only named programs or none.
 
 Source: Python documentation, module `subprocess`; execve(2).
 """
@@ -29,7 +29,7 @@ def may_run(program: str, rules: PathRules) -> bool:
 
 
 def denied_program(error: BaseException, rules: PathRules) -> Denial | None:
-    """Return the denial of a program that is behind an error itself."""
+    """Return the denial of a program that an error itself represents."""
     if not isinstance(error, OSError) or error.errno != errno.EACCES or error.filename is None:
         return None
     if (subprocess.__file__, "_execute_child") not in _places(error.__traceback__):

@@ -1,13 +1,14 @@
-"""Find, in an error that a program raised, the kernel's denial that the guard had not foreseen."""
+"""Recognition of kernel denials, which the guard did not predict, in errors of a program."""
 
 import errno
+import os
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from sandbox.denials.judge import GuardDenied, name_of, shown
 from sandbox.denials.network import denied_network
-from sandbox.denials.paths import Act, PathRules, PathVerdict, base_of, decide
+from sandbox.denials.paths import Act, PathRules, PathVerdict, base_of, decide, is_missing
 from sandbox.denials.paths_in_errors import named_paths
 from sandbox.denials.programs import denied_program
 from sandbox.outcome import Denial
@@ -23,17 +24,17 @@ _PRIMARY_CODE = 0xFF
 
 
 def explain(error: BaseException, rules: PathRules, *, databases: Sequence[str] = ()) -> Denial | None:
-    """Return the kernel's denial behind `error`, or None if there is none or the guard has told of it.
+    """Return the kernel's denial behind `error`, or None if there is none or the guard has reported it.
 
-    Looks through causes, contexts and exception groups, nearest first.
+    Causes, contexts and exception groups are searched, nearest first.
 
     Args:
-        error: What a program raised.
-        rules: What to explain by.
-        databases: Databases that were opened and may not be written, the last opened last.
+        error: An error of the program.
+        rules: Path rules that explain denials.
+        databases: Opened databases that are not writable, in order of opening.
     """
     resolved, chain = rules.resolved(), list(behind(error))
-    # What wraps the denial of a connection may name the path of an address, which is not that of a file.
+    # An error that wraps a denied connection may name the path of a URL, which is not a file.
     is_network = any(denied_network(found, resolved) is not None for found in chain)
     for found in chain:
         if not isinstance(found, GuardDenied):
@@ -44,7 +45,7 @@ def explain(error: BaseException, rules: PathRules, *, databases: Sequence[str] 
 
 
 def behind(error: BaseException) -> Iterator[BaseException]:
-    """Yield an error and all that stands behind it: causes, contexts, members of groups; nearest first."""
+    """Yield an error and all errors behind it: causes, contexts, members of groups; nearest first."""
     seen: dict[int, BaseException] = {}
     waiting = [error]
     while waiting:
@@ -63,12 +64,18 @@ def _denial(
 ) -> Denial | None:
     if isinstance(error, OSError) and error.filename is not None:
         return _denied_by_name(error, rules)
-    path = _first_outside(named_paths(error), rules) if worded else None
+    named = named_paths(error) if worded else ()
+    path = _first_outside((each for each in named if _may_be_here(each)), rules)
     if path is not None:
         return path
     if isinstance(error, sqlite3.Error):
         return _of_path(databases[-1]) if databases and _code(error) == _READONLY_DATABASE else None
     return _printable(denied_network(error, rules))
+
+
+def _may_be_here(path: str) -> bool:
+    """Return whether a path is one of this machine: programs such as ssh report those of others."""
+    return not is_missing(path, follow=False) or not is_missing(os.path.dirname(path), follow=True)
 
 
 def _denied_by_name(error: OSError, rules: PathRules) -> Denial | None:
@@ -97,6 +104,6 @@ def _printable(denial: Denial | None) -> Denial | None:
 
 
 def _code(error: sqlite3.Error) -> int:
-    # What the module raises on its own account has none.
+    # Errors of the module itself have no code.
     code: int = getattr(error, "sqlite_errorcode", 0)
     return code & _PRIMARY_CODE

@@ -17,10 +17,10 @@ MAX_DENIALS = 100
 
 @dataclass(slots=True, eq=False)
 class _Call:
-    """The denials of one call, and where they are reported."""
+    """The denials of one call, and the function that they are reported to."""
 
     forward: Callable[[Denial], None] | None
-    # A dictionary keeps the order and needs no lock: a signal handler may report within a report.
+    # A dictionary keeps the order without a lock: a signal handler may report during a report.
     denials: dict[Denial, None] = field(default_factory=dict)
 
 
@@ -28,11 +28,11 @@ _call: ContextVar[_Call | None] = ContextVar("call_of_denials", default=None)
 
 
 class Recorder:
-    """Collects denials; a tool that hits the same wall a million times is told of once.
+    """Collector of denials; a denial that repeats a million times is reported once.
 
     Args:
-        forward: Called with every denial that is new, for example to tell the host.
-        limit: How many different denials are kept; later ones are dropped.
+        forward: Called with every new denial, for example to report it to the host.
+        limit: Most different denials kept; later ones are dropped.
     """
 
     def __init__(self, forward: Callable[[Denial], None] | None = None, *, limit: int = MAX_DENIALS) -> None:
@@ -41,21 +41,21 @@ class Recorder:
         self._databases: dict[str, None] = {}
 
     def begin(self, forward: Callable[[Denial], None]) -> None:
-        """Forget what was denied so far and tell `forward` from now on: a worker in place of its zygote."""
+        """Forget all denials and report to `forward` from now on: a worker replaces its zygote."""
         self._databases.clear()
         self.turn_to(forward)
 
     def turn_to(self, forward: Callable[[Denial], None]) -> None:
-        """Forget what was denied so far and tell `forward` from now on: the next call of a worker.
+        """Forget all denials and report to `forward` from now on, for the next call of a worker.
 
         Databases stay known, as connections to them may stay open.
         """
         self._latest = _Call(forward)
 
     def enter(self, forward: Callable[[Denial], None]) -> None:
-        """Report to `forward` what is denied in this context: one call beside others.
+        """Report denials in this context to `forward`, for one of several concurrent calls.
 
-        A plain thread has no context: what is denied there is reported to the call that began last.
+        A plain thread has no context: its denials are reported to the call that began last.
         """
         self.turn_to(forward)
         _call.set(self._latest)
@@ -71,22 +71,22 @@ class Recorder:
             return
         mine.denials[denial] = None
         if mine.forward is not None:
-            # The denial must reach the caller as such, also when the host has gone.
+            # The denial must reach the caller of the operation, even if the host has exited.
             with contextlib.suppress(OSError):
                 mine.forward(denial)
 
     def has(self, path: str) -> bool:
-        """Return whether a denial of this path was kept, whatever was tried with it."""
+        """Return whether a denial of this path was recorded, for any operation."""
         return any(denial.path == path for denial in self._mine.denials)
 
     def opened_to_read(self, database: str) -> None:
-        """Keep that a database was opened which may be read only: SQLite's errors do not name theirs."""
+        """Record that a read-only database was opened: errors of SQLite do not name their database."""
         self._databases.pop(database, None)
         if len(self._databases) < self._limit:
             self._databases[database] = None
 
     def databases(self) -> tuple[str, ...]:
-        """Return the databases that may be read only, the last opened last."""
+        """Return the read-only databases, in order of opening."""
         return tuple(self._databases)
 
     def denials(self) -> tuple[Denial, ...]:

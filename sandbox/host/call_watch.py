@@ -39,12 +39,12 @@ FIRST_LOOK_S = 0.05
 _SLOWEST_S = 0.2
 _SLOWEST_BETWEEN_CALLS_S = 1.0
 _CPU_GRACE_S = 2
-# Looking may take one part in so many of a processor: at processes, and at a home that is large. Looks at
-# processes may wait longer, for processors that others have: who is starved must not be blind as well.
+# A check may use 1/_LOOK_SHARE of a processor for processes, and 1/_HOME_SHARE for a large home. Checks of
+# processes may use 1/_WAIT_SHARE of wall time: a host starved of processor time must still see overuse.
 _LOOK_SHARE = 20
 _WAIT_SHARE = 4
 _HOME_SHARE = 50
-# And so much where the disk has lost meanwhile what the home still had room for.
+# Applies once the disk has lost as much space as the home could still use.
 _HURRIED_SHARE = 5
 _PROCESS_LOOKS = ThreadPoolExecutor(2, thread_name_prefix="look-at-processes")
 _HOME_LOOKS = ThreadPoolExecutor(4, thread_name_prefix="look-at-home")
@@ -58,7 +58,7 @@ class Look:
         tasks: Processes and threads of the call.
         memory_bytes: Their memory; above the limit it is exact.
         cpu_s: Processor seconds of the process that has used most of them in this call.
-        all_cpu_s: Processor seconds of every process that lives.
+        all_cpu_s: Processor seconds of all living processes.
     """
 
     tasks: int
@@ -80,9 +80,9 @@ def overfull(usage: HomeUsage, limits: Limits, *, lost_bytes: int = 0) -> Reache
     """Return the first limit that a home exceeds.
 
     Args:
-        usage: What it holds.
+        usage: Measured content of the home.
         limits: The limits.
-        lost_bytes: What the disk has lost since the call began, to any process: hidden files are part of it.
+        lost_bytes: Disk space lost since the call began, to any process; includes hidden files.
     """
     held = max(usage.bytes, lost_bytes) if usage.hides else usage.bytes
     return _first_exceeded({"home_bytes": held, "home_entries": usage.entries}, limits)
@@ -97,13 +97,13 @@ def _first_exceeded(used: dict[str, int], limits: Limits) -> Reached | None:
 
 
 def too_many_tasks(worker: int, zygote: int, limits: Limits) -> Reached | None:
-    """Count the processes and threads of a call now; return the limit if there are more than it may have."""
+    """Count the processes and threads of a call now; return the limit if it is exceeded."""
     tasks = sum(process.tasks for process in _processes(worker, zygote, most_tasks=limits.call_processes))
     return _first_exceeded({"call_processes": tasks}, limits)
 
 
 def _processes(worker: int, zygote: int, *, most_tasks: int) -> list[Process]:
-    """Return the processes of a call, or those first found once they are too many."""
+    """Return the processes of a call; stop early once there are too many."""
     found, tasks = [], 0
     for pid in processes_of(worker, zygote):
         process = read_process(pid)
@@ -118,13 +118,13 @@ def _processes(worker: int, zygote: int, *, most_tasks: int) -> list[Process]:
 def behind_death(
     status: str | None, last: Look | None, limits: Limits, *, oom_killed: bool
 ) -> Reached | None:
-    """Return the limit for which the kernel has ended a worker, if that is how it ended.
+    """Return the limit for which the kernel has killed a worker, if any.
 
     Args:
         status: Its wait status in words.
         last: The last look at it.
         limits: The limits of the call.
-        oom_killed: Whether the kernel has killed in its control group for lack of memory.
+        oom_killed: Whether the OOM killer has run in its control group.
     """
     burnt = 0 if last is None else int(last.cpu_s)
     if status == "signal SIGXFSZ":
@@ -139,7 +139,7 @@ def behind_death(
 
 @dataclass(slots=True)
 class LookPace:
-    """Schedule of the next check. A call without processor time since the last one has taken nothing."""
+    """Schedule of the next check. A call that used no processor time since the last one counts as idle."""
 
     slowest_s: float = _SLOWEST_S
     _delay_s: float = FIRST_LOOK_S
@@ -149,9 +149,9 @@ class LookPace:
         """Return the seconds until the next look.
 
         Args:
-            look: The one just taken.
-            cpu_s: Processor seconds that looking at the processes took.
-            elapsed_s: How long it took.
+            look: The latest look.
+            cpu_s: Processor seconds spent on it.
+            elapsed_s: Wall-clock seconds spent on it.
         """
         idle = look.all_cpu_s == self._all_cpu_s
         self._all_cpu_s = look.all_cpu_s
@@ -166,13 +166,13 @@ class CallWatch:
     Attributes:
         worker: Process id of its worker.
         zygote: Process id of the worker's zygote.
-        disk: Where the home lies that the call may write, if there is one, as it was when the call began.
+        disk: Disk of the folder that it may fill, such as its home, as it was when the call began.
         limits: The limits of the call.
         cpu_before_s: Processor seconds that the worker had used before this call.
-        is_between_calls: Whether it looks at what goes on after a call: then the processor seconds of all
-            processes count together, from the first look on, and who idles is looked at less often.
+        is_between_calls: Whether it watches background work after a call. Then the processor seconds of all
+            processes are summed from the first look on, and an idle worker is checked less often.
         last: The last look, if there was one.
-        peak_bytes: Most memory seen; what several processes share may count for each.
+        peak_bytes: Peak memory seen; shared pages may be counted once per process.
     """
 
     worker: int
@@ -237,7 +237,7 @@ class CallWatch:
     def _look(self) -> Look:
         started, cpu_before_s = time.monotonic(), time.thread_time()
         processes = _processes(self.worker, self.zygote, most_tasks=self.limits.call_processes)
-        # Two processes may share all they have, and then it is less than it seems.
+        # Processes may share pages, so the sum of their sizes can be too high.
         most = self.limits.call_memory_bytes
         memory = memory_of(processes, interesting_bytes=most, zygote=self.zygote) if processes else 0
         self._look_cpu_s, self._look_s = time.thread_time() - cpu_before_s, time.monotonic() - started
@@ -253,10 +253,10 @@ class CallWatch:
     def _cpu_s(self, processes: Sequence[Process]) -> float:
         if not self.is_between_calls:
             if not self._before_s:
-                # Processes of earlier calls may go on: of these counts what they use from now on.
+                # Processes of earlier calls may still run; only their use from now on counts.
                 self._before_s = {process.pid: process.cpu_s for process in processes}
                 self._before_s[self.worker] = self.cpu_before_s
-            # A child of a worker that stays may raise its own limit as far as the hard one, which is open.
+            # A child of a reused worker may raise its soft limit up to the hard limit, which is not set.
             return max(
                 (process.cpu_s - self._before_s.get(process.pid, 0.0) for process in processes), default=0.0
             )
@@ -276,12 +276,12 @@ class CallWatch:
 
 
 async def _in_thread(threads: ThreadPoolExecutor, act: Callable[[], T]) -> T:
-    """Run `act` in one of the threads; if this is cancelled, not before `act` has ended."""
+    """Run `act` in one of the threads; a cancellation takes effect only after `act` has ended."""
     looking = asyncio.get_running_loop().run_in_executor(threads, act)
     try:
         return await asyncio.shield(looking)
     except asyncio.CancelledError:
-        # It may read a home whose descriptor is closed once this ends, or before after a second cancel.
+        # `act` may read a home whose descriptor is closed when this ends, or earlier at a second cancel.
         looking.add_done_callback(lambda done: done.cancelled() or done.exception())
         await asyncio.wait({looking})
         raise

@@ -1,4 +1,4 @@
-"""Closing of descriptors that a worker or zygote sent, outside of the event loop.
+"""Closing of descriptors received from a worker or zygote, outside the event loop.
 
 The process that closes the last descriptor pays for its teardown, and untrusted processes may send anything:
 a deleted file of a million extents, or with gigabytes of dirty pages, takes seconds. So does a socket with
@@ -20,10 +20,10 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True, eq=False)
 class Closer:
-    """Closes descriptors one after the other, in a thread that is there only while there are some.
+    """Closes descriptors one after the other, in a thread that exists only while any are left.
 
-    Each zygote has one of its own, so that what one user gives delays nobody else's. The end of this process
-    does not wait for it.
+    Each zygote has its own closer, so that one user's descriptors do not delay another user's. The exit of
+    this process does not wait for the thread.
 
     Attributes:
         left: The descriptors that are still to be closed.
@@ -43,7 +43,7 @@ class Closer:
         try:
             threading.Thread(target=self._run, name="closer", daemon=True).start()
         except RuntimeError as error:
-            # No thread is to be had: they stay open until the next one is closed.
+            # No thread could be started: the descriptors stay open until the next `close`.
             self._is_running = False
             log.warning("descriptors not closed: no thread", extra={"fault": str(error)})
 
@@ -57,6 +57,6 @@ class Closer:
             try:
                 os.close(descriptor)
             except OSError as error:
-                # Closed all the same; what could not be written was a tool's own.
+                # The descriptor is closed anyway; the data that could not be written was the tool's own.
                 log.debug("descriptor close failed", extra={"fault": str(error)})
             self.left.popleft()

@@ -1,14 +1,14 @@
 """The host's end of a UNIX socket pair whose other end is not trusted. It never blocks the host.
 
-asyncio's own `sock_recv` and `sock_sendall` will not do here, for two reasons. A socket that always has
-something to read never lets them suspend, so a worker that writes faster than it is read would keep
-every other task, and the clock of its own call, from running. And whether a socket blocks is a property
-of the open file, which the worker made and may still hold: it can switch that back on.
+asyncio's own `sock_recv` and `sock_sendall` are not used, for two reasons. They never suspend while a socket
+has something to read, so a worker that writes faster than it is read would keep every other task, and the
+timer of its own call, from running. And O_NONBLOCK belongs to the open file description, which the worker
+made and may still hold: it can clear the flag.
 
-Nor will a plain `recv` or `close`. A message may carry descriptors. If they are not received, the kernel
-closes them within `recv`, and unread ones within `close`, which the other side can make arbitrarily slow. So
-from Linux 6.16 on SO_PASSRIGHTS refuses descriptors where none belong; on older kernels they are received and
-closed elsewhere.
+A plain `recv` or `close` is not used either. A message may carry descriptors. If they are not received, the
+kernel closes them within `recv`, and unread ones within `close`, which the other side can make arbitrarily
+slow. From Linux 6.16 on, SO_PASSRIGHTS rejects descriptors where none are expected. On older kernels they are
+received and closed elsewhere.
 
 Source: recv(2) and send(2) on MSG_DONTWAIT; fcntl(2) on O_NONBLOCK; unix(7); linux
 include/uapi/asm-generic/socket.h on SO_PASSRIGHTS; net/unix/af_unix.c.
@@ -23,17 +23,18 @@ from dataclasses import dataclass, field
 
 from sandbox.errors import FrameError
 from sandbox.host.closer import Closer
+from sandbox.loop_share import LoopShare
 
 __all__ = ["Connection"]
 
 _SEND = int(socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
 _RECEIVE = int(socket.MSG_DONTWAIT | socket.MSG_CMSG_CLOEXEC)
 _CHUNK_BYTES = 1 << 16
-# Room for the 253 descriptors that a message carries at most, and for what else the other side can have the
-# kernel add: whatever finds no room is closed here and now.
+# Room for at most 253 descriptors a message, and for other ancillary data that the peer can make the kernel
+# add: the kernel closes a descriptor that does not fit at once, in this thread.
 _ANCILLARY_BYTES = 8192
 _SO_PASSRIGHTS = 83
-# What comes with a descriptor: of what was sent, and of who sent it.
+# Ancillary messages that carry descriptors: those sent, and the pidfd of the sender.
 _SCM_PIDFD = 4
 _WITH_DESCRIPTORS = (socket.SCM_RIGHTS, _SCM_PIDFD)
 
@@ -43,13 +44,15 @@ class Connection:
     """One end of a pair of connected UNIX sockets.
 
     Attributes:
-        end: The socket, which belongs to the connection from now on.
-        closer: Closes what came and takes long to close.
-        takes_descriptors: Whether the other side may send any. Where it may, `receive_with` takes them.
+        end: The socket, now owned by the connection.
+        closer: Closes received descriptors, which may take long.
+        share: Event loop time used by the other side.
+        takes_descriptors: Whether the other side may send descriptors, which `receive_with` returns.
     """
 
     end: socket.socket
     closer: Closer
+    share: LoopShare
     takes_descriptors: bool = field(default=False, kw_only=True)
 
     def __post_init__(self) -> None:
@@ -68,7 +71,7 @@ class Connection:
 
         Raises:
             OSError: The connection is broken.
-            FrameError: Descriptors came along, which have no place here.
+            FrameError: The message carried descriptors, which are not allowed here.
         """
         received = self.receive_with(count)
         if received is None:
@@ -86,7 +89,9 @@ class Connection:
             OSError: The connection is broken.
         """
         try:
-            data, ancillary, _flags, _source = self.end.recvmsg(count, _ANCILLARY_BYTES, _RECEIVE)
+            data, ancillary, _flags, _source = self.share.system_call(
+                self.end.recvmsg, count, _ANCILLARY_BYTES, _RECEIVE
+            )
         except (BlockingIOError, InterruptedError):
             return None
         return data, _descriptors(ancillary) if ancillary else []
@@ -99,26 +104,26 @@ class Connection:
         """
         left = memoryview(data)
         try:
-            return left[self.end.send(left, _SEND) :]
+            return left[self.share.system_call(self.end.send, left, _SEND) :]
         except (BlockingIOError, InterruptedError):
             return left
 
     def pass_on(self, data: bytes, descriptor: int) -> None:
-        """Send a short message with a descriptor.
+        """Send a short message that carries a descriptor.
 
         Raises:
             OSError: The connection is broken, or the other side has left too many messages unread.
         """
-        if socket.send_fds(self.end, [data], [descriptor], _SEND) < len(data):
+        if self.share.system_call(socket.send_fds, self.end, [data], [descriptor], _SEND) < len(data):
             raise BlockingIOError("it has left its messages unread")
 
     def end_sending(self) -> None:
-        """Send nothing more: the other side reads an end, and may still send.
+        """Shut down the sending side: the peer reads end of file, and may still send.
 
         Raises:
             OSError: The connection is broken.
         """
-        self.end.shutdown(socket.SHUT_WR)
+        self.share.system_call(self.end.shutdown, socket.SHUT_WR)
 
     async def send_all(self, data: bytes | memoryview) -> None:
         """Send everything. Two sends to one connection must not overlap.
@@ -138,7 +143,7 @@ class Connection:
             return
         if not self.takes_descriptors:
             try:
-                # Read to the end: unread descriptors would be closed here and now.
+                # Read to the end: `close` would close unread descriptors in this thread.
                 self.end.shutdown(socket.SHUT_RD)
                 while self.receive_now(_CHUNK_BYTES):
                     pass

@@ -1,9 +1,9 @@
 """Descriptors of this process and of another: the number open, and the limit.
 
-Each pool and each connection costs the host some. The default soft limit is 1,024; most systems have a far
-higher hard limit.
+Each pool and each connection uses some of the host's. The default soft limit is 1,024; most systems have a
+far higher hard limit.
 
-Source: getrlimit(2) on RLIMIT_NOFILE; proc_pid_fd(5), whose size says their number from Linux 6.2 on.
+Source: getrlimit(2) on RLIMIT_NOFILE; proc_pid_fd(5), whose size is their number from Linux 6.2 on.
 """
 
 import os
@@ -12,16 +12,16 @@ import resource
 __all__ = ["are_plenty", "left", "limit", "open_in", "open_now", "raise_limit"]
 
 _FDS = "/proc/self/fd"
-# Of what a process may have open, the part that nothing is made ahead of need from.
+# A quarter of the limit stays free of anything made ahead of need.
 _KEPT_FREE = 4
-# More are not worth a table in the kernel for each of them; some systems name a billion.
+# A higher limit is not worth its kernel tables; some systems set a billion.
 _MOST = 1 << 20
 
 
 def raise_limit() -> int:
-    """Let this process have as many descriptors open as it can without more rights; return their number.
+    """Raise the descriptor limit of this process as far as it can without more privileges; return it.
 
-    What is started afterwards inherits that. Zygotes and workers get limits of their own.
+    Processes started afterwards inherit it. Zygotes and workers get limits of their own.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = _MOST if hard == resource.RLIM_INFINITY else min(hard, _MOST)
@@ -44,7 +44,7 @@ def open_now() -> int:
 def open_in(pid: int) -> int:
     """Return the number of open descriptors of a process; 0 if it has ended, or on Linux before 6.2.
 
-    That costs one system call, and no right to look at the process.
+    It takes one system call, and no permission to inspect the process.
     """
     try:
         return os.stat(f"/proc/{pid}/fd").st_size
@@ -58,5 +58,5 @@ def left() -> int:
 
 
 def are_plenty() -> bool:
-    """Return whether there are enough of them to make something that is not needed yet."""
+    """Return whether enough descriptors are left to make something ahead of need."""
     return left() > limit() // _KEPT_FREE

@@ -23,6 +23,7 @@ from sandbox.host.retirement import Reuse
 from sandbox.host.stopping import look
 from sandbox.host.zygote import Zygote
 from sandbox.layers import cgroup
+from sandbox.loop_share import LoopShare
 from sandbox.outcome import describe_status
 from sandbox.policy import Policy
 
@@ -32,10 +33,10 @@ log = logging.getLogger(__name__)
 
 _STOP_S = 5.0
 _LAST_S = 1.0
-# Who imports the framework on a busy machine takes a while. Afterwards an order is a fork.
+# Importing the framework takes a while on a busy machine. Afterwards an order is only a fork.
 _START_S = 120.0
 _ORDER_S = 10.0
-# On a machine with far more to do than it can, one that is well may wait for a processor for longer.
+# On an overloaded machine, a healthy forkserver may wait longer than its limit for a processor.
 _MOST_LIMITS = 6
 _BUSY_SHARE = 0.25
 _DIED = (
@@ -52,8 +53,8 @@ class Forkserver:
     Attributes:
         process: Its process.
         control: Our end of its control socket.
-        order_s: How long it may take to carry out an order, in seconds, before it is taken to hang.
-        lost: Called once, if it ends although nobody has closed it.
+        order_s: Seconds to carry out an order before it is considered hung.
+        lost: Called once, if it ends without having been closed.
         retired: How many workers of its zygotes were retired, by reason.
     """
 
@@ -84,7 +85,7 @@ class Forkserver:
         self._began = started_at(self.process.pid)
         self._pidfd = os.pidfd_open(self.process.pid)
         loop.add_reader(self.control.fileno(), self._readable)
-        # Who holds its end of the socket could be somebody else.
+        # Another process could hold its end of the socket, so an end of file does not prove its exit.
         loop.add_reader(self._pidfd, self._died)
 
     @classmethod
@@ -98,17 +99,17 @@ class Forkserver:
     ) -> "Forkserver":
         """Start a forkserver that offers `program`, a module with a `PROGRAM`.
 
-        It is still importing when this returns. Zygotes can be ordered at once; that it could not
-        start is raised to the waiters, and its own output is on standard error.
+        It is still importing when this returns. Zygotes can be ordered at once; a failed start is
+        raised to the waiters, and its own output is on standard error.
 
         Args:
             program: Name of the module.
             environment: The whole environment of the forkserver and all below it; no secrets.
             lasting: Whether it is for many calls, so that preparing them well is worth time at the start.
-            launched: One that was started before. It is used if it is of the same kind.
+            launched: A process started earlier, used if its program and environment match.
 
         Raises:
-            NoProcess: The kernel lets no process be started.
+            NoProcess: The kernel refused to start a process.
         """
         if launched is None or not launched.fits(program, environment, lasting=lasting):
             try:
@@ -120,7 +121,7 @@ class Forkserver:
 
     @property
     def alive(self) -> bool:
-        """True if zygotes can still be had, as far as is known."""
+        """True unless its end has been noticed."""
         return not self._closing and self._loss is None
 
     @property
@@ -140,7 +141,7 @@ class Forkserver:
             raise self._hangs(_START_S) from None
 
     async def answers(self) -> None:
-        """Wait until it has answered that it attends to orders.
+        """Wait until it has confirmed that it handles orders.
 
         Raises:
             ForkserverDied: It has ended, or does not answer and was ended.
@@ -167,24 +168,24 @@ class Forkserver:
 
         Raises:
             ForkserverDied: The forkserver has ended, or does not take the order and was ended.
-            NoProcess: The kernel lets no process be started.
+            NoProcess: The kernel refused to start a process.
         """
-        closer = Closer()
+        closer, share = Closer(), LoopShare()
         ours, their_control = socket.socketpair()
         announced, their_parked = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        control = Connection(ours, closer)
-        parked = Connection(announced, closer, takes_descriptors=True)
+        control = Connection(ours, closer, share)
+        parked = Connection(announced, closer, share, takes_descriptors=True)
         output, their_output = os.pipe()
         descriptors = [their_control.fileno(), their_parked.fileno(), their_output]
         if home_fd is not None:
             descriptors.append(home_fd)
-        # What names a user goes past the forkserver: the zygotes of others inherit all that it ever knew.
+        # Anything that names a user bypasses the forkserver: zygotes of other users inherit its memory.
         order = {"namespaces": policy.namespaces, "limits": asdict(policy.limits)}
         rest = {"policy": policy.to_json(), "config": config, "once": once}
         try:
             pid = await self._ordered(FrameKind.ZYGOTE, order, descriptors)
             with contextlib.suppress(ConnectionError):
-                # If it has ended already, the forkserver tells.
+                # If it has ended already, the forkserver reports that.
                 await control.send_all(encode(FrameKind.ZYGOTE, rest))
         except BaseException:
             # Also when the caller is cancelled: a zygote without its host ends by itself.
@@ -204,13 +205,14 @@ class Forkserver:
             output=output,
             once=once,
             closer=closer,
+            loop_share=share,
             reuse=reuse or Reuse(),
             tally=self.retired,
         )
         if self._loss is not None:
             zygote.lost(self._loss)
         elif pid in self._ended:
-            # It was over before this coroutine got its turn.
+            # It ended before this coroutine resumed.
             zygote.ended(self._ended.pop(pid))
         else:
             self._zygotes[pid] = zygote
@@ -224,7 +226,7 @@ class Forkserver:
         self._closing = True
         lost = self._loss is not None
         if not self._up.done():
-            # It is still importing and would only then notice that nobody wants it any more.
+            # It is still importing and would notice the closed connection only afterwards.
             self.process.kill()
         for zygote in self._zygotes.values():
             zygote.close()
@@ -251,7 +253,7 @@ class Forkserver:
 
         Raises:
             ForkserverDied: It has ended, or does not take the order and was ended.
-            NoProcess: The kernel lets no process be started.
+            NoProcess: The kernel refused to start a process.
         """
         await self.up()
         number = next(self._orders)
@@ -262,7 +264,7 @@ class Forkserver:
             for _ in range(_MOST_LIMITS):
                 was = self._seen()
                 await asyncio.wait({carrying}, timeout=self.order_s)
-                # This process may have been the one that had no processor: its answer can be there unread.
+                # This process itself may have been starved, with the answer received but unread.
                 self._readable()
                 if carrying.done() or done.done():
                     return await carrying
@@ -281,9 +283,9 @@ class Forkserver:
         return time.monotonic(), self._carried_out, _wanted_processor_s(self.process.pid)
 
     def _is_held_up(self, was: tuple[float, int, float]) -> bool:
-        """Return whether it works or would since it was seen, and only waits for a processor, the disk or us.
+        """Return whether it is healthy, and only waits for a processor, the disk or this process.
 
-        All tools of all users end with it. So it is not ended for what a busy machine does to it.
+        All tools of all users end with it, so it is not killed for the slowness of a busy machine.
         """
         now = self._seen()
         waited_s, carried_out, wanted_s = (after - before for after, before in zip(now, was, strict=True))
@@ -293,7 +295,7 @@ class Forkserver:
 
     async def _send(self, frame: bytes, descriptors: list[int]) -> None:
         loop = asyncio.get_running_loop()
-        # One after the other: two that overlap would mix their bytes.
+        # One send at a time: the bytes of overlapping sends would mix.
         async with self._sending:
             while self._loss is None and not self._closing:
                 try:
@@ -338,7 +340,7 @@ class Forkserver:
             self._up.set_result(None)
         future = self._waiting.pop(int(value.get("order", -1)), None)
         if kind is FrameKind.STARTED and "order" in value:
-            # Also one that nobody waits for any more: it is ended with the others.
+            # Also a zygote without a waiter: it is ended with the others.
             pid = int(value["pid"])
             self._ended.pop(pid, None)
             self._started[pid] = started_at(pid)
@@ -370,7 +372,7 @@ class Forkserver:
         """Kill it, since its connection is broken; its pidfd reports its exit."""
         loop = asyncio.get_running_loop()
         loop.remove_reader(self.control.fileno())
-        # In a moment: one that is about to end by itself has a status that says why.
+        # Delayed: a process that is about to exit by itself has a wait status that explains why.
         loop.call_later(_LAST_S, self.process.kill)
 
     def _died(self) -> None:

@@ -1,11 +1,11 @@
 """Usage of a home: bytes on disk, entries, and open files without a name.
 
-A home is measured while a hostile tool changes it, so nothing here follows a link, leaves the home or
-goes over a mount, one folder is open at a time, and the walk ends at a number of entries.
+A home is measured while a hostile tool changes it. So the walk never follows a link, leaves the home or
+crosses a mount, keeps one folder open at a time, and stops after a number of entries.
 
 Two kinds of files without a name cannot be measured: one whose only descriptor is in flight in a socket, and
-one that is partly mapped and open nowhere. Their existence can be detected. Then the home is charged with the
-space that its disk has lost (`HomeDisk`), whatever the cause.
+one that is partly mapped and open nowhere. They can be detected. Then the home is charged with all space that
+its disk has lost (`HomeDisk`), whatever the cause.
 
 Source: openat2(2), stat(2) on st_blocks, statvfs(3), proc_pid_fd(5), proc_pid_maps(5), proc_pid_fdinfo(5);
 unix_show_fdinfo() in the kernel's net/unix/af_unix.c on scm_fds.
@@ -20,18 +20,18 @@ from dataclasses import dataclass, field
 
 from sandbox.fsuid import as_owner_of
 from sandbox.host.mapped_files import mapped_files, shared_files
-from sandbox.host.usage import threads_of
+from sandbox.host.usage import descriptors_of
 from sandbox.syscalls import Resolve, openat2
 
 __all__ = ["HomeDisk", "HomeUsage", "OpenFiles", "Seen", "measure", "open_files"]
 
 Seen = Callable[[str, os.stat_result], None]
-"""Hears of each entry that is counted: its path below the home, as `./folder/file`, and what it is."""
+"""Callback for each counted entry: its path below the home, as `./folder/file`, and its stat result."""
 
 _BLOCK_BYTES = 512
 _WITHIN = Resolve.BENEATH | Resolve.NO_SYMLINKS | Resolve.NO_MAGICLINKS | Resolve.NO_XDEV
 _HANDLE = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-# A longer path cannot be opened from the top: what lies there cannot be counted.
+# A longer path cannot be opened from the top, so its content cannot be counted.
 _MOST_PATH_BYTES = 4000
 _IN_SOCKETS = re.compile(rb"^scm_fds: ([1-9]\d*)$", re.MULTILINE)
 
@@ -41,9 +41,9 @@ class HomeUsage:
     """Content of a home.
 
     Attributes:
-        bytes: On disk, in bytes: a sparse file counts by its blocks.
-        entries: Files and folders, those without a name included.
-        hides: Whether its processes hold what may be files, and cannot be measured.
+        bytes: Bytes on disk: a sparse file counts by its blocks.
+        entries: Files and folders, unnamed files included.
+        hides: Whether its processes hold possible files that cannot be measured.
     """
 
     bytes: int = 0
@@ -52,7 +52,7 @@ class HomeUsage:
     _counted: set[int] = field(default_factory=set)
 
     def count(self, found: os.stat_result) -> None:
-        """Count a file or folder; one with several names once."""
+        """Count a file or folder; hard links to one file count once."""
         self.entries += 1
         if found.st_nlink > 1 and not stat.S_ISDIR(found.st_mode):
             if found.st_ino in self._counted:
@@ -61,7 +61,7 @@ class HomeUsage:
         self.bytes += found.st_blocks * _BLOCK_BYTES
 
     def count_unnamed(self, inode: int, size: int) -> bool:
-        """Count a file that has no name; once, however many hold it. Say whether this was the first time."""
+        """Count an unnamed file once, however many processes hold it; return whether it is new."""
         if inode in self._counted:
             return False
         self._counted.add(inode)
@@ -72,12 +72,12 @@ class HomeUsage:
 
 @dataclass(slots=True)
 class HomeDisk:
-    """Loss of free space in a home's file system since its maximum, whatever used it.
+    """Loss of free space in a home's file system since its maximum, from any cause.
 
     Attributes:
         folder: Descriptor of the home; `O_PATH` is enough.
-        free_bytes: How much of it was free when last asked.
-        free_entries: How many more files it had room for; 0 where it does not count them.
+        free_bytes: Free bytes at the last reading.
+        free_entries: Free inodes at the last reading; 0 where the file system does not count them.
     """
 
     folder: int
@@ -113,18 +113,18 @@ def measure(
     Args:
         home_fd: Descriptor of the home; `O_PATH` is enough.
         most_entries: Where to stop counting; the result is then larger than it by one or more.
-        processes: Whose open and mapped files count too where they have no name. Those of another user
-            id can be seen with CAP_SYS_PTRACE only.
-        origin: The process that they were forked from. Libraries that it has mapped may have lost their
-            names too, when a newer version came.
-        seen: Hears of each entry of the home.
+        processes: Processes whose open and mapped unnamed files count too. Those of another user id are
+            visible only with CAP_SYS_PTRACE.
+        origin: The process that they were forked from. Its mapped libraries may have lost their names
+            too, when a newer version was installed.
+        seen: Called with each entry of the home.
     """
     usage = HomeUsage()
     pending = ["."]
     while pending and usage.entries <= most_entries:
         path = pending.pop()
         if len(os.fsencode(path)) > _MOST_PATH_BYTES:
-            # Nobody honest goes so deep.
+            # No honest tool nests folders so deeply.
             usage.entries += most_entries + 1
             break
         with contextlib.suppress(OSError):
@@ -136,14 +136,14 @@ def measure(
             inherited = frozenset(file.inode for file in mapped_files(origin, device) if file.private)
     mapped: dict[int, int] = {}
     for pid in processes:
-        # Ended, or not ours to look at.
+        # Ended, or not accessible to us.
         with contextlib.suppress(OSError), as_owner_of(pid):
-            _count_open(*_descriptors(pid), device, usage)
+            _count_open(*descriptors_of(pid), device, usage)
             for file in mapped_files(pid, device):
                 if not (file.private and file.inode in inherited):
                     mapped[file.inode] = max(file.size, mapped.get(file.inode, 0))
     for inode, size in mapped.items():
-        # The last mapped byte says how long the file is at least, and nothing says how long it is.
+        # The last mapped byte is a lower bound of the file's size, which cannot be read.
         usage.hides |= usage.count_unnamed(inode, size)
     return usage
 
@@ -153,8 +153,8 @@ class OpenFiles:
     """Open files of a process.
 
     Attributes:
-        descriptors: How many descriptors; 0 if it has ended, or if the kernel does not let us look.
-        unnamed_bytes: How much it holds in files without a name: open, or mapped so that it can be written.
+        descriptors: Number of descriptors; 0 if it has ended, or if the kernel denies access.
+        unnamed_bytes: Size of the unnamed files that it holds open or mapped writable.
     """
 
     descriptors: int = 0
@@ -166,16 +166,16 @@ def open_files(pid: int, device: int | None) -> OpenFiles:
 
     Args:
         pid: The process.
-        device: Number of the file system on which files without a name count; None where none do.
+        device: Number of the file system whose unnamed files count; None to count none.
     """
     usage = HomeUsage()
     descriptors: list[str] = []
-    # Ended, or not ours to look at.
+    # Ended, or not accessible to us.
     with contextlib.suppress(OSError), as_owner_of(pid):
-        folder, descriptors = _descriptors(pid)
+        folder, descriptors = descriptors_of(pid)
         if device is not None:
             _count_open(folder, descriptors, device, usage)
-            # What is private are libraries, which may have lost their names when a newer version came.
+            # Private mappings are libraries, which lose their names when a newer version is installed.
             for file in shared_files(pid, device):
                 usage.count_unnamed(file.inode, file.size)
     return OpenFiles(descriptors=len(descriptors), unnamed_bytes=usage.bytes)
@@ -208,7 +208,7 @@ def _open(home_fd: int, path: str) -> int:
     handle = openat2(path, _HANDLE, directory=home_fd, resolve=_WITHIN)
     try:
         if os.fstat(handle).st_mode & stat.S_IRWXU != stat.S_IRWXU:
-            # Made so that its owner cannot list it: the host may be no more than that owner.
+            # The folder's mode may deny listing to its owner, and the host may have that user id.
             os.chmod(f"/proc/self/fd/{handle}", stat.S_IRWXU)
         return os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=handle)
     finally:
@@ -216,7 +216,7 @@ def _open(home_fd: int, path: str) -> int:
 
 
 def _count_open(folder: str, descriptors: list[str], device: int, usage: HomeUsage) -> None:
-    """Count the files without a name that a process has open, and note whether its sockets hold any more."""
+    """Count the unnamed files that a process has open, and note whether its sockets hold more."""
     for descriptor in descriptors:
         with contextlib.suppress(OSError):
             found = os.stat(f"{folder}/fd/{descriptor}")
@@ -224,17 +224,6 @@ def _count_open(folder: str, descriptors: list[str], device: int, usage: HomeUsa
                 usage.hides |= _IN_SOCKETS.search(_content(f"{folder}/fdinfo/{descriptor}")) is not None
             elif found.st_nlink == 0 and found.st_dev == device and stat.S_ISREG(found.st_mode):
                 usage.count_unnamed(found.st_ino, found.st_blocks * _BLOCK_BYTES)
-
-
-def _descriptors(pid: int) -> tuple[str, list[str]]:
-    """Return the folder of a process's descriptors, and their names; its threads share one table."""
-    for folder in threads_of(pid):
-        # A thread that has ended has no owner any more, so that only root may read its descriptors.
-        with contextlib.suppress(OSError):
-            descriptors = os.listdir(f"{folder}/fd")
-            if descriptors:
-                return folder, descriptors
-    return "", []
 
 
 def _content(path: str) -> bytes:

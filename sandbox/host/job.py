@@ -20,9 +20,9 @@ from sandbox.policy import Limits
 
 __all__ = ["Job"]
 
-# What it prints is taken often enough that an honest job does not wait, and no oftener.
+# Output is drained often enough that an honest job does not block on a full pipe, and no more often.
 _OUTPUT_EVERY_S = 0.05
-# Who ends lets go of its connection some moments before.
+# An exiting process closes its connection shortly before it can be reaped.
 _ENDS_S = 0.1
 _REAP_S = 20.0
 
@@ -37,8 +37,8 @@ class Job:
         limits: The limits of its calls, which hold between them too.
         home_fd: Descriptor of the home that it may write, if there is one. The job keeps its own.
         end: Ends the worker, for a reason.
-        reaped: Waits until the worker has been reaped, and tells its wait status in words.
-        over: Set once the next call of the worker, or its end, has come.
+        reaped: Waits until the worker has been reaped, and returns its wait status in words.
+        over: Set once the worker gets its next call, or ends.
     """
 
     worker: Worker
@@ -54,7 +54,7 @@ class Job:
     _tasks: "list[asyncio.Task[None]]" = field(init=False, default_factory=list)
 
     def begin(self) -> None:
-        """Start to receive and watch.
+        """Start receiving and watching.
 
         Raises:
             OSError: The host has too many descriptors open.
@@ -62,7 +62,7 @@ class Job:
         home_fd = None if self.home_fd is None else os.dup(self.home_fd)
         try:
             disk = None if home_fd is None else HomeDisk(home_fd)
-            self._readers = readers = Readers()
+            self._readers = readers = Readers(self.worker.connection.share)
         except OSError:
             if home_fd is not None:
                 os.close(home_fd)
@@ -78,12 +78,12 @@ class Job:
         readers.add(self.worker.pidfd, self._died)
         watching = asyncio.create_task(self._look_after())
         if home_fd is not None:
-            # Once nobody measures it: a task that is cancelled before it began closes nothing itself.
+            # In a callback: a task that is cancelled before it starts cannot close the descriptor itself.
             watching.add_done_callback(lambda _: os.close(home_fd))
         self._tasks += [watching, asyncio.create_task(self._drop_output())]
 
     def stop(self) -> None:
-        """Stop to receive and watch: a call does that now, or the worker has ended."""
+        """Stop receiving and watching: a call takes over, or the worker has ended."""
         self.over.set()
         if self._readers is not None:
             self._readers.close()
@@ -91,12 +91,12 @@ class Job:
             task.cancel()
 
     def finish(self, reason: str) -> None:
-        """End the worker, unless a call has it by now."""
+        """End the worker, unless a call has taken it meanwhile."""
         if not self.over.is_set():
             self.end(self.worker, reason)
 
     def exceeds(self, reached: Reached) -> None:
-        """End it for a limit that another check found exceeded."""
+        """End the worker for a limit that another check found exceeded."""
         self.finish(reached.limit)
 
     def _spoken(self) -> None:
@@ -117,7 +117,7 @@ class Job:
         self._tasks.append(asyncio.create_task(self._explain_death()))
 
     async def _explain_death(self) -> None:
-        """Kill the remains of a worker that has exited; name the kernel limit behind its end."""
+        """Kill what an exited worker left running; give the kernel limit that ended it as the reason."""
         status = await self.reaped(self.worker.pid, _REAP_S)
         reached = behind_death(status, self._watch.last, self.limits, oom_killed=False)
         self.finish("ended" if reached is None else reached.limit)
@@ -129,4 +129,4 @@ class Job:
     async def _drop_output(self) -> None:
         while True:
             await asyncio.sleep(_OUTPUT_EVERY_S)
-            read_some(self.worker.output)
+            read_some(self.worker.output, self.worker.connection.share)

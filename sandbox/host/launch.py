@@ -19,7 +19,7 @@ class Launched:
 
     Attributes:
         program: Module of the program that it imports.
-        environment: What it was started with.
+        environment: Its environment variables.
         lasting: Whether it was started for many calls.
         process: The process, a child of this one.
         control: Our end of its control socket.

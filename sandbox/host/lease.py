@@ -1,11 +1,11 @@
 """The right to one worker for one call.
 
 `Lease.run` sends the call, carries frames both ways, applies the ladder and the limits, and returns how
-it ended. A worker that has answered in an orderly way, and may stay with its user, stays alive; of every
-other call each process has been sent SIGKILL when `run` returns. `Lease.at_rest` returns when no process of
-the call executes an instruction: the worker is stopped, or nobody is alive. Outputs are read after that, not
-before. `Lease.release` gives back a worker that stays, to be stopped until its next call, or to go on. None
-of them raises for what a worker does.
+it ended. A worker that has answered in order, and may stay with its user, stays alive; all processes of any
+other call have been sent SIGKILL when `run` returns. `Lease.at_rest` returns when no process of the call
+executes an instruction: each is stopped or dead. Only then are outputs read. `Lease.release` gives back a
+worker that stays; until its next call it is stopped, or continues as a job. No fault of a worker makes them
+raise.
 """
 
 import asyncio
@@ -43,16 +43,16 @@ _LONG_BYTES = 256 * 1024
 # One chunk may be ten thousand frames; the clock must run meanwhile.
 _FRAMES_A_TURN = 100
 _TURN_S = 0.005
-# What is held of one call at a time, beside its answer: notifications and requests not dealt with yet.
+# Most bytes of pending notifications and requests of one call; its answer is not included.
 _NOTICE_BYTES = 8 * 1024 * 1024
-# More than a value of session state can have. To read them holds everybody up.
+# More values than session state can hold. Decoding them blocks the event loop.
 _NOTICE_VALUES = 600_000
-# For what a worker that has died may have said before.
+# Time to read the last frames of a dead worker.
 _LAST_WORDS_S = 1.0
-# A thread inside the kernel may take a moment; one that takes longer is not waited for.
+# A thread inside the kernel may take a moment to stop; a slower one is not waited for.
 _STOP_S = 2.0
 REAP_S = 20.0
-"""Seconds until one that was killed is gone, on a machine with far too much to do."""
+"""Seconds until a killed worker is reaped, on an overloaded machine."""
 
 _ENDS = {Rung.IDLE_END: Ending.IDLE_TIMEOUT, Rung.TOTAL_END: Ending.TOTAL_TIMEOUT}
 _MAX_DENIALS = 100
@@ -63,14 +63,14 @@ class Lease:
     """One worker, for one call.
 
     Attributes:
-        zygote: Where it comes from.
+        zygote: The zygote of the worker.
         worker: The worker.
         limits: The limits of the call.
         narrows: Whether they are narrower than those the worker was made with.
         home_fd: Descriptor of the home that it may write, if there is one.
-        measured: Whether to look at the worker once more as its call ends.
+        measured: Whether to measure the worker once more as its call ends.
         keeps: Whether the worker may stay with its user after an orderly answer.
-        goes_on: Whether what the call begins may then go on until the next one, its processes included.
+        goes_on: Whether background work and processes of the call may then run until the next one.
         session: The session in which it was called, if there is one.
     """
 
@@ -83,7 +83,7 @@ class Lease:
     keeps: bool = False
     goes_on: bool = False
     session: str | None = None
-    # Nobody can know it before the call.
+    # Random, so that it cannot be guessed before the call.
     _number: int = field(init=False, default_factory=lambda: int.from_bytes(os.urandom(7)) >> 3)
     _stays: bool = field(init=False, default=False)
     _is_unused: bool = field(init=False, default=True)
@@ -104,7 +104,7 @@ class Lease:
     _decoder: Decoder = field(init=False)
     _readers: Readers | None = field(init=False, default=None)
     _alarm: asyncio.TimerHandle | None = field(init=False, default=None)
-    _resting: asyncio.TimerHandle | None = field(init=False, default=None)
+    _is_behind: bool = field(init=False, default=False)
     _look_at: float = field(init=False, default=0.0)
     _has_started: bool = field(init=False, default=True)
     _is_dead: bool = field(init=False, default=False)
@@ -118,7 +118,9 @@ class Lease:
 
     def __post_init__(self) -> None:
         self._connection = self.worker.connection
-        self._output = KeptOutput(pipe=self.worker.output, most_bytes=self.limits.output_bytes)
+        self._output = KeptOutput(
+            pipe=self.worker.output, share=self.zygote.loop_share, most_bytes=self.limits.output_bytes
+        )
 
     @property
     def zygote_pid(self) -> int:
@@ -132,8 +134,8 @@ class Lease:
     async def run(self, call: object, *, deadlines: Deadlines, listener: Listener) -> Outcome:
         """Run one call to its end.
 
-        If this coroutine is cancelled the worker is killed first, and then the cancellation goes on.
-        It waits for the reaping itself unless the call answered and left no other process behind.
+        If this coroutine is cancelled, the worker is killed before the cancellation propagates.
+        It waits until the worker is reaped, unless the call answered and left no other process behind.
         """
         started = time.monotonic()
         self._is_unused = False
@@ -160,19 +162,18 @@ class Lease:
                 if self._unread is not None and ending is Ending.ANSWERED:
                     await self._read_long(*self._unread)
             finally:
-                for timer in (self._alarm, self._resting):
-                    if timer is not None:
-                        timer.cancel()
+                if self._alarm is not None:
+                    self._alarm.cancel()
                 if self._readers is not None:
                     self._readers.close()
             if ending is Ending.ANSWERED and self._relay is not None:
                 await self._relay.drain()
         finally:
-            # Nothing is awaited here: a cancelled caller may not get another turn.
+            # No await here: a cancelled caller may not run again.
             if self.measured:
                 self._at_last = read_process(self.worker.pid)
             is_telling = self._relay is not None and self._relay.tell_no_more()
-            # From here on, what is untold stays so.
+            # Notices undelivered by now stay undelivered.
             untold = 0 if self._relay is None else self._relay.untold
             left_others = self._keep_or_kill(ending, is_telling=is_telling)
         if ending is Ending.ANSWERED and self._answer is None:
@@ -189,7 +190,7 @@ class Lease:
         denials = tuple(self._denials)
         if refused := self.zygote.refused(self.worker):
             reported = {denial.path for denial in denials}
-            # The host hears the name alone; the worker knows for which port it was.
+            # The gate reports the name alone; the worker reported it with the port.
             reported |= {path.rpartition(":")[0] for path in reported}
             denials += tuple(denial for denial in dict.fromkeys(refused) if denial.path not in reported)
         return Outcome(
@@ -214,11 +215,11 @@ class Lease:
         self.zygote.turn(self.worker)
 
     def _cause(self) -> str | None:
-        """Return why the worker ended, where that was not a fault of the call."""
+        """Return why the worker ended, unless the call itself is at fault."""
         return str(self.zygote.loss) if self.zygote.loss else None
 
     async def _settled(self) -> None:
-        """Wait until a call that has not ended in order does nothing any more."""
+        """Wait until no process of a call that ended out of order is running."""
         await self.at_rest()
 
     def exceeds(self, reached: Reached) -> None:
@@ -231,7 +232,7 @@ class Lease:
         """Keep or kill the worker; return whether the call has left processes beside it."""
         left_others = not self.worker.goes_on and self.zygote.has_strays(self.worker.pid)
         if left_others or self._watcher is not None:
-            # A burst that no look has met, as on a machine with too much to do.
+            # A burst between two looks, as on an overloaded machine.
             self._reached = self._reached or too_many_tasks(self.worker.pid, self.zygote.pid, self.limits)
         self._stays = self.keeps and not left_others and self._is_orderly(ending)
         if self._stays:
@@ -239,10 +240,10 @@ class Lease:
             self._output.read_all()
             if self._sender or is_telling or self._watching:
                 self._reaping = self.zygote.reap(self._end_tasks(self._relay))
-            # Each holds the other: a circle for the collector.
+            # Lease and relay refer to each other: a cycle for the garbage collector.
             self._relay = None
         else:
-            # An answer while the call still runs: such a worker would let its next call wait for ever.
+            # It answered while the call still runs: its next call would wait for ever.
             disorder = "disorder" if self._answer is None or self._is_ready else "not ready"
             self._give_up_worker("left a process" if left_others else disorder)
         return left_others
@@ -276,17 +277,17 @@ class Lease:
             await asyncio.shield(self._reaping)
 
     async def _stop(self) -> None:
-        """Stop the worker; end it where it does not stop, or has another process after all."""
+        """Stop the worker; end it if it does not stop, or has another process after all."""
         stands = await self._stands(has_others=self.worker.goes_on)
         # It may have forked between the answer and the stop.
         if not stands or (not self.worker.goes_on and self.zygote.has_strays(self.worker.pid)):
             await asyncio.shield(self._give_up_worker("left a process" if stands else "not stopped"))
 
     async def _stands(self, *, has_others: bool) -> bool:
-        """Stop the worker, with the processes that it may have beside it; return whether it has stopped."""
+        """Stop the worker and its other processes, if any are allowed; return whether it has stopped."""
         with contextlib.suppress(OSError):
             stop_process(self.worker.pidfd)
-            # Said before it is so: who does not wait for that must have it continued all the same.
+            # Set before the stop takes effect: a caller that does not wait must still continue the worker.
             self.worker.stop_sent = True
             others = self._beside if has_others else tuple
             return await wait_until_stopped(self.worker.pid, timeout_s=_STOP_S, others=others)
@@ -299,9 +300,9 @@ class Lease:
                 yield pid
 
     async def retire(self, reason: str) -> None:
-        """End a worker that stays after all, and wait until no process of the call is alive.
+        """End a worker that was to stay, and wait until no process of the call is alive.
 
-        One that was never run goes back to where it is from: its call was not to begin any more.
+        A worker whose call never began is parked again.
         """
         if self._is_unused:
             self._is_unused = False
@@ -312,7 +313,7 @@ class Lease:
 
     def _give_back_unused(self, reason: str) -> None:
         if self.worker.goes_on:
-            # What goes on in it was watched until it was taken.
+            # Its background work was watched only until the worker was taken.
             self._give_up_worker(reason)
         else:
             self.zygote.park(self.worker, home_fd=self.home_fd)
@@ -322,14 +323,14 @@ class Lease:
         await self.retire("abandoned")
 
     def set_apart(self) -> None:
-        """Let later calls of the pool meet this worker before any other, as long as it stays."""
+        """Make later calls of the pool prefer this worker, as long as it stays."""
         self.worker.is_apart = True
 
     def release(self) -> Job | None:
         """Give back a worker that stays; nothing of its call is read from now on.
 
         Returns:
-            What goes on in the worker until its next call, if anything may.
+            The worker's job until its next call, if it may have one.
         """
         if not self._stays:
             return None
@@ -337,8 +338,8 @@ class Lease:
         return self.zygote.park(self.worker, home_fd=self.home_fd)
 
     def _begin(self, call: object) -> None:
-        """Send the call, and listen to all that may become of it, until `_over` is settled."""
-        self._readers = readers = Readers()
+        """Send the call, and watch frames, output, exit and deadlines until `_over` is settled."""
+        self._readers = readers = Readers(self.zygote.loop_share)
         self._climb()
         self._attend(readers)
         try:
@@ -347,8 +348,8 @@ class Lease:
             left = self._hand_over(frame)
         except (OSError, ValueError, RecursionError) as error:
             # Also for arguments that are not JSON: a client may send NaN, or nest them too deeply.
-            # Of what is refused because its worker has ended, the kernel has taken nothing. All else a worker
-            # may have read: one that only looks at its call, and leaves it unread, would have it run twice.
+            # A send to an ended worker fails before the kernel accepts any byte. After other errors the
+            # worker may have read the call, perhaps with MSG_PEEK, and a second try could run it twice.
             self._has_started = not isinstance(error, ConnectionError)
             self._give_up(error)
             return
@@ -363,7 +364,7 @@ class Lease:
         readers.add(self.worker.pidfd, self._died)
 
     def _hand_over(self, frame: bytes) -> memoryview:
-        """Send the call, after the frames that must precede it; return the unsent rest."""
+        """Send the frames that must precede the call, then the call; return the unsent rest."""
         return self._connection.send_now(self._narrowing() + frame)
 
     async def _send_rest(self, left: memoryview, readers: Readers) -> None:
@@ -375,12 +376,12 @@ class Lease:
             readers.add(self._connection.fileno(), self._hear)
 
     def _end(self, ending: Ending) -> None:
-        """Settle how the call ends, unless that is settled."""
+        """Settle how the call ends, unless that is already settled."""
         if not self._over.done():
             self._over.set_result(ending)
 
     def _give_up(self, error: Exception) -> None:
-        """End a call whose worker neither receives nor sends any more."""
+        """End a call whose worker no longer receives or sends."""
         log.debug("worker connection ended", extra={"fault": str(error)})
         self._end(Ending.ANSWERED)
 
@@ -388,14 +389,13 @@ class Lease:
         """Wait a little longer: a finished call must not be reported as a crash."""
         if self._readers is not None:
             self._readers.remove(self.worker.pidfd)
-        # A left-behind child may hold the socket open; with the group dead it ends.
+            # The rest of its frames is finite, and may include its answer.
+            self._readers.hurry()
+        # A child left behind may hold the socket open until its process group is killed.
         self.worker.kill()
         self._is_dead = True
         if self._alarm is not None:
             self._alarm.cancel()
-        if self._resting is not None:
-            # There is an end to what it has said, which may be its answer.
-            self._hear_again()
         self._alarm = asyncio.get_running_loop().call_later(_LAST_WORDS_S, self._end, Ending.ANSWERED)
 
     def _climb(self) -> None:
@@ -417,69 +417,44 @@ class Lease:
             wakes_at = min(wakes_at, self._look_at)
         self._alarm = asyncio.get_running_loop().call_later(wakes_at - now, self._climb)
 
-    def _hear(self) -> None:
-        try:
-            data = self._connection.receive_now(_CHUNK_BYTES)
-        except OSError as error:
-            self._give_up(error)
-            return
-        except FrameError as error:
-            self._break(error)
-            return
-        if data:
-            self._take_in(data)
-        elif data is not None:
-            self._end(Ending.ANSWERED)
-
-    def _take_in(self, data: bytes) -> None:
-        """Attend to frames, as many as others can wait for; to the rest when they have had their turn."""
+    def _hear(self) -> bool:
+        """Handle a bounded number of frames; return whether more are left until other tasks have run."""
         if self._over.done():
-            return
-        began, number, is_behind = time.monotonic(), 0, False
+            return False
+        began, data = time.monotonic(), b""
         try:
+            if not self._is_behind:
+                received = self._connection.receive_now(_CHUNK_BYTES)
+                if received == b"":
+                    self._end(Ending.ANSWERED)
+                data = received or b""
+            self._is_behind = False
             for number, (kind, body) in enumerate(self._decoder.feed(data), start=1):
                 if kind in ANSWERS and len(body) > _LONG_BYTES:
                     self._unread = kind, body
                     self._end(Ending.ANSWERED)
-                    return
+                    break
                 values = MOST_VALUES if kind in ANSWERS else _NOTICE_VALUES
                 self._frame(kind, decode(body, most_values=values), len(body))
                 if kind in ANSWERS:
                     self._end(Ending.ANSWERED)
-                    return
-                if number == _FRAMES_A_TURN or time.monotonic() - began > _TURN_S:
-                    is_behind = True
                     break
+                if number == _FRAMES_A_TURN or time.monotonic() - began > _TURN_S:
+                    self._is_behind = True
+                    break
+        except OSError as error:
+            self._give_up(error)
         except FrameError as error:
             self._break(error)
-            return
-        now = time.monotonic()
-        rest_s = self.zygote.loop_share.spend(now - began, now=now)
-        # Who comes back from a rest and finds nothing whole does not rest again before it has read some more.
-        if is_behind or (rest_s and (data or number) and not self._is_dead):
-            self._hear_later(0.0 if self._is_dead else rest_s)
+        return self._is_behind
 
     async def _read_long(self, kind: FrameKind, body: bytes) -> None:
-        """Read an answer in a thread that takes longer than other calls can wait."""
+        """Read an answer in a thread, since it would block other calls for too long."""
         try:
             value = await asyncio.to_thread(decode, body, most_values=MOST_VALUES)
             self._frame(kind, value, len(body))
         except FrameError as error:
             self._break(error)
-
-    def _hear_later(self, rest_s: float) -> None:
-        """Pause reading its frames, since others wait, or have waited for the handling of earlier ones."""
-        if self._readers is not None:
-            self._readers.remove(self._connection.fileno())
-        self._resting = asyncio.get_running_loop().call_later(rest_s, self._hear_again)
-
-    def _hear_again(self) -> None:
-        if self._resting is not None:
-            self._resting.cancel()
-            self._resting = None
-        if self._readers is not None:
-            self._readers.add(self._connection.fileno(), self._hear)
-        self._take_in(b"")
 
     def _break(self, error: FrameError) -> None:
         """End a call whose worker breaks the protocol."""
@@ -491,7 +466,7 @@ class Lease:
     def _narrowing(self) -> bytes:
         """Return the frame with the worker's new limits, if they change."""
         if self.worker.calls > 1:
-            # Narrowed with its first call, it is for calls with these limits only.
+            # Its limits were set with its first call, and it serves only calls with these limits.
             return b"" if self.worker.renewal is None else encode(FrameKind.RENEW, self.worker.renewal)
         return encode(FrameKind.LIMITS, asdict(self.limits)) if self.narrows else b""
 
@@ -523,7 +498,7 @@ class Lease:
                 self._answer, self._answer_bytes = value, size
             case FrameKind.ANSWER_AND_READY:
                 answer = value.get("answer")
-                # Not that of an earlier call whose end was forged.
+                # The number rejects an answer of an earlier call whose end was forged.
                 if value.get("number") != self._number or not isinstance(answer, dict):
                     raise FrameError("an answer to another call")
                 self._answer, self._answer_bytes = answer, size
@@ -572,7 +547,7 @@ class Lease:
     async def _reap(self) -> None:
         """Wait until the kernel reports that no process of the call is left."""
         if self._relay is not None:
-            # Not waited for: a thread that is at it cannot be stopped.
+            # Not awaited: a thread that works on an answer cannot be stopped.
             self._relay.answer_no_more()
         await self._end_tasks(self._relay)
         self._status = await self.zygote.reaped(self.worker.pid, REAP_S)
@@ -581,7 +556,7 @@ class Lease:
         self.worker.close()
 
     async def _end_tasks(self, relay: ListenerRelay | None) -> None:
-        """End the host's tasks for the call; a short one has none."""
+        """End the host's tasks for the call; a short call has none."""
         tasks = [task for task in (self._sender, self._watching) if task is not None]
         for task in tasks:
             task.cancel()
@@ -589,11 +564,11 @@ class Lease:
             await asyncio.gather(*tasks, return_exceptions=True)
         if relay is not None:
             await relay.end()
-        # A task that was cancelled keeps where it was, and so this: a circle for the collector.
+        # A cancelled task keeps its traceback, which refers to this: a cycle for the garbage collector.
         self._sender = self._watching = self._relay = None
 
     async def _group_gone(self) -> None:
-        """Repeat the kill until the process group is empty: a fork may have been under way."""
+        """Repeat the kill until the process group is empty: a fork may have been in progress."""
         deadline = time.monotonic() + REAP_S
         delay = 0.0002
         while time.monotonic() < deadline:

@@ -1,8 +1,8 @@
 """Relay of a worker's notifications and requests to the owner of its call, and of the answers.
 
-Notifications and rungs of the ladder reach the listener in order, one at a time; those that it is too slow
-for are dropped and counted. Requests are answered one after the other, unless they wait for a person. Both
-are limited: a worker that sends more breaks the protocol.
+Notifications and rungs of the ladder reach the listener in order, one at a time; if it is too slow, they are
+dropped and counted. Requests are answered one after the other, unless they wait for a person. Both are
+limited: a worker that sends more breaks the protocol.
 
 Most calls send none of this, so it is created with the first message.
 """
@@ -18,7 +18,7 @@ from sandbox.deadlines import Ladder, Rung
 from sandbox.errors import FrameError
 from sandbox.frames import FrameKind, encode
 from sandbox.host.connection import Connection
-from sandbox.host.loop_share import LoopShare
+from sandbox.loop_share import LoopShare
 
 __all__ = ["Listener", "ListenerRelay"]
 
@@ -26,10 +26,10 @@ log = logging.getLogger(__name__)
 
 _BACKLOG = 1024
 _BACKLOG_BYTES = 16 * 1024 * 1024
-# For as long a client may take nothing after the answer, and for as long it may take what is left.
+# After the answer: the longest time without a delivery, and the longest time for all deliveries.
 _DRAIN_S = 1.0
 _LONGEST_DRAIN_S = 10.0
-# Of JSON-RPC.
+# JSON-RPC error code.
 _INTERNAL_ERROR = -32603
 
 
@@ -55,14 +55,14 @@ class Listener(Protocol):
 
 @dataclass(slots=True)
 class _Backlog:
-    """Queue of one kind, bounded in number and bytes; the rest is counted."""
+    """Bounds of a queue, in number and bytes."""
 
     count: int = 0
     size: int = 0
     refused: int = 0
 
     def take(self, size: int) -> bool:
-        """Hold one more; False if that is too much."""
+        """Add one message; return False if that is too much."""
         if self.count >= _BACKLOG or self.size + size > _BACKLOG_BYTES:
             self.refused += 1
             return False
@@ -71,21 +71,21 @@ class _Backlog:
         return True
 
     def drop(self, size: int) -> None:
-        """Hold one less."""
+        """Remove one message."""
         self.count -= 1
         self.size -= size
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class ListenerRelay:
-    """Both ways between one call and its listener.
+    """Relay in both directions between one call and its listener.
 
     Attributes:
-        listener: Who listens.
-        connection: The way to the worker.
-        share: How much of the event loop the user's workers have had.
-        ladder: The ladder of the call, which does not climb while a person is waited for.
-        resumed: Is told when it climbs again.
+        listener: The receiver.
+        connection: The connection to the worker.
+        share: Event loop time used by the user's workers.
+        ladder: The ladder of the call, which pauses while a person is waited for.
+        resumed: Called when the ladder resumes.
     """
 
     listener: Listener
@@ -114,17 +114,17 @@ class ListenerRelay:
         return bool(self._replies)
 
     def offer(self, notice: Mapping[str, object] | Rung, size: int = 0) -> None:
-        """Queue a notice of so many bytes; a listener that does not keep up loses some, the call nothing."""
+        """Queue a notice of `size` bytes; drop it if the listener does not keep up."""
         if self._untold.take(size):
             if self._teller is None:
                 self._teller = asyncio.create_task(self._tell())
             self._notices.put_nowait((notice, size))
 
     def ask(self, value: Mapping[str, object], size: int) -> None:
-        """Answer a request of so many bytes.
+        """Answer a request of `size` bytes.
 
         Raises:
-            FrameError: The worker has asked too much at once.
+            FrameError: The worker has too many requests pending.
         """
         if not self._unanswered.take(size):
             raise FrameError("more requests than a worker may have open at once")
@@ -134,8 +134,8 @@ class ListenerRelay:
         reply.add_done_callback(lambda _done: self._unanswered.drop(size))
 
     async def drain(self) -> None:
-        """Let notifications that came before the answer reach the listener before it."""
-        # What it is being told of at this moment is in the queue no more, and still on its way.
+        """Deliver notifications that precede the answer, within a time limit."""
+        # A notice whose delivery is in progress is not in the queue any more.
         if self._teller is None or self._teller.done():
             return
         drained = asyncio.create_task(self._notices.join())
@@ -165,7 +165,7 @@ class ListenerRelay:
         if self._teller is not None:
             self._teller.cancel()
             await asyncio.gather(self._teller, return_exceptions=True)
-            # A task that was cancelled keeps where it was, and so this: a circle for the collector.
+            # A cancelled task keeps its traceback, which refers to this: a cycle for the garbage collector.
             self._teller = None
 
     async def _tell(self) -> None:
@@ -174,7 +174,7 @@ class ListenerRelay:
             if isinstance(notice, Rung):
                 await self.listener.rung(notice)
             else:
-                await self.share.measured(self.listener.notify(notice))
+                await self.share.measured(self.listener.notify, notice)
             self._untold.drop(size)
             self._notices.task_done()
             await self.share.rest()
@@ -183,28 +183,28 @@ class ListenerRelay:
         waits = self.listener.waits_for_client(value)
         frame = await (self._ask_client(value) if waits else self._served(value))
         try:
-            # One after the other: two that overlap would mix their bytes.
+            # One send at a time: the bytes of overlapping sends would mix.
             async with self._replying:
                 await self.connection.send_all(frame)
         except OSError as error:
             log.debug("worker exited before reply", extra={"fault": str(error)})
 
     async def _served(self, value: Mapping[str, object]) -> bytes:
-        # One begins after the other, and all of them leave others their turns.
+        # Requests are answered one at a time, within their share of the event loop.
         async with self._serving:
             await self.share.rest()
-            return await self.share.measured(_reply_to(value, self.listener))
+            return await self.share.measured(_reply_to, value, self.listener)
 
     async def _ask_client(self, value: Mapping[str, object]) -> bytes:
-        """Send a request to a person or client; meanwhile others are answered and silence does not count."""
+        """Send a request to a person or client; meanwhile answer others, and do not count silence."""
         self.ladder.pause(time.monotonic())
         try:
             async with self._serving:
                 await self.share.rest()
-            return await self.share.measured(_reply_to(value, self.listener))
+            return await self.share.measured(_reply_to, value, self.listener)
         finally:
             self.ladder.resume(time.monotonic())
-            # While silence did not count, the next rung was further away than it is now.
+            # Silence counts again, so the next rung is due earlier than its timer.
             self.resumed()
 
 
@@ -216,6 +216,6 @@ async def _reply_to(value: Mapping[str, object], listener: Listener) -> bytes:
     try:
         return encode(FrameKind.REPLY, {"id": number, **answer})
     except (TypeError, ValueError, RecursionError) as error:
-        # A client may answer with what is not JSON, and a value may be nested as deeply as just fits.
+        # A client's answer may not be valid JSON, or be nested too deeply to encode in a frame.
         problem = {"code": _INTERNAL_ERROR, "message": f"the answer cannot be sent: {error}"}
         return encode(FrameKind.REPLY, {"id": number, "error": problem})

@@ -1,7 +1,7 @@
 """Files without a name that a process has mapped: they occupy disk space even if they are not open.
 
-The kernel takes a quarter of a millisecond for the 250 mappings of a Python process. From Linux 6.11 on it
-can be queried for the next writable mapping of a file, and there are few of these.
+The kernel takes a quarter of a millisecond for the 250 mappings of a Python process. From Linux 6.11 on,
+PROCMAP_QUERY returns the next writable mapping of a file, and there are few of these.
 
 Source: proc_pid_maps(5); PROCMAP_QUERY in the kernel's include/uapi/linux/fs.h and fs/proc/task_mmu.c.
 """
@@ -24,24 +24,24 @@ _DELETED = re.compile(
     rb"^([0-9a-f]+)-([0-9a-f]+) ...(.) ([0-9a-f]+) ([0-9a-f]+):([0-9a-f]+) (\d+) .* \(deleted\)$",
     re.MULTILINE,
 )
-# What is asked: size, flags, address. The answer: start, end, flags, page size, offset, inode, major, minor.
-# Then the lengths of name and build id, and where they go.
+# Query: size, flags, address. Answer: start, end, flags, page size, offset, inode, major, minor. Then the
+# lengths of name and build id, and the addresses of their buffers.
 _QUERY = struct.Struct("=QQQQQQQQQIIIIQQ")
 _PROCMAP_QUERY = 0xC0000000 | _QUERY.size << 16 | ord("f") << 8 | 17
 _VMA_SHARED, _COVERING_OR_NEXT_VMA, _FILE_BACKED_VMA = 0x08, 0x10, 0x20
 _NAME_BYTES = 4096
 _NONE_FURTHER = errno.ENOENT
-# So many are listed sooner than asked for one by one.
+# Above this number, reading the whole list is faster than querying one by one.
 _MOST_ASKED = 64
 
 
 class MappedFile(NamedTuple):
-    """A file that has no name any more, in one mapping.
+    """A mapping of an unlinked file.
 
     Attributes:
-        inode: Its number.
-        size: How far into it the mapping goes, in bytes: it has at least that size, or had.
-        private: Whether what is written into the mapping stays out of the file.
+        inode: Its inode number.
+        size: End of the mapping within the file, in bytes: the file has or had at least this size.
+        private: Whether writes to the mapping do not reach the file.
     """
 
     inode: int
@@ -50,14 +50,14 @@ class MappedFile(NamedTuple):
 
 
 def mapped_files(pid: int, device: int) -> Iterator[MappedFile]:
-    """Yield the files without a name on a file system that a process has mapped.
+    """Yield the unnamed files on a file system that a process has mapped.
 
     Args:
         pid: The process.
         device: Number of the file system.
 
     Raises:
-        OSError: The process cannot be looked at.
+        OSError: The process cannot be inspected.
     """
     text = b""
     for folder in threads_of(pid):
@@ -74,17 +74,17 @@ def mapped_files(pid: int, device: int) -> Iterator[MappedFile]:
 
 
 def shared_files(pid: int, device: int) -> list[MappedFile]:
-    """Return those files without a name that a process has mapped so that it can write them.
+    """Return the unnamed files that a process has mapped shared and writable.
 
     Args:
         pid: The process.
         device: Number of the file system.
 
     Raises:
-        OSError: The process cannot be looked at.
+        OSError: The process cannot be inspected.
     """
     for folder in threads_of(pid):
-        # A thread that has ended shows nothing.
+        # The folder of an ended thread shows no mappings.
         with contextlib.suppress(FileNotFoundError, ProcessLookupError, PermissionError):
             maps = os.open(f"{folder}/maps", os.O_RDONLY | os.O_CLOEXEC)
             try:
@@ -103,7 +103,7 @@ def _queried(maps: int, device: int) -> list[MappedFile]:
     """Read one mapping after the other from the kernel.
 
     Raises:
-        OSError: It does not answer that.
+        OSError: The kernel does not answer the query.
     """
     found: list[MappedFile] = []
     name = ctypes.create_string_buffer(_NAME_BYTES)

@@ -1,7 +1,7 @@
-"""Ends the largest call before the memory of the host and all calls together runs out.
+"""Termination of the largest call before the host and all calls together run out of memory.
 
 The kernel would kill a process without an explanation, and in a container with `memory.oom.group` the host
-too. The interval of checks depends on the memory left and the speed at which it can be written.
+too. The interval of checks depends on the memory left and the speed at which it can be filled.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from sandbox.host.call_watch import FIRST_LOOK_S
 from sandbox.host.job import Job
 from sandbox.host.lease import Lease
 from sandbox.host.server_memory import ServerMemory
-from sandbox.host.usage import processes_of, read_process
+from sandbox.host.usage import processes_of, read_process, socket_bytes
 from sandbox.host.worker import Worker
 from sandbox.outcome import Ending, Outcome, Reached
 
@@ -28,12 +28,12 @@ SERVER_MEMORY = "server_memory_bytes"
 
 _SOONEST_S = 0.01
 _LATEST_S = 0.5
-# More than one process writes to in a second; several are seldom quicker, and the kernel is behind us.
+# More than one process can fill in a second. Several are seldom faster, and the OOM killer is the fallback.
 _FILLED_A_SECOND = 4 << 30
-# Who has less beyond what its zygote gave it makes no room by ending.
+# Ending a call with less private memory would not free enough.
 _WORTH_BYTES = 4 << 20
 _GONE_S = 1.0
-# The limit of a control group of one user.
+# Name of the limit of a user's control group.
 _OWN = "total_memory_bytes"
 
 
@@ -75,8 +75,8 @@ class MemoryGuard:
         """Watch while a call runs; return how it ended, with the limit named if the memory was used up.
 
         Args:
-            lease: Its worker.
-            running: What runs it to its end.
+            lease: Lease of the call.
+            running: The running call.
         """
         before, over = self._kills, asyncio.Event()
         self._begin(lease, over)
@@ -89,7 +89,7 @@ class MemoryGuard:
             self._kills = self.memory.kills()
             killed = self._kills > before
         else:
-            # A group of the user's own that may have more than there is has not reached its limit.
+            # A user's control group whose limit exceeds the memory available has not reached that limit.
             reached = outcome.reached
             killed = reached is not None and reached.limit == _OWN and reached.value > self.memory.limit_bytes
         if not killed:
@@ -99,7 +99,7 @@ class MemoryGuard:
 
     def hold(self, job: Job) -> None:
         """Watch a job between two calls until it ends."""
-        # A call takes itself out; what goes on between calls says only that it is over.
+        # Calls remove themselves; jobs only set their event.
         self._running = {one: ended for one, ended in self._running.items() if not ended.is_set()}
         self._begin(job, job.over)
 
@@ -109,13 +109,13 @@ class MemoryGuard:
             self._watching = asyncio.create_task(self._watch())
 
     async def close(self) -> None:
-        """Watch no more."""
+        """Stop watching."""
         if self._watching is not None:
             self._watching.cancel()
             await asyncio.wait({self._watching})
 
     async def _watch(self) -> None:
-        # Most calls are over by then.
+        # Most calls end before the first look.
         await asyncio.sleep(FIRST_LOOK_S)
         while any(not over.is_set() for over in self._running.values()):
             try:
@@ -133,7 +133,7 @@ class MemoryGuard:
         return self.memory.left_bytes()
 
     async def _make_room(self) -> None:
-        """End the largest call, and wait a moment for it to be gone."""
+        """End the largest call, and wait up to `_GONE_S` for its exit."""
         sizes = await asyncio.to_thread(_sizes, tuple(self._running))
         running = [holder for holder in sizes if self._runs(holder) and sizes[holder] >= _WORTH_BYTES]
         if not running:
@@ -162,4 +162,4 @@ def _bytes_of(holder: Holder) -> int:
     processes = [read_process(pid) for pid in processes_of(holder.worker.pid, holder.zygote_pid)]
     known = [process for process in processes if process is not None]
     private = sum(max(0, process.private_bytes - baseline) for process in known)
-    return private + max((process.shared_bytes for process in known), default=0)
+    return private + socket_bytes(known) + max((process.shared_bytes for process in known), default=0)

@@ -24,7 +24,7 @@ __all__ = ["LOOK_S", "MemoryShares"]
 _KEPT_S = 300.0
 
 LOOK_S = 0.25
-"""For so many seconds, at most, processes are looked at each time that somebody asks."""
+"""Most seconds of sampling for each query."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +41,8 @@ class MemoryShares:
     """Memory of processes, as last read. Thread-safe.
 
     Attributes:
-        look_s: For how long processes are looked at each time, in seconds.
-        clock: Says the time in seconds, from any moment on.
+        look_s: Most seconds of sampling for each query.
+        clock: Monotonic clock, in seconds.
     """
 
     look_s: float = LOOK_S
@@ -54,7 +54,7 @@ class MemoryShares:
         """Return the memory of each owner's processes, in bytes.
 
         Args:
-            roots: Owners, each with a process of theirs; what descends from it counts, too.
+            roots: Pairs of an owner and a root process, whose descendants count too.
         """
         with self._lock:
             owners = {pid: owner for owner, root in roots for pid in processes_below(root)}
@@ -75,12 +75,12 @@ class MemoryShares:
             if self.clock() >= now + self.look_s:
                 return
             with contextlib.suppress(PermissionError):
-                size = share_of(process.pid)
+                size = share_of(process.pid) + process.table_bytes
                 self._known[process.pid] = _Share(size, _state(process), self.clock())
 
     def _has_changed(self, process: Process, now: float) -> bool:
         share = self._known.get(process.pid)
-        # What stands still gets a larger share as others end.
+        # The share of an unchanged process grows as other users of its pages end.
         return share is None or share.state != _state(process) or now - share.looked_at > _KEPT_S
 
     def _looked_at(self, process: Process) -> float:
@@ -89,7 +89,7 @@ class MemoryShares:
 
 
 def _state(process: Process) -> tuple[float, int]:
-    """Return a key that changes once a process has run, or is another one with its number."""
+    """Return a key that changes once a process has run, or its pid belongs to another process."""
     return process.cpu_s, process.resident_bytes
 
 

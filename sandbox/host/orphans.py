@@ -1,7 +1,7 @@
 """Orphans of a killed forkserver: found by their sessions, killed, and awaited.
 
-Zygotes and workers die with their parents, but processes that a call started do not, nor does a process that
-was just forked. All of them have the session id of their zygote or of the forkserver for life.
+Zygotes and workers die with their parents, but processes started by a call and freshly forked processes do
+not. All of them keep the session id of their zygote or of the forkserver for life.
 
 Source: setsid(2), pidfd_send_signal(2).
 """
@@ -30,17 +30,17 @@ class _Process(NamedTuple):
 
 
 def started_at(pid: int) -> int | None:
-    """Return when a process began, in ticks since the machine did; None if it has ended."""
+    """Return the start time of a process, in clock ticks after boot; None if it has ended."""
     process = _process(pid)
     return None if process is None else process.started
 
 
 def end_orphans(sessions: Mapping[int, int | None]) -> bool:
-    """Kill every process of some sessions; return whether none was left within five seconds.
+    """Kill every process of the given sessions; return whether none was left within five seconds.
 
     Args:
-        sessions: The leader of each, and when it began, if that is known. One whose number another
-            process has by now has no member left.
+        sessions: Leader of each session, and its start time, if known. A session whose number now
+            belongs to another process has no members left.
     """
     deadline = time.monotonic() + _END_S
     while time.monotonic() < deadline:
@@ -64,7 +64,7 @@ def _members(sessions: Mapping[int, int | None]) -> Iterator[_Process]:
             if process.state not in _DEAD:
                 yield process
             else:
-                # Only if it has become our child, as in a container whose first process we are.
+                # It has become our child if this process is the init of a container.
                 with contextlib.suppress(ChildProcessError):
                     os.waitpid(process.pid, os.WNOHANG)
 
@@ -73,7 +73,7 @@ def _kill(process: _Process) -> None:
     with contextlib.suppress(ProcessLookupError):
         descriptor = os.pidfd_open(process.pid)
         try:
-            # Asked once more: between the look and the descriptor the number may have been given away.
+            # Checked again: the pid may have been reused before the descriptor was opened.
             if started_at(process.pid) == process.started:
                 signal.pidfd_send_signal(descriptor, signal.SIGKILL)
         finally:

@@ -1,6 +1,6 @@
 """Output of a worker, standard output and error in one: the tail is kept for its call.
 
-It is read from a pipe whose end here never blocks, whatever the worker does with its own end.
+It is read from a pipe whose reading end never blocks, whatever the worker does with its own end.
 
 Source: pipe(7).
 """
@@ -8,25 +8,27 @@ Source: pipe(7).
 import os
 from dataclasses import dataclass, field
 
+from sandbox.loop_share import LoopShare
+
 __all__ = ["KeptOutput", "drop_output", "read_some"]
 
 _PART_BYTES = 1 << 16
-# More reads than empty a pipe, whatever its writer made of it.
+# Enough reads to empty a pipe, whatever size its writer gave it.
 _MOST_READS = 256
 
 
-def read_some(pipe: int) -> bytes | None:
+def read_some(pipe: int, share: LoopShare) -> bytes | None:
     """Read a chunk of output: empty at the end of the pipe, None if there is no more yet."""
     try:
-        return os.read(pipe, _PART_BYTES)
+        return share.system_call(os.read, pipe, _PART_BYTES)
     except BlockingIOError:
         return None
 
 
-def drop_output(pipe: int) -> None:
+def drop_output(pipe: int, share: LoopShare) -> None:
     """Discard unread output."""
     for _ in range(_MOST_READS):
-        if not read_some(pipe):
+        if not read_some(pipe, share):
             return
 
 
@@ -35,13 +37,15 @@ class KeptOutput:
     """Tail of one call's output, since that explains a crash.
 
     Attributes:
-        pipe: Where it comes from.
-        most_bytes: How much of it is kept.
-        has_ended: Whether nothing can come any more.
-        total_bytes: How much has come so far.
+        pipe: The pipe to read.
+        share: Event loop time used by its writers.
+        most_bytes: Most bytes kept.
+        has_ended: Whether the end of the pipe was reached.
+        total_bytes: Bytes received so far.
     """
 
     pipe: int
+    share: LoopShare
     most_bytes: int
     has_ended: bool = field(init=False, default=False)
     total_bytes: int = field(init=False, default=0)
@@ -49,7 +53,7 @@ class KeptOutput:
 
     def read(self) -> bool:
         """Read a chunk of output; return whether there may be more."""
-        part = read_some(self.pipe)
+        part = read_some(self.pipe, self.share)
         if part is None:
             return False
         self.has_ended = not part

@@ -1,4 +1,4 @@
-"""A reader of a pipe with an untrusted writer: one chunk at a time, with a pause after each.
+"""Reader of a pipe with an untrusted writer: one chunk at a time, with a pause after each.
 
 So an endless writer takes at most a hundred turns of the loop a second, and blocks at its own end. It still
 gets 6.4 MB a second, enough for honest output.
@@ -7,9 +7,11 @@ Source: pipe(7).
 """
 
 import asyncio
+import time
 from collections.abc import Callable
 
 from sandbox.host.output import read_some
+from sandbox.loop_share import LoopShare
 
 __all__ = ["PacedPipe"]
 
@@ -20,24 +22,30 @@ class PacedPipe:
     """Reads a pipe in the running loop, from now on.
 
     Args:
-        pipe: Where it comes from; set not to block, and closed by its owner once this is closed.
-        take: Takes a piece.
-        end: Called once the pipe has ended, if anybody wants to know.
+        pipe: Non-blocking pipe to read; its owner closes it after this is closed.
+        share: Event loop time used by its writers.
+        take: Called with each chunk.
+        end: Called at the end of the pipe, if given.
     """
 
     def __init__(
-        self, pipe: int, take: Callable[[bytes], None], *, end: Callable[[], None] | None = None
+        self,
+        pipe: int,
+        share: LoopShare,
+        take: Callable[[bytes], None],
+        *,
+        end: Callable[[], None] | None = None,
     ) -> None:
-        self._pipe, self._take, self._end = pipe, take, end
+        self._pipe, self._share, self._take, self._end = pipe, share, take, end
         self._loop = asyncio.get_running_loop()
         self._pause: asyncio.TimerHandle | None = None
         self._listen()
 
     def close(self, *, most_pieces: int) -> None:
-        """Read the available output, `most_pieces` at most, and stop reading."""
+        """Read the available output, at most `most_pieces` chunks, and stop reading."""
         self._stop()
         for _ in range(most_pieces):
-            if not (data := read_some(self._pipe)):
+            if not (data := read_some(self._pipe, self._share)):
                 return
             self._take(data)
 
@@ -50,12 +58,13 @@ class PacedPipe:
         self._loop.add_reader(self._pipe, self._readable)
 
     def _readable(self) -> None:
-        data = read_some(self._pipe)
+        data = read_some(self._pipe, self._share)
         if data is None:
             return
         self._loop.remove_reader(self._pipe)
         if data:
-            self._pause = self._loop.call_later(_PAUSE_S, self._listen)
+            rest_s = self._share.rest_s(now=time.monotonic())
+            self._pause = self._loop.call_later(max(_PAUSE_S, rest_s), self._listen)
             self._take(data)
         elif self._end is not None:
             self._end()

@@ -1,8 +1,8 @@
 """Parked workers: new ones, and used ones that stay with their user.
 
 A worker that has answered is stopped within milliseconds, checked, and given the limits of its next call. It
-returns only to its own pool: the same user, policy, program and home. Anything odd retires it: it is killed,
-and reaped by its zygote. The most recently used one is taken first, so that a user with one call at a time
+returns only to its own pool: the same user, policy, program and home. Any anomaly retires it: it is killed,
+and reaped by its zygote. The most recently used worker is taken first, so that a user with one call at a time
 always gets the same process.
 """
 
@@ -28,14 +28,14 @@ from sandbox.policy import Limits
 
 __all__ = ["Parking", "same_limits"]
 
-# A user whose next call comes at once does not pay for stopping and continuing.
+# Delay of the stop, so that an immediate next call does not pay for stopping and continuing.
 _AWAKE_S = 0.008
 _STOPPING_S = 0.001
-# Who has not stopped by then waits for something, such as a disk.
+# A worker not stopped by then waits for something, such as a disk.
 _STOPPED_S = 0.05
-# On a machine with far too much to do, a thread takes seconds to come to where it stops.
+# On an overloaded machine, a thread takes seconds to reach the point where it stops.
 _STOPS_S = 10.0
-# What a worker can take or use up in this time is small beside the least of its limits, but for descriptors.
+# A worker's use in this time is small compared with its smallest limit, except for descriptors.
 _LOOK_S = 0.01
 _TIDY_S = 30.0
 
@@ -47,10 +47,10 @@ class Parking:
     Attributes:
         reuse: How long a worker stays.
         raises_limits: Whether this process may set hard limits of a worker from outside.
-        has_strays: Says whether a worker has other processes beside it.
+        has_strays: Returns whether a worker has other processes beside it.
         retire: Ends a worker, for a reason.
         device: Number of the file system that the user's home is on, if the workers have one.
-        idle: The workers; the one used last stands last.
+        idle: The workers, in order of last use.
     """
 
     reuse: Reuse
@@ -65,7 +65,7 @@ class Parking:
     _tidying: asyncio.TimerHandle | None = field(init=False, default=None)
 
     def add(self, worker: Worker) -> None:
-        """Take in a worker that has served no call: those that have go before it."""
+        """Add a worker that has served no call, behind those that have."""
         self.idle.appendleft(worker)
 
     def park(self, worker: Worker, *, begin: Callable[[Worker], Job] | None = None) -> Job | None:
@@ -73,10 +73,10 @@ class Parking:
 
         Args:
             worker: The worker.
-            begin: Makes what watches it, where it goes on between calls.
+            begin: Creates its job, if it runs between calls.
 
         Returns:
-            What goes on in it, if anything may.
+            Its job, if it may have one.
         """
         worker.idle_since = time.monotonic()
         self.idle.append(worker)
@@ -91,21 +91,21 @@ class Parking:
     def take(
         self, limits: Limits, *, fresh: bool = False, goes_on: bool = True, shared: bool = False
     ) -> Worker | None:
-        """Return the worker for a call: the one used last that may serve it; None if none may.
+        """Return the most recently used worker that may serve a call; None if there is none.
 
-        One that has become another than its siblings goes first: what a call left in it the next one finds.
+        A worker set apart goes first, so that the next call finds the state that a call left in it.
 
         Args:
             limits: The limits of the call.
-            fresh: Whether only one will do that has served no call.
-            goes_on: Whether one will do in which something goes on between calls.
+            fresh: Whether the worker must not have served a call.
+            goes_on: Whether a worker with a job between calls is acceptable.
             shared: Whether it is to serve several calls at once.
         """
-        # What goes on in a worker, its user's next call wants to meet; and one that a call has changed.
-        # Those to use first have the greatest keys; equal ones keep their order.
+        # A user's next call prefers a worker that a call has changed, then one with a job.
+        # Workers to use first have the greatest keys; equal ones keep their order.
         waiting = sorted(self.idle, key=attrgetter("is_apart", "goes_on"))
         for worker in reversed(waiting):
-            # What was narrowed for another tool cannot be widened again.
+            # Limits narrowed for another tool cannot be widened again.
             is_other = fresh or worker.is_shared != shared
             if worker.calls and (is_other or not same_limits(worker.limits, limits)):
                 continue
@@ -123,24 +123,24 @@ class Parking:
         return None
 
     def top_up(self, worker: Worker) -> None:
-        """Give a worker the processor time of a call that joins others, which have its memory together."""
+        """Add the processor time of a joining call to a worker; its calls share one memory limit."""
         facts = look(worker.pid)
         if facts is not None and worker.limits is not None:
             self._renew(worker, facts, worker.limits, data_bytes=worker.data_bytes or worker.origin_bytes)
 
     def end(self, worker: Worker, reason: str) -> None:
-        """End a worker that waits for a call."""
+        """End an idle worker."""
         if worker in self.idle:
             self._retire_if(worker, reason)
 
     def dismiss(self, count: int) -> None:
-        """Let go of up to `count` workers, those first that would be taken last."""
+        """Retire up to `count` workers without a job, least preferred first."""
         spare = [worker for worker in self.idle if not worker.goes_on]
         for worker in spare[: max(0, count)]:
             self._retire_if(worker, "surplus")
 
     def clear(self) -> list[Worker]:
-        """Give up all of them; return them."""
+        """Remove and return all workers."""
         for timer in (self._stopping, self._tidying):
             if timer is not None:
                 timer.cancel()
@@ -154,7 +154,7 @@ class Parking:
         return list(self._jobs.values())
 
     def _let_go_on(self, worker: Worker, begin: Callable[[Worker], Job]) -> str | None:
-        """Let a worker go on, within the limits of a call; return why it may not, if so."""
+        """Start a worker's job, within the limits of a call; return the reason if it may not run."""
         reason = self._inspect(worker)
         if reason is None and worker.renewal is not None:
             reason = _renewed(worker, worker.renewal)
@@ -169,7 +169,7 @@ class Parking:
         return reason
 
     def _wake(self, worker: Worker) -> str | None:
-        """Make a worker ready for its next call; return why it may not have it, if so."""
+        """Make a worker ready for its next call; return the reason if it may not serve it."""
         if worker.goes_on:
             reason = self._inspect(worker)
         elif worker.has_stopped:
@@ -180,8 +180,8 @@ class Parking:
         else:
             reason = self._inspect(worker)
         if reason is None:
-            # What was printed after the answer belongs to no call.
-            drop_output(worker.output)
+            # Output after the answer belongs to no call.
+            drop_output(worker.output, worker.connection.share)
             if worker.stop_sent:
                 worker.stop_sent = worker.has_stopped = False
                 try:
@@ -202,11 +202,11 @@ class Parking:
         if looks_at_all:
             self._all_at = now + _AWAKE_S / 2
         for worker in self._restless():
-            if looks_at_all or _is_stopping(worker, now):
+            if worker in self.idle and (looks_at_all or _is_stopping(worker, now)):
                 self._retire_if(worker, self._bring_to_rest(worker, now))
         restless = self._restless()
         if restless:
-            # One that has been told to stop does so at once, as a rule: it is looked at before its next call.
+            # A signalled worker usually stops at once, so it is checked again soon.
             stopping = any(_is_stopping(worker, now) for worker in restless)
             self._stop_soon(_STOPPING_S if stopping else max(_STOPPING_S, self._all_at - now))
 
@@ -234,23 +234,23 @@ class Parking:
         return None if has_room() else "no room"
 
     def _inspect(self, worker: Worker) -> str | None:
-        """Look at a worker between two calls and give it the limits of the next; return why it must go."""
+        """Check a worker between two calls and renew its limits; return the reason to retire it, if any."""
         if _has_spoken(worker):
             return "spoke"
         if not worker.goes_on and worker.limits and holds_too_many(open_in(worker.pid), worker.limits):
             return "descriptors"
         was_seen = time.monotonic() - worker.looked_at < _LOOK_S
         if was_seen and not (worker.has_stopped or worker.was_long or worker.goes_on):
-            # Its limits are those that it has been given then.
+            # Its limits were renewed at that check.
             return None if worker.is_running() else "ended"
         facts = look(worker.pid)
-        # Looked at by its number, which is nobody else's as long as it has not been reaped.
+        # Checked by its pid, which is not reused until it has been reaped.
         if facts is None or worker.limits is None or not worker.is_running():
             return "ended"
         if worker.goes_on:
-            # Calls and what goes on beside them have the limits of one call together.
+            # A call and the job share the limits of one call.
             return self._renew(worker, facts, worker.limits, data_bytes=worker.origin_bytes)
-        # These take longest to ask: after a short call, who has the next one at once does not wait for them.
+        # The slowest check: it is skipped if the next call immediately follows a short one.
         asks = worker.has_stopped or worker.was_long
         held = open_files(worker.pid, self.device) if asks else OpenFiles()
         reason = why_unfit(
@@ -267,9 +267,9 @@ class Parking:
         return reason
 
     def _renew(self, worker: Worker, facts: WorkerFacts, limits: Limits, *, data_bytes: int) -> str | None:
-        """Give a worker the processor time and memory of its next call; return why it must go, if it must.
+        """Give a worker the processor time and memory of its next call; return a reason to retire it, if any.
 
-        Who may not set them from outside has the worker do so: what is left open to it, the watch bounds.
+        A host that may not set them from outside has the worker set them; `CallWatch` bounds the rest.
         """
         worker.cpu_before_s, worker.data_bytes, worker.renewal = facts.cpu_s, data_bytes, None
         if not self.raises_limits:
@@ -292,7 +292,8 @@ class Parking:
             self._tidying = asyncio.get_running_loop().call_later(_TIDY_S, self._tidy)
 
     def _retire_if(self, worker: Worker, reason: str | None) -> None:
-        if reason is not None:
+        # Checking a worker may close the zygote, which releases all parked workers.
+        if reason is not None and worker in self.idle:
             self._leave(worker)
             self.retire(worker, reason)
 
@@ -318,7 +319,7 @@ def _renewed(worker: Worker, used: Mapping[str, object]) -> str | None:
 
 
 def same_limits(mine: Limits | None, wanted: Limits) -> bool:
-    """Return whether a worker's limits of the kernel are those that a call wants."""
+    """Return whether a worker's kernel limits are those that a call wants."""
     return mine is not None and (
         # Usually they are those that a tool's settings give each call.
         mine is wanted or _of_kernel(mine) == _of_kernel(wanted)

@@ -1,8 +1,8 @@
-"""Parked workers of one policy, ahead of need; hides whether they are forked or one-shot.
+"""Pool of parked workers of one policy, forked or one-shot, ahead of need.
 
-A program that starts threads while it loads cannot be forked safely, and a forked process cannot get its own
-files in a shared /proc (`sandbox.layers.proc`). For these a pool keeps one-shot interpreters instead, each
-loaded before its call: slower to refill, as fast when stocked.
+A program that starts threads or processes while it loads cannot be forked safely, and a forked process cannot
+get its own files in a shared /proc (`sandbox.layers.proc`). For these a pool keeps one-shot interpreters
+instead, each loaded before its call: slower to refill, as fast when stocked.
 """
 
 import asyncio
@@ -29,10 +29,10 @@ __all__ = ["CALM_S", "IdleWorkers", "Pool", "ZygoteSource"]
 
 log = logging.getLogger(__name__)
 
-# A fork keeps a processor busy for milliseconds, which the answer of the last call needs first.
+# A fork takes a processor for milliseconds, so it waits until the answer of the last call is sent.
 _REST_S = 0.003
 CALM_S = 30.0
-"""Time after which what was never needed is given up, in seconds."""
+"""Seconds after which unneeded spare workers are given up."""
 
 
 class ZygoteSource(Protocol):
@@ -40,7 +40,7 @@ class ZygoteSource(Protocol):
 
     @property
     def alive(self) -> bool:
-        """True if zygotes can still be had."""
+        """True if zygotes can still be started."""
         ...
 
     async def zygote(
@@ -64,9 +64,9 @@ class IdleWorkers:
     period with a spare worker throughout lowers it by one.
 
     Attributes:
-        least: The number to begin with, and never to go below.
-        most: The number never to go above.
-        size: The number now.
+        least: The initial number, and the minimum.
+        most: The maximum.
+        size: The current number.
     """
 
     least: int
@@ -81,18 +81,18 @@ class IdleWorkers:
         self._spare = self.size
 
     def found(self, parked: int, *, has_room: Callable[[], bool]) -> None:
-        """Take note of a call that found so many workers parked.
+        """Record how many parked workers a call found.
 
         Args:
-            parked: Their number, the one that the call takes among them.
-            has_room: Says whether there is memory for one more; asked only where that decides.
+            parked: Their number, including the one that the call takes.
+            has_room: Returns whether there is memory for one more; called only if needed.
         """
         self._spare = min(self._spare, parked - 1)
         if parked == 0 and self.size < self.most and has_room():
             self.size += 1
 
     def calm(self) -> None:
-        """Take note that `CALM_S` have passed."""
+        """Record that `CALM_S` have passed."""
         if self._spare > 0 and self.size > self.least:
             self.size -= 1
         self._spare = self.size
@@ -103,7 +103,7 @@ class Pool:
     """Workers of one policy. Make one with `start`.
 
     Attributes:
-        loaded: What the program said when it was loaded.
+        loaded: Report of the zygote that loaded the program.
         reuse: How long workers stay with their user.
         forks: Whether workers are forked from the zygote; otherwise each is a one-shot interpreter.
     """
@@ -143,12 +143,12 @@ class Pool:
         """Load the program under `policy` and park workers.
 
         Args:
-            forkserver: Where zygotes come from.
+            forkserver: Source of zygotes.
             policy: What the workers may touch.
             config: For the program's `load`.
             home_fd: Descriptor of the policy's home; must stay open as long as the pool.
             load_timeout_s: Seconds the program may take to load, and a worker to get ready.
-            idle_workers: Says how many workers to keep parked.
+            idle_workers: Number of workers to keep parked.
             reuse: How long workers stay with their user; by default each serves one call.
             forks: Whether workers may be forked from the zygote; if not, each loads the program for itself.
 
@@ -163,7 +163,7 @@ class Pool:
         try:
             loaded = await zygote.load(load_timeout_s)
         except BaseException:
-            # Also when the caller is cancelled: nobody else would end it before the forkserver does.
+            # Also when the caller is cancelled: otherwise it would live until the forkserver ends it.
             zygote.close()
             raise
         pool = cls(
@@ -175,7 +175,8 @@ class Pool:
             idle_workers=idle_workers,
             loaded=loaded,
             zygote=zygote,
-            forks=forks and loaded.threads == 1,
+            # In a one-shot worker, a process that the import starts belongs to the call and its limits.
+            forks=forks and loaded.threads == 1 and not (loaded.has_children and zygote.import_processes()),
             reuse=reuse,
         )
         if not pool.forks:
@@ -185,7 +186,7 @@ class Pool:
 
     @property
     def alive(self) -> bool:
-        """True if workers can still be had."""
+        """True if workers can still be leased."""
         return not self._closed and (self.zygote.alive or not self.forks)
 
     def refill(self) -> None:
@@ -193,12 +194,12 @@ class Pool:
         self._trim(self.idle_workers.most)
         self._calm_later()
         if self._closed or not descriptors.are_plenty():
-            # A call that finds no worker orders one for itself.
+            # A call that finds no worker orders one itself.
             return
         if self.forks:
             self.zygote.order(self.idle_workers.size - self.zygote.idle)
             return
-        # Each has imported the whole program for itself: too much to keep more of them for a while.
+        # Each has imported the whole program itself: too expensive to keep more of them temporarily.
         parked = sum(zygote.at_hand for zygote in self._parked)
         while len(self._oneshots) + parked < max(1, self.idle_workers.least):
             self._oneshots.append(asyncio.create_task(self._oneshot()))
@@ -223,15 +224,15 @@ class Pool:
         session: str | None = None,
         shares: bool = False,
     ) -> Lease:
-        """Return the right to one worker; its `run` must be called, or `retire`, which gives it back unused.
+        """Lease one worker. The caller must call `run` of the lease, or `retire`, which returns it unused.
 
         Args:
             limits: The limits of the call.
             keeps: Whether the worker may have served calls of its user before, and may stay afterwards.
                 Then the lease must be released.
-            goes_on: Whether a worker that stays is not stopped from then on.
-            session: The session of the call, with whose end that ends.
-            shares: Whether a worker that stays may serve it beside other calls.
+            goes_on: Whether a worker that stays keeps running between calls.
+            session: The session of the call; its end ends that background work.
+            shares: Whether a worker that stays may serve it together with other calls.
 
         Raises:
             SandboxError: No worker could get ready; the message says why.
@@ -239,7 +240,7 @@ class Pool:
         keeps = keeps and self.reuse.calls > 1
         narrows = limits != self.policy.limits
         if keeps and shares:
-            # One after the other: two at once would each have a worker of their own.
+            # One at a time: two concurrent calls would each get a worker of their own.
             async with self._sharing:
                 zygote, sharing = await self._shared(limits)
                 lease = SharedLease(
@@ -253,7 +254,7 @@ class Pool:
                     goes_on=goes_on,
                     session=session,
                 )
-                # Reserved at once, so that it is not parked before.
+                # Reserved without an await, so that the worker is not parked meanwhile.
                 sharing.leased.add(lease)
                 return lease
         take = self._take if self.forks else self._take_oneshot
@@ -270,7 +271,7 @@ class Pool:
         )
 
     async def _shared(self, limits: Limits) -> tuple[Zygote, Sharing]:
-        """Return a worker in use that one more call may join, or an idle one."""
+        """Return a worker in use that another call may join, or an idle one."""
         # Those that another call may join.
         self._shares = [
             (zygote, sharing)
@@ -290,7 +291,7 @@ class Pool:
         return zygote, sharing
 
     async def _take(self, limits: Limits, *, fresh: bool, shared: bool = False) -> tuple[Zygote, Worker]:
-        # The call that a pool is made for finds nobody, however many are kept.
+        # The first call of a pool never finds a parked worker, so it does not count.
         if self._is_new:
             self._is_new = False
         else:
@@ -306,7 +307,7 @@ class Pool:
         for zygote in () if fresh else reversed(self._parked):
             worker = zygote.parking.take(limits, shared=shared)
             if worker is not None:
-                # The one used last is the first to be asked.
+                # The most recently used zygote is tried first.
                 self._parked.remove(zygote)
                 self._parked.append(zygote)
                 return zygote, worker
@@ -314,7 +315,7 @@ class Pool:
         try:
             worker = await zygote.take(self.load_timeout_s, limits, shared=shared)
         except BaseException:
-            # Nobody else knows of it.
+            # Nothing else refers to it.
             zygote.close()
             raise
         if not fresh:
@@ -322,7 +323,7 @@ class Pool:
         return zygote, worker
 
     def _trim(self, most: int) -> None:
-        """End workers beyond so many that wait for calls, those used last the last; one may always stay."""
+        """End idle workers above `most`, least recently used first; always keep one."""
         most = max(1, most)
         if self.forks:
             self.zygote.dismiss(self.zygote.idle - most)
@@ -358,7 +359,7 @@ class Pool:
             zygote.end_jobs(session)
 
     def _stocked(self) -> "asyncio.Task[Zygote] | None":
-        """Return a one-shot that is there or on its way, past those that have ended meanwhile."""
+        """Return a one-shot that is loaded or loading; drop those that have ended."""
         while self._oneshots:
             task = self._oneshots.popleft()
             if not task.done() or (_succeeded(task) and task.result().alive):
@@ -366,9 +367,9 @@ class Pool:
         return None
 
     def finish(self) -> Awaitable[None]:
-        """Let the workers that wait for calls finish, within a bound, then kill whatever there is.
+        """Let idle workers finish, within a bound, then kill all workers.
 
-        None can be had from now on. Where the program has nothing to finish, all are killed now.
+        None can be leased from now on. If the program has nothing to finish, all are killed at once.
         """
         self._closed = True
         if self.loaded.hello.get("finishes") is True:

@@ -1,6 +1,6 @@
 """Parser of `/proc/PID/stat` and `/proc/PID/task/TID/stat`: read and split once.
 
-The process chooses the name in it, which may hold blanks and brackets: the fields follow the last bracket.
+The process chooses the name in it, which may contain spaces and parentheses: the fields follow the last `)`.
 
 Source: proc_pid_stat(5).
 """
@@ -13,7 +13,7 @@ __all__ = ["ProcessStat", "read_proc", "state_of"]
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 _STAT_BYTES = 4096
-# More than the kernel says of one process.
+# More than the kernel returns for one process.
 _MOST_BYTES = 1 << 16
 
 
@@ -23,7 +23,7 @@ def read_proc(path: str, most_bytes: int = _MOST_BYTES) -> bytes:
     Raises:
         OSError: It cannot be read; ENOENT or ESRCH where its process has ended.
     """
-    # Half the time of a file object; each worker is looked at.
+    # Takes half the time of a file object; every worker is checked.
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         return os.read(descriptor, most_bytes)
@@ -32,7 +32,7 @@ def read_proc(path: str, most_bytes: int = _MOST_BYTES) -> bytes:
 
 
 def state_of(process: int | str) -> bytes:
-    """Return the letter of a state alone, as `ProcessStat.of` has it: every thread is looked at as it stops.
+    """Return only the state letter, like `ProcessStat.of(process).state`: it is read for every thread.
 
     Raises:
         OSError: It has ended.
@@ -42,7 +42,7 @@ def state_of(process: int | str) -> bytes:
 
 @dataclass(slots=True)
 class ProcessStat:
-    """The fields behind the name. Numbers are made when they are asked for: most looks want one or two.
+    """The fields behind the name. Numbers are parsed on access: most checks need one or two.
 
     Attributes:
         fields: From the state on, which the manual page counts as the third.
@@ -57,7 +57,7 @@ class ProcessStat:
 
     @classmethod
     def of(cls, process: int | str) -> Self:
-        """Read what is said of a process, by its number, or of a thread, as `PID/task/TID`.
+        """Read the stat file of a process, by its pid, or of a thread, as `PID/task/TID`.
 
         Raises:
             OSError: It has ended.
@@ -71,35 +71,35 @@ class ProcessStat:
 
     @property
     def parent(self) -> int:
-        """The number of its parent."""
+        """Process id of its parent."""
         return int(self.fields[1])
 
     @property
     def session(self) -> int:
-        """The number of the leader of its session."""
+        """Process id of its session leader."""
         return int(self.fields[3])
 
     @property
     def cpu_s(self) -> float:
-        """Processor seconds it has used, in the kernel included."""
+        """Processor seconds it has used, including kernel time."""
         return (int(self.fields[11]) + int(self.fields[12])) / _TICKS
 
     @property
     def waited_cpu_s(self) -> float:
-        """Processor seconds that children of it had used when it waited for them."""
+        """Processor seconds of its reaped children."""
         return (int(self.fields[13]) + int(self.fields[14])) / _TICKS
 
     @property
     def threads(self) -> int:
-        """The number of threads that it has."""
+        """Number of its threads."""
         return int(self.fields[17])
 
     @property
     def started(self) -> int:
-        """Its start time, in ticks since the machine did."""
+        """Its start time, in clock ticks after boot."""
         return int(self.fields[19])
 
     @property
     def environment_address(self) -> int:
-        """Start address of its environment; 0 without the right to know it."""
+        """Start address of its environment; 0 without permission to read it."""
         return int(self.fields[47])

@@ -1,4 +1,4 @@
-"""Decision on retiring a worker after a call. Pure."""
+"""Decision on retiring a worker after a call: pure functions."""
 
 from dataclasses import dataclass
 from typing import Protocol
@@ -17,7 +17,7 @@ class Reuse:
     """Lifetime of a worker with its user.
 
     Attributes:
-        calls: How many calls it serves; 1 for a fresh worker for each call.
+        calls: Calls that it serves; 1 for a fresh worker for each call.
         age_s: Seconds after its first call began after which it takes no further one.
         idle_s: Seconds without a call after which it is retired.
     """
@@ -46,7 +46,7 @@ class WorkerHistory(Protocol):
 
     @property
     def idle_since(self) -> float:
-        """The time at which it was parked last."""
+        """The time at which it was last parked."""
         ...
 
     @property
@@ -56,7 +56,7 @@ class WorkerHistory(Protocol):
 
 
 def why_overused(worker: WorkerHistory, reuse: Reuse, *, now: float) -> str | None:
-    """Return why a worker has served enough; None if it may go on."""
+    """Return the reason to retire a worker after its calls; None if it may stay."""
     if worker.calls >= reuse.calls:
         return "calls"
     if now - worker.first_called >= reuse.age_s:
@@ -65,9 +65,9 @@ def why_overused(worker: WorkerHistory, reuse: Reuse, *, now: float) -> str | No
 
 
 def why_over(worker: WorkerHistory, reuse: Reuse, *, now: float) -> str | None:
-    """Return why a parked worker has served enough, or waited too long; None if it may go on."""
+    """Return the reason to retire a parked worker for its calls, age or idle time; None if it may stay."""
     reason = why_overused(worker, reuse, now=now)
-    # Who goes on without a call is not idle: that ends with the session.
+    # A worker with a job is not idle; its job ends with the session.
     is_idle = not worker.goes_on and now - worker.idle_since >= reuse.idle_s
     return reason or ("idle" if is_idle else None)
 
@@ -77,7 +77,7 @@ def holds_too_many(descriptors: int, limits: Limits) -> bool:
     return descriptors > max(16, limits.open_files // 2)
 
 
-# What stays on the disk counts in each call of the user, beside what its other workers hold.
+# Unnamed files on disk count in each call of the user, together with those of the user's other workers.
 _UNNAMED_SHARE = 16
 
 
@@ -87,11 +87,11 @@ def why_unfit(
     """Return the reason to retire a parked worker that holds more than half of a call's limit, or None.
 
     Args:
-        facts: What the kernel says of it.
+        facts: Its state in the kernel.
         limits: The limits of its calls.
         origin_bytes: The private memory that it had before its first call.
         descriptors: Its open descriptors.
-        unnamed_bytes: What it holds of its user's home in files without a name.
+        unnamed_bytes: Bytes of unnamed files that it holds in its user's home.
     """
     if facts.data_bytes - origin_bytes > limits.memory_bytes // 2:
         return "memory"

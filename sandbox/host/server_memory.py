@@ -32,7 +32,7 @@ _FILES = {
         "memory.oom_control",
     ),
 }
-# In version 1 only the names that begin with "total_" count what lies below.
+# In version 1, only fields that begin with "total_" include descendant groups.
 _DROPPED = {
     2: ("inactive_file", "active_file", "slab_reclaimable"),
     1: ("total_inactive_file", "total_active_file"),
@@ -41,7 +41,7 @@ _DROPPED = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerMemory:
-    """A limit of memory, and where it can be seen how near it is.
+    """A memory limit, and the files that show how much of it is used.
 
     Attributes:
         limit_bytes: The limit.
@@ -70,7 +70,7 @@ class ServerMemory:
         """Return the memory that can still be used before the kernel begins to kill.
 
         Raises:
-            OSError: It cannot be seen any more.
+            OSError: It cannot be read any more.
         """
         available = int(psutil.virtual_memory().available)
         if self.group is None:
@@ -95,9 +95,9 @@ def find_server_memory(
     """Find the limit under which this process runs.
 
     Args:
-        groups: What /proc/self/cgroup says, if not what it says now.
-        mounts: The same of /proc/self/mountinfo.
-        machine_bytes: The memory of the machine, if not what it has.
+        groups: Content of /proc/self/cgroup; read now by default.
+        mounts: Content of /proc/self/mountinfo; read now by default.
+        machine_bytes: Memory of the machine; read now by default.
     """
     groups = Path("/proc/self/cgroup").read_text() if groups is None else groups
     mounts = Path("/proc/self/mountinfo").read_text() if mounts is None else mounts
@@ -113,11 +113,11 @@ def find_server_memory(
 
 
 def _memory_groups(groups: str, mounts: str) -> Iterator[tuple[int, Path, tuple[Path, ...]]]:
-    """Yield the group that counts our memory, with all above it that can be seen; the nearest first."""
+    """Yield the group that counts our memory, with its visible ancestors, nearest first."""
     for controllers, point, folder in folders_of(groups, mounts):
         version = 2 if not controllers else 1
         has_memory = "memory" in controllers or (folder / _FILES[2][1]).exists()
-        # The root of version 2 has no such file, and perhaps memory is counted by version 1.
+        # The root of version 2 has no such file, and memory may be counted by version 1.
         above = [each for each in (folder, *folder.parents) if each.is_relative_to(point)]
         if has_memory and (folder / _FILES[version][1]).exists():
             yield version, folder, tuple(above)
@@ -127,7 +127,7 @@ def _limit(file: Path) -> int | None:
     try:
         return int(file.read_text("ascii"))
     except (OSError, ValueError):
-        # Not there, or "max".
+        # The file is missing, or contains "max".
         return None
 
 

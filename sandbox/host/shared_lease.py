@@ -29,13 +29,13 @@ from sandbox.outcome import Ending
 
 __all__ = ["SharedLease", "Sharing"]
 
-# What is cancelled may put things in order; who waits for the error of a timeout waits as long.
+# A cancelled call may clean up; the caller waits as long for the timeout error.
 _CANCEL_S = 1.0
 _LOOK_S = 0.02
-# Of what a cancelled call still sends: frames that are looked at, and the longest answer that is decoded.
+# After the cancellation of a call: most frames read, and the longest answer decoded.
 _LATE_FRAMES = 2_000
 _LATE_BYTES = 1 << 16
-# Made once: each call sends one.
+# Encoded once: each call sends it.
 _JOIN = encode(FrameKind.JOIN, {})
 _SILENT = (None, Ending.IDLE_TIMEOUT, Ending.TOTAL_TIMEOUT)
 
@@ -46,11 +46,11 @@ class Sharing:
 
     Attributes:
         worker: The worker.
-        is_drained: Whether it takes no further call.
+        is_drained: Whether it takes no further calls.
         is_killed: Whether it has been killed.
         is_dead: Whether it has ended, killed or not.
         why: Why it was killed, for the calls that ended with it.
-        served: How many calls it served when it ended.
+        served: Number of calls that it served at its end.
         status: Its wait status in words, once it has been reaped.
         reaping: Waits until it has been reaped.
         stopping: Waits until it has stopped, for all calls whose outputs are to be read.
@@ -67,7 +67,7 @@ class Sharing:
     status: str | None = None
     reaping: "asyncio.Task[None] | None" = None
     stopping: "asyncio.Task[None] | None" = None
-    # Calls from their lease to its release, those among them that run, and those whose outputs are read.
+    # Leased calls, those of them that run, and those whose outputs are being read.
     leased: "set[SharedLease]" = field(init=False, default_factory=set)
     running: "dict[SharedLease, None]" = field(init=False, default_factory=dict)
     _resting: "set[SharedLease]" = field(init=False, default_factory=set)
@@ -76,26 +76,26 @@ class Sharing:
 
     @property
     def is_resting(self) -> bool:
-        """True if the worker is stopped, since outputs of a call are read."""
+        """True if the worker is stopped while outputs of a call are read."""
         return bool(self._resting)
 
     def is_alone(self, call: "SharedLease") -> bool:
-        """Return whether no other call has the worker."""
+        """Return whether no other call uses the worker."""
         return not self.leased - {call}
 
     def begin(self, call: "SharedLease") -> None:
         """Register a running call; it receives the output, and the end of the worker."""
         if self._readers is None:
-            self._readers = Readers()
+            self._readers = Readers(self.worker.connection.share)
             self._readers.add(self.worker.output, self.read)
             self._readers.add(self.worker.pidfd, self._died)
         self.running[call] = None
         if self.worker.stop_sent:
-            # Stopped for outputs of a call that was released before this one began.
+            # It was stopped for outputs of a call that was released before this one began.
             self._go_on()
 
     def end(self, call: "SharedLease") -> None:
-        """Take note that a call runs no more."""
+        """Record that a call has ended."""
         self.running.pop(call, None)
         if not self.running and self._readers is not None:
             self._readers.close()
@@ -104,7 +104,7 @@ class Sharing:
     def release(self, call: "SharedLease") -> bool:
         """Give up the reservation of a call; return whether it was the last one."""
         self.end(call)
-        # The worker goes on for the calls that run, once no outputs are read any more.
+        # The worker continues for the running calls, once no outputs are being read.
         if call in self._resting:
             self._resting.discard(call)
             if not self._resting:
@@ -119,20 +119,20 @@ class Sharing:
         return had and not self.leased
 
     def rest(self, call: "SharedLease") -> None:
-        """Take note that outputs of a call are about to be read."""
+        """Record that outputs of a call are about to be read."""
         self._resting.add(call)
 
     def kill(self, why: str | None) -> bool:
-        """End the worker, and with it every call that it serves; return whether it was not ended before.
+        """End the worker and every call in it; return False if it was ended before.
 
         Args:
-            why: The reason, for the calls beside the one that caused it.
+            why: The reason given to the other calls, not to the one that caused it.
         """
         if self.is_killed:
             return False
         self.is_killed = self.is_dead = True
         self.why = why
-        # With the call that ends it, which does not run any more.
+        # Includes the call that ends it, which is no longer in `running`.
         self.served = self.served or len(self.running) + 1
         self.worker.kill()
         for call in tuple(self.running):
@@ -140,20 +140,20 @@ class Sharing:
         return True
 
     def reaped(self, status: str | None) -> None:
-        """Take note that the worker has ended, with all of its group."""
+        """Record that the worker and its whole process group have ended."""
         self.status, self._is_reaped = status, True
         self._close()
 
     def read(self) -> None:
         """Pass output to every running call, since a pipe does not identify its writer."""
-        part = read_some(self.worker.output)
+        part = read_some(self.worker.output, self.worker.connection.share)
         if part == b"" and self._readers is not None:
             self._readers.remove(self.worker.output)
         for call in self.running if part else ():
             call.printed(part or b"")
 
     def _go_on(self) -> None:
-        """Let a worker go on that was stopped, if a call runs and no outputs are read."""
+        """Continue a stopped worker, if a call runs and no outputs are being read."""
         if self._resting or self.is_dead or not (self.running and self.worker.stop_sent):
             return
         with contextlib.suppress(OSError):
@@ -163,7 +163,7 @@ class Sharing:
             one.resumed()
 
     def _close(self) -> None:
-        """Close the worker's descriptors once it has ended and no call has it: their numbers are reused."""
+        """Close the worker's descriptors once it has ended and no call uses it: their numbers are reused."""
         if not self.leased:
             self._is_reaped = False
             if self._readers is not None:
@@ -182,7 +182,7 @@ class Sharing:
 
 @dataclass(slots=True, kw_only=True, eq=False, repr=False)
 class SharedLease(Lease):
-    """One call of several in a worker.
+    """The lease of one of several calls in a worker.
 
     Attributes:
         sharing: The calls of the worker.
@@ -195,19 +195,19 @@ class SharedLease(Lease):
         self._output.keep(part)
 
     def died(self) -> None:
-        """Wait briefly for frames that it sent before."""
+        """Wait briefly for frames sent before the worker's death."""
         if not self._is_dead:
             self._died()
 
     def resumed(self) -> None:
-        """Count the silence again: the worker stood still for another call."""
+        """Resume counting silence: the worker was stopped for another call."""
         self._ladder.progress(time.monotonic())
 
     def _take_turn(self) -> None:
         if self.sharing.is_dead:
             return
         if self.sharing.running:
-            # What it was given with the call before is shared by both, but for processor time.
+            # Both calls share the limits set with the earlier one, except for processor time.
             self.zygote.parking.top_up(self.worker)
         else:
             self.zygote.turn(self.worker)
@@ -230,7 +230,7 @@ class SharedLease(Lease):
         if narrowing and self.worker.connection.send_now(narrowing):
             raise BlockingIOError("the worker has left its messages unread")
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
-        self._connection = Connection(ours, self.zygote.closer)
+        self._connection = Connection(ours, self.zygote.closer, self.zygote.loop_share)
         with theirs:
             self.worker.is_shared = True
             self.worker.connection.pass_on(_JOIN, theirs.fileno())
@@ -249,7 +249,7 @@ class SharedLease(Lease):
             self._reaping = self.zygote.reap(self._cancel())
             return False
         elif ending is Ending.ANSWERED and self._answer is not None and not self.sharing.is_alone(self):
-            # Others need not end for it.
+            # Other calls need not end for it.
             self.sharing.is_drained = True
         else:
             self._kill("disorder", self._why_others_end(ending))
@@ -257,7 +257,7 @@ class SharedLease(Lease):
             self.zygote.reap(self._let_go(self._relay))
         elif self._connection is not self.worker.connection:
             self._connection.close()
-        # Each holds the other: a circle for the collector.
+        # Lease and relay refer to each other: a cycle for the garbage collector.
         self._relay = None
         return left_others
 
@@ -265,12 +265,12 @@ class SharedLease(Lease):
         if ending is Ending.OVER_LIMIT and self._reached is not None:
             served, limit = len(self.sharing.running) + 1, self._reached.limit
             return f"its process, which served {served} calls at once, reached the limit {limit}"
-        # Where the process has ended by itself, nobody knows by whose fault.
+        # If the process exited by itself, the call at fault is unknown.
         return None if self._fault is None else "another call in its process broke the protocol"
 
     async def _let_go(self, relay: ListenerRelay | None) -> None:
         if relay is not None:
-            # Not waited for: a thread that is at it cannot be stopped.
+            # Not awaited: a thread that works on an answer cannot be stopped.
             relay.answer_no_more()
         await self._end_tasks(relay)
         if self._connection is not self.worker.connection:
@@ -296,7 +296,7 @@ class SharedLease(Lease):
 
     async def _cancel(self) -> None:
         """Cancel the call in the worker, and wait until it has ended there."""
-        # Set when the call has ended in the worker, or sends without end what nobody waits for.
+        # Set when the call has ended in the worker, or sends frames without end.
         gone: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         received = ready = answered = False
         frames = 0
@@ -315,7 +315,7 @@ class SharedLease(Lease):
                         break
                     received |= kind is FrameKind.CANCELLING
                     answered = kind in ANSWERS
-                    # To decode a long answer holds up others; a worker that gives one serves no further call.
+                    # Decoding a long answer would delay others; its worker serves no further call.
                     if kind is FrameKind.ANSWER_AND_READY and len(body) <= _LATE_BYTES:
                         value = decode(body)
                         ready = isinstance(value, dict) and value.get("number") == self._number
@@ -324,7 +324,7 @@ class SharedLease(Lease):
             if not gone.done():
                 gone.set_result(frames <= _LATE_FRAMES)
 
-        readers = Readers()
+        readers = Readers(self.zygote.loop_share)
         try:
             readers.add(self._connection.fileno(), hear)
             with contextlib.suppress(OSError):
@@ -333,7 +333,7 @@ class SharedLease(Lease):
             while not gone.done() and patience_s > 0 and not self.sharing.is_dead:
                 await asyncio.wait({gone}, timeout=_LOOK_S)
                 before, now = now, time.monotonic()
-                # Stopped for outputs of another call it cannot react, and a busy host sees no reaction.
+                # A worker stopped for another call's outputs cannot react, and a busy host reads late.
                 patience_s -= 0 if self.sharing.is_resting else min(now - before, 5 * _LOOK_S)
         finally:
             readers.close()
@@ -347,7 +347,7 @@ class SharedLease(Lease):
         if self.sharing.is_alone(self):
             self._kill("cancelled", None)
         elif is_gone or received:
-            # A sync tool goes on until it returns: those beside it may end in peace.
+            # A sync tool runs until it returns; concurrent calls may still finish.
             self.sharing.is_drained = True
         else:
             self._kill("cancelled", "its process did not react to the cancellation of another call")
@@ -367,7 +367,7 @@ class SharedLease(Lease):
         self.sharing.rest(self)
         if self.sharing.stopping is None:
             self.sharing.stopping = self.zygote.reap(self._stop_for_all())
-        # Shielded: outputs of another call may wait for it.
+        # Shielded: another call may wait for the stop before its outputs are read.
         await asyncio.shield(self.sharing.stopping)
         await self._settled()
 
@@ -379,7 +379,7 @@ class SharedLease(Lease):
             self._kill("left a process", None)
 
     async def retire(self, reason: str) -> None:
-        """End the worker as soon as no other call needs it, and wait until this one does nothing any more."""
+        """End the worker as soon as no other call uses it, and wait until this call is inactive."""
         if self._is_unused:
             self._is_unused = False
         elif self.sharing.is_alone(self):
@@ -396,7 +396,7 @@ class SharedLease(Lease):
             self.release()
 
     def release(self) -> Job | None:
-        """Give up the call; the worker is parked, or ended, once no call has it."""
+        """Give up the call; the worker is parked, or ended, once no call uses it."""
         is_pending = self._reaping is not None and not self._reaping.done()
         if not self.sharing.release(self) or self.sharing.is_killed:
             return None

@@ -1,4 +1,4 @@
-"""Stop a worker between two calls, and let it go on: no thread of it runs an instruction in between.
+"""Stopping and continuing of a worker: in between, none of its threads executes an instruction.
 
 SIGSTOP stops every thread of a process and cannot be blocked, caught or ignored. Its effect is read from the
 kernel, since a thread in an uninterruptible system call stops a moment later. Where another process may
@@ -30,15 +30,15 @@ __all__ = [
 ]
 
 WHOLE_GROUP = 4
-"""Of pidfd_send_signal(2): the signal is for the process group that the process leads."""
+"""Flag of pidfd_send_signal(2): send the signal to the process group that the process leads."""
 
 STOPPED = b"T"
-"""The letter of the state of what has been stopped."""
+"""State letter of a stopped process or thread."""
 
 _ENDED = (b"Z", b"X")
 _RESTING = (STOPPED, *_ENDED)
 
-# Seven numbers.
+# Room for seven numbers.
 _STATM_BYTES = 256
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
@@ -48,8 +48,8 @@ class WorkerFacts:
     """State of a worker in the kernel, between two calls.
 
     Attributes:
-        state: The letter of its state.
-        threads: Its threads.
+        state: Its state letter.
+        threads: Number of its threads.
         cpu_s: Processor seconds it has used in its life.
         data_bytes: Its private writable memory, stack included.
     """
@@ -63,8 +63,8 @@ class WorkerFacts:
 def look(pid: int) -> WorkerFacts | None:
     """Return a worker's state from the kernel; None if it has ended.
 
-    One has ended whose first thread has: it serves nobody any more, though others of it may take their time,
-    and hold what it had open meanwhile.
+    A worker whose first thread has ended counts as ended: it serves no call any more, although other threads
+    may live on and keep its descriptors open.
     """
     try:
         stat = ProcessStat.of(pid)
@@ -81,8 +81,8 @@ def look(pid: int) -> WorkerFacts | None:
 def stop_process(pidfd: int) -> None:
     """Send SIGSTOP to a process and its group; `is_stopped` reports its effect.
 
-    A process that forks at this moment does not get away with it: the kernel repeats a fork that a signal
-    to the group has come between.
+    A process cannot escape by forking at this moment: the kernel restarts a fork that a signal to the group
+    interrupts.
 
     Raises:
         OSError: It has ended.
@@ -91,7 +91,7 @@ def stop_process(pidfd: int) -> None:
 
 
 def resume_process(pidfd: int) -> None:
-    """Let a stopped process go on, with its group.
+    """Continue a stopped process and its group.
 
     Raises:
         OSError: It has ended.
@@ -105,7 +105,7 @@ def _signal(pidfd: int, number: signal.Signals) -> None:
     except OSError as error:
         if error.errno != errno.EINVAL:
             raise
-        # Linux before 6.9 can do it to the process alone.
+        # Linux before 6.9 can signal only the process itself.
         signal.pidfd_send_signal(pidfd, number)
 
 
@@ -120,7 +120,7 @@ def is_stopped(pid: int) -> bool:
 
 
 def is_at_rest(pid: int) -> bool:
-    """Return whether no thread of a process executes an instruction: stopped, or ended."""
+    """Return whether no thread of a process executes an instruction, since it is stopped or has ended."""
     try:
         threads = os.listdir(f"/proc/{pid}/task")
     except OSError:
@@ -143,7 +143,7 @@ async def wait_until_stopped(
     Args:
         pid: The process.
         timeout_s: How long to wait, in seconds.
-        others: Says which other processes must be stopped as well, or have ended.
+        others: Returns the other processes that must be stopped, or have ended, as well.
     """
     clock = asyncio.get_running_loop().time
     deadline, delay_s = clock() + timeout_s, 0.0001

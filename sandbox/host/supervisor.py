@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 
 _FIRST_PAUSE_S = 0.1
 _LONGEST_PAUSE_S = 10.0
-# Who has lived so long has not ended for the reason for which the one before did.
+# A forkserver that lived so long did not end for the same reason as its predecessor.
 _STEADY_S = 30.0
 # After so many exits in a row, a new call does not wait for the next try.
 _TOO_MANY = 3
@@ -34,7 +34,7 @@ _TRIES = 3
 
 
 def pause_s(ends: int) -> float:
-    """Return the seconds to wait before a start, after so many ends in a row."""
+    """Return the back-off before a start, in seconds, after `ends` exits in a row."""
     # Not 2 ** ends, which grows without end.
     return min(_FIRST_PAUSE_S * 2 ** min(ends - 1, 10), _LONGEST_PAUSE_S) if ends > 0 else 0.0
 
@@ -47,8 +47,8 @@ class ForkserverSupervisor:
         program: Name of the program's module.
         environment: The whole environment of the forkserver and all below it.
         lasting: Whether it is for many calls.
-        renewed: Called after each time that another forkserver is there.
-        retired: How many workers were retired, by reason, since it began.
+        renewed: Called after each restart of the forkserver.
+        retired: How many workers were retired since the start, by reason.
     """
 
     program: str
@@ -77,7 +77,7 @@ class ForkserverSupervisor:
         """Start the first forkserver; see `Forkserver.start`.
 
         Raises:
-            NoProcess: The kernel lets no process be started.
+            NoProcess: The kernel refused to start a process.
         """
         supervisor = cls(program=program, environment=environment, lasting=lasting)
         supervisor._take(
@@ -87,7 +87,7 @@ class ForkserverSupervisor:
 
     @property
     def alive(self) -> bool:
-        """True if zygotes can be had, perhaps of a forkserver that is just being started."""
+        """True if zygotes can be started, perhaps after a restart in progress."""
         return not self._closed
 
     async def zygote(
@@ -102,14 +102,14 @@ class ForkserverSupervisor:
         """Fork a zygote; see `Forkserver.zygote`. Waits for the next forkserver, if there is none.
 
         Raises:
-            ForkserverDied: It ended meanwhile, or it has ended so often that the next start has to wait.
-            NoProcess: The kernel lets no process be started.
+            ForkserverDied: It ended meanwhile, or its restart is backing off after repeated exits.
+            NoProcess: The kernel refused to start a process.
         """
         for _ in range(_TRIES - 1):
             with contextlib.suppress(ForkserverDied):
                 forkserver = await self._running()
                 return await forkserver.zygote(policy, config, home_fd=home_fd, once=once, reuse=reuse)
-            # What was not carried out can be ordered again. Why there is none now is for the next try to say.
+            # An order that was not carried out can be repeated. The second try raises the actual reason.
         forkserver = await self._running()
         return await forkserver.zygote(policy, config, home_fd=home_fd, once=once, reuse=reuse)
 
@@ -118,7 +118,7 @@ class ForkserverSupervisor:
 
         Raises:
             ForkserverDied: It has ended too often in a row.
-            NoProcess: The kernel lets no process be started.
+            NoProcess: The kernel refused to start a process.
         """
         while not self._current.alive:
             if self._closed:
@@ -129,13 +129,13 @@ class ForkserverSupervisor:
         return self._current
 
     async def fault(self) -> str | None:
-        """Return a sentence on why no zygote can be had now; None if one can."""
+        """Return a sentence on why no zygote can be started now; None if one can."""
         if self._fault is not None:
             return str(self._fault)
         if not self._current.alive:
             return "the forkserver has ended and is being started again"
         if self._probe is None or self._probe.done():
-            # Goes on beyond this look: one that does not answer is found out and replaced.
+            # The probe outlives this check, so that a forkserver that does not answer is replaced.
             self._probe = asyncio.create_task(self._current.answers())
             self._probe.add_done_callback(lambda done: done.cancelled() or done.exception())
         await asyncio.wait({self._probe}, timeout=_PROBE_S)
@@ -170,7 +170,7 @@ class ForkserverSupervisor:
         self._renewing = asyncio.create_task(self._renew())
 
     async def _renew(self) -> None:
-        """Start forkservers until one is up. Nothing of the one before is left by then."""
+        """Start forkservers until one is up. No process of the previous one is left by then."""
         while not self._current.alive:
             await self._current.close()
             self._ends += 1
@@ -187,7 +187,7 @@ class ForkserverSupervisor:
             self._current, self._since = forkserver, time.monotonic()
             with contextlib.suppress(ForkserverDied):
                 await forkserver.up()
-        # From here on its end is our own doing to undo.
+        # From here on, its exit triggers another restart.
         self._fault = None
         log.warning("forkserver started again", extra={"pid": self._current.process.pid, "ends": self._ends})
         self._current.lost = self._lost

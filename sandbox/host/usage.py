@@ -22,6 +22,7 @@ from sandbox.layers import cgroup
 
 __all__ = [
     "Process",
+    "descriptors_of",
     "has_memory_to_spare",
     "has_room",
     "memory_of",
@@ -30,20 +31,21 @@ __all__ = [
     "processes_of",
     "read_process",
     "share_of",
+    "socket_bytes",
     "threads_of",
 ]
 
 _KIB = 1024
-_STATUS = re.compile(rb"^(VmRSS|VmSwap|RssAnon|RssShmem|Threads):\s*(\d+)", re.MULTILINE)
+_STATUS = re.compile(rb"^(VmRSS|VmSwap|VmPTE|RssAnon|RssShmem|Threads|FDSize):\s*(\d+)", re.MULTILINE)
 _SHARES = re.compile(rb"^(?:Swap)?Pss:\s*(\d+) kB$", re.MULTILINE)
 _OOM_KILLS = re.compile(r"^oom_kill (\d+)$", re.MULTILINE)
-# A process whose threads follow each other quickly is looked at again so many times.
+# Retries for a process whose threads replace each other quickly.
 _LOOKS_AT_THREADS = 20
 
 _SPARE_SHARE = 0.1
 _MEMINFO = "/proc/meminfo"
 _MACHINE = re.compile(rb"^(MemTotal|MemAvailable):\s*(\d+) kB$", re.MULTILINE)
-# What a group of version 2 and one of version 1 may use, and what it uses. In a container they are its own.
+# Memory limit and usage of a control group, in version 2 and 1. In a container they are the container's.
 _GROUPS = (
     ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"),
     ("/sys/fs/cgroup/memory/memory.limit_in_bytes", "/sys/fs/cgroup/memory/memory.usage_in_bytes"),
@@ -80,13 +82,15 @@ class Process:
     """One process, from the world-readable part of `/proc`.
 
     Attributes:
-        pid: Its number.
-        tasks: Its threads, the first included.
-        resident_bytes: Memory it has in use, shared pages and pages in swap included.
-        private_bytes: Anonymous memory of it in use; what it has in common with its parent counts too.
-        shared_bytes: Memory that it may share with others, in use.
+        pid: Its process id.
+        tasks: Number of its threads, including the first.
+        resident_bytes: Memory in use, including shared pages, pages in swap and page tables.
+        private_bytes: Anonymous memory in use, including pages shared with its parent, and page tables.
+        shared_bytes: Memory in use that it may share with others.
+        table_bytes: Page tables; gigabytes of them can belong to a few resident pages.
+        descriptor_slots: Upper bound of its open descriptors.
         cpu_s: Processor seconds it has used.
-        waited_cpu_s: Processor seconds that children of it had used when it waited for them.
+        waited_cpu_s: Processor seconds of its reaped children.
     """
 
     pid: int
@@ -94,6 +98,8 @@ class Process:
     resident_bytes: int
     private_bytes: int
     shared_bytes: int
+    table_bytes: int
+    descriptor_slots: int
     cpu_s: float
     waited_cpu_s: float = 0.0
 
@@ -107,7 +113,7 @@ def processes_of(worker: int, zygote: int) -> Iterator[int]:
 
 
 def processes_below(*pids: int) -> Iterator[int]:
-    """Yield processes, and all that descend from them."""
+    """Yield processes and all their descendants."""
     pending, seen = [*pids], set[int]()
     while pending:
         pid = pending.pop()
@@ -121,7 +127,7 @@ def processes_below(*pids: int) -> Iterator[int]:
 def threads_of(pid: int) -> Iterator[str]:
     """Yield folders of `/proc` that may show the memory and descriptors of a process: the usual one first.
 
-    That one shows the first thread, and nothing more once this has ended, however many others go on.
+    The usual one shows the first thread, and is empty once that has ended, even if other threads live on.
     """
     yield f"/proc/{pid}"
     for _look in range(_LOOKS_AT_THREADS):
@@ -135,6 +141,17 @@ def threads_of(pid: int) -> Iterator[str]:
         yield from (f"/proc/{pid}/task/{thread}" for thread in others)
 
 
+def descriptors_of(pid: int) -> tuple[str, list[str]]:
+    """Return the folder of a process's descriptors, and their names; its threads share one table."""
+    for folder in threads_of(pid):
+        # The /proc files of an ended thread belong to root, so only root may read its descriptors.
+        with contextlib.suppress(OSError):
+            names = os.listdir(f"{folder}/fd")
+            if names:
+                return folder, names
+    return "", []
+
+
 def read_process(pid: int) -> Process | None:
     """Return a process from `/proc`; None if it has ended."""
     try:
@@ -142,43 +159,77 @@ def read_process(pid: int) -> Process | None:
         stat = ProcessStat.of(pid)
     except (FileNotFoundError, ProcessLookupError):
         return None
-    # What has ended and was not waited for yet has no memory left to be told of.
+    # A zombie has no memory fields.
     numbers = {name: int(number) * _KIB for name, number in status.items()}
+    beside = numbers.get(b"VmSwap", 0) + numbers.get(b"VmPTE", 0)
     return Process(
         pid=pid,
         tasks=int(status.get(b"Threads", 1)),
-        resident_bytes=numbers.get(b"VmRSS", 0) + numbers.get(b"VmSwap", 0),
-        private_bytes=numbers.get(b"RssAnon", 0) + numbers.get(b"VmSwap", 0),
+        resident_bytes=numbers.get(b"VmRSS", 0) + beside,
+        private_bytes=numbers.get(b"RssAnon", 0) + beside,
         shared_bytes=numbers.get(b"RssShmem", 0),
+        table_bytes=numbers.get(b"VmPTE", 0),
+        descriptor_slots=int(status.get(b"FDSize", 0)),
         cpu_s=stat.cpu_s,
         waited_cpu_s=stat.waited_cpu_s,
     )
 
 
 def memory_of(processes: Iterable[Process], *, interesting_bytes: int, zygote: int) -> int:
-    """Return the memory of processes in sum, shared pages counted once.
+    """Return the total memory of processes, shared pages counted once.
 
-    Up to `interesting_bytes` it may be too much, as shared memory counts for each; above, it is exact,
-    or too little where the kernel does not let us look at another user id's processes: without
-    CAP_SYS_PTRACE. There what each has beyond the zygote counts, and shared memory once for all.
+    Up to `interesting_bytes` it may be too high, as shared memory counts for each process. Above, it is
+    exact, or too low where reading processes of another user id needs CAP_SYS_PTRACE. Then the memory of
+    each beyond the zygote's counts, and shared memory once for all. Sockets count as in `socket_bytes`.
     """
     known = tuple(processes)
     resident = sum(process.resident_bytes for process in known)
-    if resident <= interesting_bytes:
+    if resident + _BUFFER_BYTES * sum(process.descriptor_slots for process in known) <= interesting_bytes:
         return resident
+    buffers = socket_bytes(known)
+    if resident + buffers <= interesting_bytes:
+        return resident + buffers
     try:
-        return sum(share_of(process.pid) for process in known)
+        return buffers + sum(share_of(process.pid) + process.table_bytes for process in known)
     except PermissionError:
         origin = read_process(zygote)
         baseline = 0 if origin is None else origin.private_bytes
         private = sum(max(0, process.private_bytes - baseline) for process in known)
-        return private + max(process.shared_bytes for process in known)
+        return buffers + private + max(process.shared_bytes for process in known)
+
+
+def socket_bytes(processes: Iterable[Process]) -> int:
+    """Return the default send buffer size times the number of sockets of processes.
+
+    Only the network namespace of a socket shows its memory, and no process counts it. Buffers of TCP can grow
+    beyond this size.
+    """
+    targets: set[str] = set()
+    for process in processes:
+        # Ended, or not accessible to us.
+        with contextlib.suppress(OSError), as_owner_of(process.pid):
+            folder, names = descriptors_of(process.pid)
+            for name in names:
+                with contextlib.suppress(FileNotFoundError):
+                    targets.add(os.readlink(f"{folder}/fd/{name}"))
+    return _BUFFER_BYTES * sum(target.startswith("socket:") for target in targets)
+
+
+def _send_buffer_bytes() -> int:
+    # Only the first network namespace of a machine has this file.
+    with contextlib.suppress(OSError, ValueError):
+        return int(read_proc("/proc/sys/net/core/wmem_default"))
+    return 212_992
+
+
+# A worker cannot change it: seccomp ignores SO_SNDBUF.
+_BUFFER_BYTES = _send_buffer_bytes()
 
 
 def oom_kills(pid: int) -> int:
-    """Return the number of kills for the memory limit of a process's control group.
+    """Return the number of OOM kills in a process's control group.
 
-    None where that group is ours too: its limit is not a limit of that process.
+    It is 0 if this process is in that group too: then the limit is not the other process's own.
     """
     try:
         groups = Path(f"/proc/{pid}/cgroup").read_text()
@@ -192,7 +243,7 @@ def oom_kills(pid: int) -> int:
 
 
 def _memory_events(folder: Path, controllers: set[str]) -> Path | None:
-    """Return the file of a group that counts such deaths, in version 1 or 2; None if another group has it."""
+    """Return the file of a group that counts OOM kills, in version 1 or 2; None for another controller."""
     if not controllers:
         return folder / "memory.events"
     return folder / "memory.oom_control" if "memory" in controllers else None
@@ -207,7 +258,7 @@ def _oom_kills_in(file: Path) -> int:
 
 
 def _status_of(pid: int) -> dict[bytes, bytes]:
-    """Return the status of a process, from any thread that still has its memory."""
+    """Return the fields of a process's status, from any thread that still has its memory."""
     status = dict(_STATUS.findall(read_proc(f"/proc/{pid}/status")))
     if b"VmRSS" in status or int(status.get(b"Threads", 1)) == 1:
         return status
@@ -233,7 +284,7 @@ def share_of(pid: int) -> int:
     """Return the proportional set size of a process, swap included, in bytes; 0 if it has ended.
 
     Raises:
-        PermissionError: The kernel does not let us look at another user id's process.
+        PermissionError: The kernel denies access to another user id's process.
     """
     refused: PermissionError | None = None
     for folder in threads_of(pid):
@@ -243,7 +294,7 @@ def share_of(pid: int) -> int:
         except (FileNotFoundError, ProcessLookupError):
             continue
         except PermissionError as error:
-            # A thread that has ended has no owner any more; only if every one refuses, nothing is known.
+            # The files of an ended thread belong to root; give up only if access to every thread is denied.
             refused = error
     if refused is not None:
         raise refused

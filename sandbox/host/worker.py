@@ -1,6 +1,6 @@
-"""A parked worker as the host holds it, and what the host finds out about a process by itself.
+"""The host's record of a worker, and facts about a process from the kernel.
 
-A worker is forked from a zygote that has run author code. So facts are read from the kernel, not from it.
+A worker is forked from a zygote that has run author code, so its own reports are not trusted.
 
 Source: unix(7) on SO_PEERCRED; pidfd_send_signal(2).
 """
@@ -29,29 +29,29 @@ _PART_BYTES = 1 << 16
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Worker:
-    """A worker, as the host holds it.
+    """A worker, as seen by the host.
 
     Attributes:
         pid: Its process id.
         pidfd: A descriptor of the process.
         connection: The host's end of its connection.
-        output: Where what it prints can be read.
+        output: The pipe with its output.
         origin_bytes: Private memory it had when it was ready for its first call.
         first_called: When its first call began, in seconds of the monotonic clock.
         idle_since: When it was parked last.
         calls: How many calls it has been given.
-        stop_sent: Whether it has been told to stop.
+        stop_sent: Whether a stop signal was sent.
         looked_at: When it was last found fit for another call, in seconds of the monotonic clock.
-        has_stopped: Whether all its threads were seen to have stopped, and it was found fit for another call.
+        has_stopped: Whether all its threads were seen stopped, and it was found fit for another call.
         was_long: Whether its last call ran long enough to be watched.
-        limits: The limits of the kernel that it has taken on; None before its first call.
-        cpu_before_s: Processor seconds it had used before its present call.
-        renewal: What it has used up to its next call, where it has to renew its limits itself.
-        is_apart: Whether it has become another than its siblings, so that it is the first to be asked.
-        goes_on: Whether what its calls have begun goes on between them.
-        sessions: In which sessions calls have begun what goes on; None stands for none.
-        is_shared: Whether it serves calls at once, each on a connection of its own.
-        data_bytes: Private memory from which the memory of its calls is counted.
+        limits: The kernel limits set in it; None before its first call.
+        cpu_before_s: Processor seconds it had used before its current call.
+        renewal: Its usage before its next call, if it has to renew its limits itself.
+        is_apart: Whether it differs from its siblings after a call, so that it is preferred for the next.
+        goes_on: Whether background work of its calls continues between them.
+        sessions: Sessions whose calls have started background work; None stands for no session.
+        is_shared: Whether it serves concurrent calls, each on a connection of its own.
+        data_bytes: Private memory that does not count as memory of its calls.
     """
 
     pid: int
@@ -90,9 +90,9 @@ class Worker:
         self.kill_group()
 
     def kill_group(self) -> bool:
-        """Kill everything in the process group; False if nobody is left in it."""
+        """Kill everything in the process group; return False if it is empty."""
         try:
-            # By descriptor: once the worker is reaped its number may be another group's.
+            # By pidfd: once the worker is reaped, its pid may be another group's.
             signal.pidfd_send_signal(self.pidfd, signal.SIGKILL, None, WHOLE_GROUP)
         except ProcessLookupError:
             return False
@@ -111,14 +111,14 @@ class Worker:
         return True
 
     def close(self) -> None:
-        """Let go of the descriptors; the process must have ended."""
+        """Close the descriptors; the process must have ended."""
         self.connection.close()
         os.close(self.output)
         os.close(self.pidfd)
 
 
 def maker_of(connection: int) -> int:
-    """Return the process that made a connected UNIX socket pair, by SO_PEERCRED.
+    """Return the pid of the process that made a connected UNIX socket pair, by SO_PEERCRED.
 
     Raises:
         OSError: The descriptor is something else.
@@ -135,7 +135,7 @@ def maker_of(connection: int) -> int:
 
 
 def own_end(pipe: int) -> int:
-    """Open a pipe once more for reading, never blocking, so that its maker has no say in that.
+    """Reopen a pipe for non-blocking reads; its maker cannot change the mode of the new descriptor.
 
     Raises:
         OSError: The descriptor is something else.
@@ -156,7 +156,7 @@ def children_of(pid: int) -> set[int]:
         descriptor = os.open(f"/proc/{pid}/task/{thread}/children", os.O_RDONLY | os.O_CLOEXEC)
         try:
             whole = b""
-            # The kernel gives a page of the list at a time.
+            # The kernel returns one page of the list at a time.
             while part := os.read(descriptor, _PART_BYTES):
                 whole += part
         finally:

@@ -1,40 +1,44 @@
 """The host's side of one zygote: its loading, its parked workers, its end.
 
-A message of a zygote can harm only the zygote's own user: the process id of a
-worker is read from the kernel, a worker must be the zygote's child and lead its own process group.
+A message of a zygote can harm only the zygote's own user: the process id of a worker is read from the kernel,
+and a worker must be the zygote's child and lead its own process group.
 """
 
 import asyncio
 import contextlib
 import errno
 import logging
+import math
 import os
 import signal
 import socket
 import time
 from collections import Counter, deque
 from collections.abc import Coroutine, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 from sandbox.errors import ConfinementError, FrameError, LoadError, NoProcess, SandboxError, ZygoteDied
 from sandbox.frames import CONTROL_BYTES, GATE, NO_PROCESS, Decoder, FrameKind, decode, encode
+from sandbox.host.call_watch import FIRST_LOOK_S, CallWatch
 from sandbox.host.closer import Closer
 from sandbox.host.connection import Connection
+from sandbox.host.home_usage import HomeDisk
 from sandbox.host.import_output import ImportOutput
 from sandbox.host.job import Job
-from sandbox.host.loop_share import LoopShare
 from sandbox.host.parking import Parking
 from sandbox.host.process_stat import ProcessStat
+from sandbox.host.readers import Readers
 from sandbox.host.retirement import Reuse, why_overused
 from sandbox.host.stopping import look, resume_process
 from sandbox.host.worker import Worker, children_of, maker_of, number_inside, own_end
+from sandbox.loop_share import LoopShare
 from sandbox.network.destinations import Destinations
 from sandbox.network.egress import Egress
 from sandbox.network.gate import Gate
-from sandbox.outcome import Denial, describe_status
+from sandbox.outcome import Denial, Reached, describe_status
 from sandbox.policy import Limits, Policy
 
 __all__ = ["Loaded", "Zygote"]
@@ -42,18 +46,25 @@ __all__ = ["Loaded", "Zygote"]
 log = logging.getLogger(__name__)
 
 _READY_S = 30.0
-# As long as a worker may take to undo what its program has set up; clients of a server on stdio wait little
-# longer before they kill it.
+_EXITED_S = 5.0
+# Time for a worker to tear down its program; clients of a stdio server wait little longer before they kill
+# it.
 _FINISH_S = 1.5
-# Why a worker goes that has done nothing odd.
+# Reasons to retire a worker without any anomaly.
 _IN_ORDER = ("age", "calls", "idle", "surplus", "drained", "session ended")
-# Process id of the first process of a pid namespace, inside.
+# Process id of the init process of a pid namespace, inside it.
 _FIRST = 1
 _ANNOUNCEMENT_BYTES = 1 << 16
+# The report of a worker's end; 16 of that length are read in one turn of the event loop.
+_END_BYTES = 256
+_SLOWED = (
+    "the tool made the server slow, and was ended with all other calls of its process: too many epoll "
+    "instances watch its connection or its output"
+)
 _PROCESSORS = len(os.sched_getaffinity(0))
-# Of the reason why a worker is not ready, for its caller and the log.
+# Longest reason why a worker is not ready, for its caller and the log.
 _REASON_CHARS = 4096
-# Descriptors of one user that are open here only until they are closed.
+# Most descriptors of one user that wait to be closed.
 _MOST_BEHIND = 256
 
 
@@ -64,10 +75,12 @@ class Loaded:
     Attributes:
         hello: The value that the program's `load` returned.
         threads: Threads of the zygote; above one it cannot fork and only loads.
+        has_children: Whether it had processes of its own then; a warm-up may start some, and ends them.
     """
 
     hello: Mapping[str, object]
     threads: int
+    has_children: bool
 
 
 class _Waiter(NamedTuple):
@@ -76,7 +89,7 @@ class _Waiter(NamedTuple):
     Attributes:
         found: The worker that it gets.
         limits: Its limits.
-        fresh: Whether only a worker will do that has served no call.
+        fresh: Whether the worker must not have served a call.
         shared: Whether it is to serve several calls at once.
     """
 
@@ -95,17 +108,17 @@ class Zygote:
         policy: What it and its workers may touch.
         control: Our end of its control socket.
         parked: Where its workers announce themselves.
-        output: Where what it prints can be read.
-        once: Whether it becomes the one worker itself.
-        closer: Closes what it and its workers gave us.
+        output: The pipe with its output.
+        once: Whether it becomes its only worker itself.
+        closer: Closes descriptors received from it and its workers.
         reuse: How long its workers stay with their user.
         parking: Its idle workers.
         retired: How many workers were retired, by reason.
         tally: The counts of all zygotes so far, for metrics.
-        loop_share: What its workers have taken of the event loop.
-        oom_kills: Processes killed in its control group for lack of memory, when it was last asked.
-        loss: Why it ended, where that was not a fault of its own.
-        alive: Whether workers can still be had.
+        loop_share: Event loop time used by its workers.
+        oom_kills: OOM kills in its control group, at the last reading.
+        loss: Why it ended, if it was not at fault.
+        alive: Whether workers can still be taken.
     """
 
     pid: int
@@ -117,13 +130,14 @@ class Zygote:
     closer: Closer = field(default_factory=Closer)
     reuse: Reuse = field(default_factory=Reuse)
     tally: Counter[str] = field(default_factory=Counter)
-    loop_share: LoopShare = field(init=False, default_factory=LoopShare)
+    loop_share: LoopShare = field(default_factory=LoopShare)
     oom_kills: int = field(init=False, default=0)
     loss: ZygoteDied | None = field(init=False, default=None)
     alive: bool = field(init=False, default=True)
     retired: Counter[str] = field(init=False, default_factory=Counter)
     _loaded: "asyncio.Future[Loaded]" = field(init=False)
     parking: Parking = field(init=False)
+    _readers: Readers = field(init=False)
     _waiters: "deque[_Waiter]" = field(init=False, default_factory=deque)
     _ordered: int = field(init=False, default=0)
     _reaped: dict[int, "asyncio.Future[int | None]"] = field(init=False, default_factory=dict)
@@ -131,9 +145,11 @@ class Zygote:
     _decoder: Decoder = field(init=False, default_factory=lambda: Decoder(CONTROL_BYTES))
     _import_output: ImportOutput = field(init=False)
     _reaped_itself: bool = field(init=False, default=False)
-    # Workers by the number that the zygote, perhaps in a pid namespace, knows them by, and by ours.
+    # Maps a worker's pid in the zygote's pid namespace to its pid here.
     _announced: dict[int, int] = field(init=False, default_factory=dict)
     _finishes: bool = field(init=False, default=False)
+    # Processes of the import, with the time each was first seen, while there are more than ordered workers.
+    _strange: dict[int, float] = field(init=False, default_factory=dict)
     _unnumbered: int = field(init=False, default=0)
     _gate: Gate | None = field(init=False, default=None)
     _exits: Egress = field(init=False)
@@ -141,6 +157,7 @@ class Zygote:
     def __post_init__(self) -> None:
         loop = asyncio.get_running_loop()
         self._exits = Egress(
+            share=self.loop_share,
             reach=frozenset(self.policy.reach),
             destinations=Destinations.parse(self.policy.net),
             closed_ports=frozenset(self.policy.closed_ports),
@@ -154,9 +171,11 @@ class Zygote:
         )
         self._loaded = loop.create_future()
         os.set_blocking(self.output, False)
-        loop.add_reader(self.control.fileno(), self._control_readable)
-        loop.add_reader(self.parked.fileno(), self._parked_readable)
-        self._import_output = ImportOutput(self.output)
+        self.loop_share.slowed = self._slowed
+        self._readers = Readers(self.loop_share)
+        self._readers.add(self.control.fileno(), self._control_readable)
+        self._readers.add(self.parked.fileno(), self._parked_readable)
+        self._import_output = ImportOutput(self.output, self.loop_share)
         if self.once:
             self._ordered = 1
 
@@ -171,31 +190,63 @@ class Zygote:
         return len(self.parking.idle)
 
     async def load(self, timeout_s: float) -> Loaded:
-        """Wait until the program is loaded.
+        """Wait until the program is loaded, within the limits of a call.
 
         Raises:
-            LoadError: The author's file is at fault, or loading took longer than `timeout_s`.
+            LoadError: The author's file is at fault, exceeded a limit, or took longer than `timeout_s`.
             ConfinementError: A layer could not be put in place.
+            NoProcess: Its scratch folder cannot be watched.
             ZygoteDied: The zygote ended while loading.
         """
+        # A load has a limit of time of its own.
+        limits = replace(self.policy.limits, cpu_s=math.ceil(timeout_s) * _PROCESSORS)
+        watching = asyncio.create_task(self._exceeded(limits))
+        either: set[asyncio.Future[Loaded] | asyncio.Task[Reached]] = {self._loaded, watching}
         try:
-            return await asyncio.wait_for(asyncio.shield(self._loaded), timeout_s)
-        except TimeoutError:
+            await asyncio.wait(either, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
+            if self._loaded.done():
+                return self._loaded.result()
             self.close()
-            raise LoadError(f"it was still being imported after {timeout_s:g} seconds") from None
+            if not watching.done():
+                raise LoadError(f"it was still being imported after {timeout_s:g} seconds (load_timeout_s)")
+            reached = watching.result()
+            raise LoadError(
+                f"its import exceeded a limit: {reached.limit}, {reached.used} of {reached.value}"
+            )
+        finally:
+            watching.cancel()
+            # If the load ends at the same moment, an error of the watch does not matter.
+            watching.add_done_callback(lambda done: done.cancelled() or done.exception())
+
+    async def _exceeded(self, limits: Limits) -> Reached:
+        """Return the first limit that the import exceeds; runs until it is cancelled otherwise.
+
+        An import may write only its scratch folder.
+        """
+        await asyncio.sleep(FIRST_LOOK_S)
+        with contextlib.ExitStack() as stack:
+            disk = None
+            if self.policy.scratch is not None:
+                try:
+                    folder = os.open(self.policy.scratch, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW)
+                except OSError as error:
+                    raise NoProcess(f"the import of the tool file cannot be watched: {error}") from error
+                stack.callback(os.close, folder)
+                disk = HomeDisk(folder)
+            return await CallWatch(worker=self.pid, zygote=self.pid, disk=disk, limits=limits).run()
 
     def order(self, count: int) -> None:
         """Order `count` more workers; they report when they are parked."""
         if count > 0 and self.alive and not self.once:
-            # A worker that somebody waits for has no time for libraries. Nor has one beside as many others as
-            # there are processors: who comes next will wait for it.
+            # A worker with a waiting call does not warm up libraries. Nor does one if as many others as
+            # there are processors are starting: the next call would wait for it.
             warm = not self._waiters and self._ordered < _PROCESSORS
             frame = encode(FrameKind.FORK, {"count": count, "warm": warm})
             try:
                 if self.control.send_now(frame):
                     raise BlockingIOError(errno.EAGAIN, "it has left hundreds of orders unread")
             except OSError as error:
-                # Dead and not yet reported, or deaf.
+                # It is dead and not yet reported, or does not read its socket.
                 log.warning("zygote order failed", extra={"pid": self.pid, "fault": str(error)})
                 self.close()
             else:
@@ -214,7 +265,7 @@ class Zygote:
         Args:
             timeout_s: How long to wait for one, in seconds.
             limits: The limits of the call it is for; those of the policy if not given.
-            fresh: Whether only one will do that has served no call.
+            fresh: Whether the worker must not have served a call.
             shared: Whether it is to serve several calls at once.
 
         Raises:
@@ -232,7 +283,7 @@ class Zygote:
         return worker
 
     async def _awaited(self, timeout_s: float, limits: Limits, *, fresh: bool, shared: bool) -> Worker:
-        """Order a worker, and wait until it or another one that will do is there."""
+        """Order a worker, and wait until it or another suitable one is parked."""
         if not self.alive:
             raise self.loss or ZygoteDied("the zygote has ended")
         future: asyncio.Future[Worker] = asyncio.get_running_loop().create_future()
@@ -240,13 +291,13 @@ class Zygote:
         self._waiters.append(waiter)
         self.order(len(self._waiters) - self._ordered)
         try:
-            # Not by `wait_for`, which forgets on Python 3.11 that it was cancelled, where both come at once.
+            # Not `wait_for`: on Python 3.11 it loses a cancellation that coincides with the result.
             async with asyncio.timeout(timeout_s):
                 return await future
         except TimeoutError:
             if _has_result(future):
                 return future.result()
-            # Its workers hang before their call. The next zygote may do better; this one is done.
+            # Its workers hang before their call, so it is replaced by another zygote.
             self.close()
             raise ZygoteDied(f"no worker got ready within {timeout_s:g} seconds") from None
         except asyncio.CancelledError:
@@ -254,7 +305,7 @@ class Zygote:
                 self.park(future.result())
             raise
         finally:
-            # Who has left counts for no order, and is not passed over each time that a worker comes back.
+            # A waiter that has given up must not count as an order, or be skipped for each parked worker.
             if waiter in self._waiters:
                 self._waiters.remove(waiter)
 
@@ -266,7 +317,7 @@ class Zygote:
             home_fd: Descriptor of the home that it may write, if there is one.
 
         Returns:
-            What goes on in it, if anything may.
+            Its job, if it may have one.
         """
         if not self.alive:
             worker.kill()
@@ -277,11 +328,11 @@ class Zygote:
             self.retire(worker, reason)
             return None
         job = self.parking.park(worker, begin=partial(self._job, home_fd) if worker.goes_on else None)
-        # The longest waiter for a fork that may use a parked worker gets it.
+        # The longest-waiting call that may use a parked worker gets it.
         for waiter in self._waiters:
             if waiter.fresh or waiter.found.done():
                 continue
-            # What goes on in a worker is watched for the call that takes it: this one may be cancelled yet.
+            # Not one with a job: the waiting call may still be cancelled, and its job would go unwatched.
             found = self.parking.take(waiter.limits, goes_on=False, shared=waiter.shared)
             if found is not None:
                 self._waiters.remove(waiter)
@@ -311,7 +362,7 @@ class Zygote:
                 job.finish("session ended")
 
     def retire(self, worker: Worker, reason: str) -> None:
-        """End a worker that is to serve no other call."""
+        """End a worker that must not serve another call."""
         is_gentle = self._finishes and reason in _IN_ORDER
         if not is_gentle:
             worker.kill()
@@ -319,11 +370,11 @@ class Zygote:
         self.reap(self._finished(worker) if is_gentle else self._dismissed(worker))
 
     async def finish(self) -> None:
-        """Let the workers that wait for calls finish, within a bound. Nobody can have them any more."""
+        """Let idle workers finish, within a bound. None can be taken any more."""
         if self._finishes and self.alive:
             for worker in self.parking.clear():
                 self.reap(self._finished(worker))
-            # With those that were retired before.
+            # Includes workers that were retired before.
             if self._reapings:
                 await asyncio.wait(self._reapings, timeout=_FINISH_S)
 
@@ -338,14 +389,14 @@ class Zygote:
         worker.close()
 
     def note_retired(self, worker: Worker, reason: str) -> None:
-        """Take note of why a worker serves no other call, where it could have."""
+        """Record why a reusable worker was retired."""
         if worker.calls:
             self.retired[reason] += 1
             self.tally[reason] += 1
             log.info("worker retired", extra={"pid": worker.pid, "reason": reason, "calls": worker.calls})
 
     def dismiss(self, count: int) -> None:
-        """Let go of up to `count` parked workers."""
+        """Retire up to `count` parked workers."""
         self.parking.dismiss(count)
 
     async def _dismissed(self, worker: Worker) -> None:
@@ -353,11 +404,11 @@ class Zygote:
         worker.close()
 
     async def reaped(self, pid: int, timeout_s: float) -> str | None:
-        """Wait until the zygote has reaped `pid`; return its wait status in words, if it came."""
+        """Wait until the zygote has reaped `pid`; return its wait status in words, or None at a timeout."""
         future = self._reaped.get(pid)
         if future is None:
             return None
-        # Nobody else waits for it, so that its end may as well be set by the clock.
+        # The future has no other waiter, so a timer may settle it.
         patience = asyncio.get_running_loop().call_later(timeout_s, _give_up, future)
         try:
             status = await future
@@ -367,14 +418,14 @@ class Zygote:
         return None if status is None else describe_status(status)
 
     def reap(self, reaping: Coroutine[None, None, None]) -> "asyncio.Task[None]":
-        """See a dead worker off in the background; `settled` waits for it."""
+        """Reap a dead worker in the background; `settled` waits for it."""
         task = asyncio.create_task(reaping)
         self._reapings.add(task)
         task.add_done_callback(self._reapings.discard)
         return task
 
     async def settled(self) -> None:
-        """Wait until every worker that was taken is gone."""
+        """Wait until every worker passed to `reap` is gone."""
         await asyncio.gather(*self._reapings, return_exceptions=True)
 
     def has_strays(self, worker: int) -> bool:
@@ -382,19 +433,42 @@ class Zygote:
 
         Orphans become children of the zygote, their nearest subreaper. A tool that times its forks
         against this look gains nothing: its processes are killed all the same, only not waited for.
+        Processes that the import has started since it was loaded end with the zygote, which closes here.
         """
         try:
             orphans = children_of(self.pid) - self._reaped.keys()
-            return bool(children_of(worker)) or worker in map(os.getpgid, orphans)
+            now, surplus = time.monotonic(), orphans if len(orphans) > self._ordered else ()
+            found = filter(self._is_import_process, surplus)
+            self._strange = {pid: self._strange.get(pid, now) for pid in found}
+            # A worker that failed to get ready is no longer ordered, but may still be exiting.
+            if sum(now - since > _EXITED_S for since in self._strange.values()) > self._ordered:
+                log.warning("zygote closed: it started processes", extra={"pid": self.pid})
+                self.close()
+                return True
+            return bool(children_of(worker)) or any(_group_of(pid) == worker for pid in orphans)
         except OSError:
-            # Gone meanwhile, or a kernel without lists of children: better to wait than to guess.
+            # It exited meanwhile, or a kernel without lists of children: better to wait than to guess.
             return True
 
+    def import_processes(self) -> set[int]:
+        """Return its processes that are neither announced workers nor orphans of a call."""
+        with contextlib.suppress(OSError):
+            return set(filter(self._is_import_process, children_of(self.pid) - self._reaped.keys()))
+        return set()
+
+    def _is_import_process(self, pid: int) -> bool:
+        """Return whether a child runs that is neither an announced worker nor in the group of one."""
+        with contextlib.suppress(OSError):
+            # Orphans of a call stay in the group of its worker, and are killed soon after it has ended.
+            is_others = self.once or _group_of(pid) in self._reaped
+            return not is_others and ProcessStat.of(pid).state != b"Z"
+        return False
+
     def ended(self, status: int) -> None:
-        """Note that the forkserver has reaped this zygote and killed its orphans."""
+        """Record that the forkserver has reaped this zygote and killed its orphans."""
         self._reaped_itself = True
         if self.alive:
-            # Its last words, why it could not load for example, may still be on their way.
+            # Its last message, such as a load error, may still be unread.
             self._control_readable()
         if self.once:
             self._note_end(_FIRST if self.policy.namespaces else self.pid, status)
@@ -405,12 +479,12 @@ class Zygote:
         self.close()
 
     def lost(self, error: ZygoteDied) -> None:
-        """Take note that the zygote has ended with the forkserver, or is being ended with it.
+        """Record that the zygote has ended with the forkserver, or is being ended with it.
 
         Args:
-            error: Told to everybody who waits for it, and to the calls in its workers.
+            error: Raised to its waiters and to the calls in its workers.
         """
-        # The cleanup after a forkserver kills it too: its pid may be another's by now.
+        # The cleanup after a forkserver kills it too, so its pid may already be reused.
         self._reaped_itself = True
         self.loss = self.loss or error
         self._close(error)
@@ -419,15 +493,20 @@ class Zygote:
         """Kill the zygote and release its workers, which die with it."""
         self._close(ZygoteDied("the zygote has ended"))
 
+    def _slowed(self) -> None:
+        """End all processes that may watch the other ends of the host's sockets and pipes."""
+        if self.alive:
+            log.warning("zygote closed: slow system calls", extra={"pid": self.pid})
+            self.loss = ZygoteDied(_SLOWED)
+            self._close(self.loss)
+
     def _close(self, error: ZygoteDied) -> None:
         if not self.alive:
             return
         self.alive = False
-        loop = asyncio.get_running_loop()
-        for fd in (self.control.fileno(), self.parked.fileno()):
-            loop.remove_reader(fd)
+        self._readers.close()
         self._import_output.close()
-        # Until the forkserver has reaped it, its process id cannot have been given away.
+        # Until the forkserver has reaped it, its process id cannot be reused.
         if not self._reaped_itself:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self.pid, signal.SIGKILL)
@@ -462,18 +541,20 @@ class Zygote:
             if data is None:
                 return
             if not data:
-                # The forkserver's report of the end follows; until then there is nothing to read.
-                asyncio.get_running_loop().remove_reader(self.control.fileno())
+                # The forkserver will report the end; until then there is nothing to read.
+                self._readers.remove(self.control.fileno())
                 return
             for kind, body in self._decoder.feed(data):
                 self._control_frame(kind, decode(body))
+                # After the load, a zygote only reports the ends of workers.
+                self._decoder.limit_bytes = _END_BYTES
         except (FrameError, KeyError, TypeError, ValueError, OverflowError) as error:
             log.warning("zygote broke the frame protocol", extra={"pid": self.pid, "fault": str(error)})
             self.close()
 
     def _next_message(self) -> bytes | None:
         try:
-            return self.control.receive_now(1 << 18)
+            return self.control.receive_now(16 * _END_BYTES if self._loaded.done() else 1 << 18)
         except OSError:
             return b""
 
@@ -485,12 +566,17 @@ class Zygote:
         elif kind is FrameKind.LOADED and not self._loaded.done():
             hello = dict(value["hello"])
             self._finishes = hello.get("finishes") is True
-            self._loaded.set_result(Loaded(hello=hello, threads=int(value["threads"])))
+            has_children = value["children"] is True
+            loaded = Loaded(hello=hello, threads=int(value["threads"]), has_children=has_children)
+            self._loaded.set_result(loaded)
         elif kind is FrameKind.FAILED and not self._loaded.done():
-            self._loaded.set_exception(_failure(value))
+            self._import_output.close()
+            self._loaded.set_exception(_failure(value, self._import_output.last_line))
+        else:
+            raise FrameError(f"an unexpected control frame of kind {kind.name}")
 
     def _parked_readable(self) -> None:
-        # One at a time: a zygote that announces without end must not keep the host from all else.
+        # One at a time: a zygote that announces without end must not block the event loop.
         try:
             received = self.parked.receive_with(_ANNOUNCEMENT_BYTES)
         except OSError:
@@ -499,9 +585,9 @@ class Zygote:
             return
         message, descriptors = received
         if message == GATE and len(descriptors) == 1 and self.policy.is_gated and self._gate is None:
-            # Always its first message: the author's file is loaded afterwards.
+            # Always its first message: the tool file is loaded afterwards.
             own = self.policy.home if self.policy.sockets else None
-            self._gate = Gate(listener=descriptors[0], ways=self._exits, sockets=own)
+            self._gate = Gate(listener=descriptors[0], ways=self._exits, share=self.loop_share, sockets=own)
             return
         if message and self._ordered > 0:
             self._deliver(self._adopt(message, descriptors))
@@ -511,7 +597,7 @@ class Zygote:
             log.warning("zygote announced unordered worker", extra={"pid": self.pid})
             self.close()
         else:
-            asyncio.get_running_loop().remove_reader(self.parked.fileno())
+            self._readers.remove(self.parked.fileno())
 
     def _adopt(self, message: bytes, descriptors: list[int]) -> Worker | SandboxError:
         """Create a worker from an announcement, after checking its process."""
@@ -524,18 +610,20 @@ class Zygote:
             self._note_number(pid)
             pidfd = os.pidfd_open(pid)
             held.append(pidfd)
-            self._check_worker(pid)
+            mine = pid == self.pid if self.once else ProcessStat.of(pid).parent == self.pid
+            if not mine or _group_of(pid) != pid:
+                raise ProcessLookupError(f"process {pid} is not a worker of zygote {self.pid}")
             output = own_end(descriptors[1])
         except OSError as error:
             self.closer.close(*held)
             log.warning("worker refused", extra={"zygote": self.pid, "fault": str(error)})
             return SandboxError(f"a worker ended before it was ready: {error}")
-        # Now known for a pipe, of which nothing takes long.
+        # It is known to be a pipe by now, which closes quickly.
         os.close(descriptors[1])
-        # From here on its end is awaited; what ended before it was adopted interests nobody.
+        # From here on its exit is recorded; exits before the adoption are ignored.
         self._reaped[pid] = asyncio.get_running_loop().create_future()
-        connection = Connection(socket.socket(fileno=descriptors[0]), self.closer)
-        # With what warming up and its lifespan took, which is not a call's.
+        connection = Connection(socket.socket(fileno=descriptors[0]), self.closer, self.loop_share)
+        # Includes memory of warm-up and lifespan, which does not count for a call.
         facts = look(pid)
         origin_bytes = 0 if facts is None else facts.data_bytes
         return Worker(pid=pid, pidfd=pidfd, connection=connection, output=output, origin_bytes=origin_bytes)
@@ -544,7 +632,7 @@ class Zygote:
         try:
             self._announced[number_inside(pid) if self.policy.namespaces else pid] = pid
         except OSError:
-            # It has ended already, and is told of by a number that nobody can look up any more.
+            # It has ended already, and its reported pid can no longer be mapped.
             self._unnumbered += 1
             raise
 
@@ -563,19 +651,13 @@ class Zygote:
         return [Denial(operation=what, path=where, layer="kernel") for what, where in refused]
 
     def _names_refused(self, worker: Worker) -> list[str]:
-        # What goes on between calls goes on with what it has learned.
-        ask = self._exits.refused if worker.goes_on else self._exits.forget
-        return ask(worker.pid)
-
-    def _check_worker(self, pid: int) -> None:
-        mine = pid == self.pid if self.once else ProcessStat.of(pid).parent == self.pid
-        if not mine or os.getpgid(pid) != pid:
-            raise ProcessLookupError(f"process {pid} is not a worker of zygote {self.pid}")
+        # A job keeps the resolved names and connections of its worker between calls.
+        return (self._exits.refused if worker.goes_on else self._exits.forget)(worker.pid)
 
     def _note_end(self, number: int, status: int) -> None:
-        """Note that a worker has ended, by the zygote's number for it."""
+        """Record that a worker has ended, by its pid in the zygote's namespace."""
         if number not in self._announced and self._ordered > 0:
-            # Perhaps it has said so and was not heard yet: the two sockets are read in any order.
+            # Its announcement may still be unread: the two sockets are read in any order.
             for _ in range(self._ordered):
                 self._parked_readable()
         if number not in self._announced and self._unnumbered > 0:
@@ -589,8 +671,8 @@ class Zygote:
     def _deliver(self, worker: Worker | SandboxError) -> None:
         """Pass the result of an order to its first waiter, or keep it."""
         self._ordered -= 1
-        # A failure may have no waiter: its caller has got another worker, and each waiter gets one of
-        # those that are still to come.
+        # A failure may have no waiter: its caller got another worker, and enough orders are pending for
+        # all waiters.
         is_awaited = isinstance(worker, Worker) or self._ordered < len(self._waiters)
         while is_awaited and self._waiters:
             waiter = self._waiters.popleft().found
@@ -603,16 +685,22 @@ class Zygote:
             return
         if isinstance(worker, Worker):
             self.parking.add(worker)
-        # Which is not a fault where everything is being ended.
+        # During shutdown this is not a fault.
         elif self.alive:
             log.warning("worker not ready", extra={"zygote": self.pid, "fault": str(worker)})
 
 
+def _group_of(pid: int) -> int | None:
+    """Return the process group of a process, none once it was reaped."""
+    with contextlib.suppress(ProcessLookupError):
+        return os.getpgid(pid)
+    return None
+
+
 def _device_of(home: Path | None) -> int | None:
-    try:
-        return None if home is None else os.stat(home).st_dev
-    except OSError:
-        return None
+    with contextlib.suppress(OSError):
+        return os.stat(home).st_dev if home else None
+    return None
 
 
 def _refusal(message: bytes) -> SandboxError:
@@ -632,9 +720,11 @@ def _give_up(future: "asyncio.Future[int | None]") -> None:
         future.set_result(None)
 
 
-def _failure(value: Mapping[str, object]) -> SandboxError:
-    message = str(value["message"])
+def _failure(value: Mapping[str, object], last_line: str) -> SandboxError:
+    message = str(value["message"])[:_REASON_CHARS]
     if value["fault"] == "load":
+        if value["is_exit"] is True and last_line:
+            message += f"; its last output: {last_line[:_REASON_CHARS]}"
         line = value["line"]
         return LoadError(message, line if isinstance(line, int) else None)
     return ConfinementError("zygote", message)

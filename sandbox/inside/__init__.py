@@ -1,1 +1,1 @@
-"""The confined half: what runs in the forkserver, a zygote and a worker."""
+"""The confined half: code of the forkserver, zygotes and workers."""

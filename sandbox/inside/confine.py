@@ -2,36 +2,36 @@
 
 A zygote, before it loads the author's file:
 
-1. Descriptors first: what was inherited by accident must not be there for anything that follows.
-2. The environment: it needs nothing, and later layers read none of it.
-3. The cgroup, while its folder can be seen and written; and that this process ends before the host does
-   where memory runs out, while /proc can be written.
-4. Namespaces before everything that opens a file for later: what was opened outside leads outside.
-5. A session of its own, before seccomp makes setsid a word without effect: from here on every
-   descendant carries this session id, so the host can find each of them.
-6. Limits need /proc, which Landlock hides; so does what a worker will need of it later.
-7. Privileges after limits, whose hard values root could still have raised; the user id between the
-   bounds, which need a capability, and the capabilities, one of which it needs; then death with
-   the parent, which a change of credentials would reset; then no_new_privs, without which the
-   kernel refuses Landlock and seccomp.
-8. Landlock before seccomp, so that the filter has the last word on every call. The worker's
-   second domain is built here, before the author's code could have a say in it.
-9. seccomp last: it denies what the layers before it needed.
+1. Descriptors first: accidentally inherited ones must not be available to any later step.
+2. The environment: it has no prerequisites, and later layers do not read it.
+3. The cgroup, while its folder is visible and writable. The OOM score, so that this process is killed
+   before the host, while /proc is writable.
+4. Namespaces before any file is opened for later use: a descriptor opened outside leads outside.
+5. A session of its own, before seccomp turns setsid into a no-op: from here on every descendant
+   carries this session id, so the host can find each of them.
+6. Limits need /proc, which Landlock hides; files of it that a worker needs later are opened here too.
+7. Privileges after limits, whose hard values root could still have raised. The user id after the
+   bounding set, which needs a capability, and before the capabilities are dropped, one of which it
+   needs. Then death with the parent, which a change of credentials would reset. Then no_new_privs,
+   without which the kernel refuses Landlock and seccomp.
+8. Landlock before seccomp, so that the filter decides on every later call. The worker's second domain
+   is built here, before author code could influence it.
+9. seccomp last: it denies calls that the layers before it needed.
 
 Steps 3, 4 and the user id are for tiers that have them; in the others the policy names none.
 
-A worker, just forked, adds what can be set once for each call only:
+A freshly forked worker adds what differs for each worker:
 
 1. A process group of its own, before the filter freezes groups.
 2. Death with its parent, before the filter freezes that.
 3. Limits, read from the zygote's status file, which was opened before Landlock.
 4. The second domain: the scratch folder is read-only, and signals stay within the call.
 5. The second filter, then the home as working folder.
-6. Once the host has it: the number of descriptors, which had to be larger to hand it over. And when the
-   call comes, the limits of that call, where they are narrower.
+6. Once the host has it: the descriptor limit, which had to be larger to hand it over. With its first
+   call: the limits of that call, if they are narrower.
 
-The author's file is loaded between the two, so it can spoil the second half for its own workers.
-Nothing that keeps users apart depends on the second half: that is all in the first.
+The tool file is loaded between the two halves, so it can weaken the second half for its own workers.
+The separation of users depends on the first half alone.
 
 Source: sandbox notes; credentials(7), setsid(2), setpgid(2).
 """
@@ -81,14 +81,14 @@ _TASKS = "/proc/self/task"
 T = TypeVar("T")
 
 
-# Each fork copies an entry for each small page. Below this size that is not worth the memory of a copy of
-# what the zygote has in common with the forkserver.
+# Each fork copies a table entry for each small page. Below this size, saving that is not worth the memory for
+# a copy of the pages that the zygote shares with the forkserver.
 _LARGE_BYTES = 256 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerLayers:
-    """Additions of a worker to its inheritance, prepared before any author code was loaded.
+    """Layers that a worker adds to the inherited ones, prepared before any author code was loaded.
 
     A descriptor or filter is None where its layer was left out.
 
@@ -96,14 +96,14 @@ class WorkerLayers:
         limits: Resource limits of the worker.
         status: Descriptor of the zygote's status file.
         tasks: Descriptor of the folder of the zygote's threads.
-        maps: Descriptor that says where the zygote's memory is, until `ease_forks`.
-        pins: Descriptors that keep granted files of /proc granted.
+        maps: Descriptor of the zygote's memory map, until `ease_forks`.
+        pins: Descriptors that keep rules on files of /proc valid.
         narrowing: Descriptor of the second Landlock domain.
         filter: The second seccomp filter.
         home: Descriptor of the home, if there is one.
         folder: Working folder of a worker without a home.
         wanted: Names of the layers to put in place.
-        renewable: Whether hard limits stay open for a host that could not raise them again.
+        renewable: Whether hard limits are left unset, for a host that could not raise them again.
     """
 
     limits: Limits
@@ -138,8 +138,8 @@ class WorkerLayers:
     def apply(self, *, parent: int) -> None:
         """Put the worker's own layers in place.
 
-        Call it in a process that `parent`, a zygote, has just forked; or in a zygote that is to be
-        the one worker itself, with the zygote's own parent.
+        Call it in a process that `parent`, a zygote, has just forked; or in a zygote that becomes
+        its only worker itself, with the zygote's own parent.
 
         Raises:
             ConfinementError: A layer could not be put in place; the process must end.
@@ -152,7 +152,7 @@ class WorkerLayers:
         _take("descriptors", _ALL, self._enter)
 
     def take_limits(self, limits: Limits) -> None:
-        """Narrow this worker to the limits of one call, or to the pool's once it has been handed over.
+        """Narrow this worker to the limits of one call, or to those of the pool after its handover.
 
         Raises:
             ConfinementError: A limit could not be set; the process must end.
@@ -216,19 +216,19 @@ def confine_zygote(
     forks: bool = True,
     hand_over: Callable[[int], None] = os.close,
 ) -> WorkerLayers:
-    """Put every layer of a zygote in place; all of them, or the process must end.
+    """Put every layer of a zygote in place; if one fails, the process must end.
 
     Args:
         policy: What the zygote and its workers may touch.
-        home_fd: Descriptor of the policy's home folder, exactly when it names one.
+        home_fd: Descriptor of the policy's home folder, if and only if it names one.
         keep: Descriptors to leave open, beside `home_fd`.
-        parent: Process id of the parent, with which this process shall die; see `die_with_parent`.
+        parent: Process id of the parent, with which this process is to die; see `die_with_parent`.
         without: Names from `LAYERS` to leave out: for tests and `selftest --without` only.
         cgroups: Folders of the control groups made for it.
         own_users: Whether this process is in a user namespace of its own, where its processes are counted.
         forks: Whether workers are to be forked from it; if not, it may read its own files in /proc.
-        hand_over: Gives away the descriptor of the gate, where the policy names something to reach.
-            Afterwards this process must have none of it: who holds it opens the gate.
+        hand_over: Gives away the descriptor of the gate, if the policy names anything to reach.
+            Afterwards this process must have no copy: its holder can open the gate.
 
     Raises:
         ConfinementError: A layer could not be put in place.
@@ -325,7 +325,7 @@ def _load_asking(program: seccomp.Filter) -> int:
 
 
 def _lead_group() -> None:
-    # A zygote that is the one worker itself leads its session, and so its group, already.
+    # A zygote that is its only worker already leads its session, and so its group.
     if os.getpgrp() != os.getpid():
         os.setpgid(0, 0)
 

@@ -1,8 +1,9 @@
-"""Run one command confined, its standard streams those of this process, until it or the host ends.
+"""Run one command confined, with the standard streams of this process, until it or the host ends.
 
-For programs that are not our Python, such as a server on its standard streams. This
-process stays outside: it reads the policy, forks, and waits. The child puts the layers of a zygote and of a
-worker in place, and only then becomes the command. Whatever the command started is killed with it.
+It is for programs other than our Python code, such as a server on its standard streams. This process stays
+outside: it reads the policy, forks, and waits. The child puts the layers of a zygote and of a worker in
+place, and only then becomes the command. All processes started by the command are killed with it.
+It runs in the folder that its variable `PWD` names, else in its home.
 
 usage: python -m sandbox.inside.exec_main POLICY_FILE HOST_PID PROGRAM [ARGUMENT...]
 """
@@ -20,7 +21,7 @@ from pathlib import Path
 from sandbox.errors import ConfinementError, in_words
 from sandbox.frames import GATE
 from sandbox.inside.confine import confine_zygote
-from sandbox.inside.reaper import Reaper
+from sandbox.inside.reaper import AGAIN_S, Reaper
 from sandbox.inside.session import end_session
 from sandbox.layers import cgroup, namespaces, oom
 from sandbox.layers.privileges import adopt_orphans
@@ -31,13 +32,14 @@ __all__ = ["main"]
 
 NOT_CONFINED = 125
 NOT_RUN = 127
+SIGNALLED = 128
 
 
 def main() -> None:
-    """Run the command that the arguments name, and end with its status."""
+    """Run the command named by the arguments, and exit with its status."""
     file, host, command = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3:]
     policy = Policy.from_json(json.loads(file.read_text()))
-    # There may be keys in the environment that it names.
+    # The environment in it may contain keys.
     file.unlink()
     ended = os.pidfd_open(host)
     adopt_orphans()
@@ -58,26 +60,28 @@ def main() -> None:
         _become(policy, command, first_parent, theirs, cgroups, own_users=own_users)
     theirs.close()
     if not policy.namespaces:
-        # Until the end: what is held open is not forgotten, and the rule on its files speaks of it.
+        # Never closed: the kernel keeps the inode while it is open, and the rule on its files refers to it.
         os.open(own_folder(child), os.O_PATH | os.O_CLOEXEC)
     if policy.is_gated:
         from sandbox.inside import exec_gate  # noqa: PLC0415 - half of the start, where there is no gate
 
-        # After the fork: who forks has one thread.
+        # After the fork: a process that forks must have a single thread.
         exec_gate.serve_in_a_thread(ours, policy)
-    # The streams are the child's alone: their reader must see end of file when it exits.
+    # The streams belong to the child alone: their reader must see end of file when it exits.
     null = os.open(os.devnull, os.O_RDWR)
     os.dup2(null, 0)
     os.dup2(null, 1)
     status = _wait(child, reaper, (ended, wake))
     cgroup.remove(cgroups)
-    os._exit(os.waitstatus_to_exitcode(status) & 0xFF)
+    code = os.waitstatus_to_exitcode(status)
+    # As a shell reports a signal.
+    os._exit(code if code >= 0 else SIGNALLED - code)
 
 
 def _fork(policy: Policy, *, own_users: bool) -> tuple[int, tuple[Path, ...]]:
-    """Fork the process that becomes the command; return as `os.fork`, with the folders of its control group.
+    """Fork the process that becomes the command; return like `os.fork`, with its control group's folders.
 
-    In a pid namespace it is the first process: when it ends, the kernel ends all that it started.
+    In a pid namespace it is the init process: when it ends, the kernel kills all processes that it started.
     """
     if not policy.namespaces:
         return os.fork(), ()
@@ -100,7 +104,7 @@ def _become(
     *,
     own_users: bool,
 ) -> None:
-    """Be the command. Runs in a process just forked; never returns."""
+    """Confine this freshly forked process and execute the command; never returns."""
     try:
         home = None
         if policy.home is not None:
@@ -120,6 +124,10 @@ def _become(
         layers.apply(parent=parent)
         channel.close()
         _make_folder(policy.environment.get("TMPDIR"))
+        # As in a shell; a folder that is not open to the command is not entered.
+        if (folder := policy.environment.get("PWD")) is not None:
+            with contextlib.suppress(OSError):
+                os.chdir(folder)
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGPIPE, signal.SIGXFSZ):
             with contextlib.suppress(OSError):
                 signal.signal(number, signal.SIG_DFL)
@@ -134,14 +142,14 @@ def _become(
 
 
 def _make_folder(path: str | None) -> None:
-    """Make the folder of temporary files, which a home that others use as well may lack. Runs confined."""
+    """Make the folder of temporary files, which a shared home may lack. Runs confined."""
     if path is not None:
         with contextlib.suppress(OSError):
             os.mkdir(path, 0o700)
 
 
 def _give(channel: socket.socket, gate: int) -> None:
-    """Give the gate to the process that waits, before the command is there to keep a copy of it."""
+    """Send the gate to the waiting process, before the command starts and could keep a copy of it."""
     with channel:
         socket.send_fds(channel, [GATE], [gate])
     os.close(gate)
@@ -154,18 +162,15 @@ def _wait(child: int, reaper: Reaper, ends: Sequence[int]) -> int:
         poll.register(watched, select.POLLIN)
     found: list[int] = []
     while not found:
-        ready = [fd for fd, _event in poll.poll()]
+        ready = [fd for fd, _event in poll.poll(1000 * AGAIN_S if reaper.holds else None)]
         if any(fd in ready for fd in ends):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(child, signal.SIGKILL)
             for fd in ends:
                 with contextlib.suppress(KeyError):
                     poll.unregister(fd)
-        found += [
-            status
-            for pid, status in reaper.reap(lambda pid: end_session(pid) if pid == child else None)
-            if pid == child
-        ]
+        reaped = reaper.reap(lambda pid: pid != child or end_session(pid))
+        found += [status for pid, status in reaped if pid == child]
     return found[0]
 
 

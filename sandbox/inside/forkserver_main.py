@@ -2,9 +2,9 @@
 
 It never loads code of a tool author, so it may hold what a zygote must not: the right to bind a
 child to any home. It ends when the host ends or closes the control socket, and everything below it
-ends with it: it is the nearest reaper of every process that loses its parent down there, and whatever
-belongs to the session of a zygote that has ended is killed. Death with the parent alone would not do:
-children of a worker do not inherit it, and a tool file can leave its zygote's process group.
+ends with it: it is the nearest subreaper of orphans below it, and every process in the session of an
+ended zygote is killed. Death with the parent would not suffice: children of a worker do not inherit
+that setting, and a tool file can leave its zygote's process group.
 
 usage: python -m sandbox.inside.forkserver_main CONTROL_FD HOST_PID PROGRAM_MODULE [lasting]
 """
@@ -18,7 +18,8 @@ import select
 import signal
 import socket
 import sys
-from collections.abc import Mapping
+import time
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -26,7 +27,7 @@ from sandbox.errors import ConfinementError, in_words
 from sandbox.frames import CONTROL_BYTES, FrameKind, receive, send
 from sandbox.inside.immortal import make_immortal
 from sandbox.inside.program import Program
-from sandbox.inside.reaper import Reaper
+from sandbox.inside.reaper import AGAIN_S, Reaper
 from sandbox.inside.session import end_session
 from sandbox.inside.zygote_main import Order, run_zygote
 from sandbox.layers import cgroup, namespaces, oom
@@ -35,30 +36,32 @@ from sandbox.policy import Limits
 
 __all__ = ["imported", "main", "serve_orders", "settle", "watch"]
 
+_END_S = 3.0
+
 
 def main() -> None:
-    """Serve zygote orders until the host lets go."""
+    """Serve zygote orders until the host disconnects."""
     control = socket.socket(fileno=int(sys.argv[1]))
     control.set_inheritable(False)
     try:
         host = watch(int(sys.argv[2]))
     except ProcessLookupError:
-        # The host was told to end before this process was there; nobody is left to hear of it.
+        # The host ended before this process started, so there is no one to report to.
         return
     settle()
     serve_orders(control, host, imported(sys.argv[3], lasting=sys.argv[4:] == ["lasting"]))
 
 
 def settle() -> None:
-    """Become the process below which all others of the tools are."""
+    """Set this process up as the ancestor of all tool processes."""
     adopt_orphans()
     with contextlib.suppress(OSError):
         oom.offer(oom.STARTS_OTHERS)
-    # What is forked from here works ahead of calls or is about to end: when it wakes up it must not take
-    # the processor from the host, which has an answer to deliver. It gets its fair share all the same.
+    # Forked processes work ahead of calls or are about to end. On wake-up they must not preempt the
+    # host, which has an answer to deliver. SCHED_BATCH still gives them their fair share.
     with contextlib.suppress(OSError):
         os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
-    # A terminal's Ctrl-C goes to the whole foreground group; only the host decides what it means.
+    # A terminal's Ctrl-C goes to the whole foreground group; only the host reacts to it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
@@ -69,14 +72,14 @@ def imported(name: str, *, lasting: bool) -> Program:
         name: Module with a `PROGRAM`.
         lasting: Whether it is for many calls, so that preparing them well is worth time at the start.
     """
-    # The collector would look at what the import makes again and again, for a fifth of its time.
+    # The collector would traverse the imported objects again and again, for a fifth of the import time.
     gc.disable()
     program: Program = importlib.import_module(name).PROGRAM
     program.begin()
     gc.enable()
     gc.collect()
     if lasting:
-        # Before they are frozen, after which the collector names none of them.
+        # Before the freeze, after which the collector no longer lists these objects.
         make_immortal()
     gc.freeze()
     return program
@@ -95,7 +98,7 @@ def serve_orders(control: socket.socket, host: int, program: Program) -> None:
         send(control, FrameKind.STARTED, {"pid": os.getpid()})
         server.serve()
     except (BrokenPipeError, ConnectionResetError):
-        # The host ended while it was told something.
+        # The host ended while a frame was sent to it.
         pass
     finally:
         server.end()
@@ -103,7 +106,7 @@ def serve_orders(control: socket.socket, host: int, program: Program) -> None:
 
 @dataclass(slots=True, kw_only=True)
 class _Forkserver:
-    """State for serving orders, with the zygotes that are not reaped."""
+    """State for serving orders, including the zygotes not yet reaped."""
 
     control: socket.socket
     host: int
@@ -114,16 +117,17 @@ class _Forkserver:
     forked: int = 0
 
     def serve(self) -> None:
-        """Serve orders until the host lets go."""
+        """Serve orders until the host disconnects."""
         poll = select.poll()
         for watched in (self.control.fileno(), self.host, self.reaper.wake_fd):
             poll.register(watched, select.POLLIN)
         while True:
-            ready = [fd for fd, _event in poll.poll()]
+            ready = [fd for fd, _event in poll.poll(1000 * AGAIN_S if self.reaper.holds else None)]
             if self.host in ready:
                 return
-            if self.reaper.wake_fd in ready:
-                self._reap()
+            if self.reaper.wake_fd in ready or self.reaper.holds:
+                for pid, status in self._reaped():
+                    send(self.control, FrameKind.ENDED, {"pid": pid, "status": status})
             if self.control.fileno() in ready:
                 frame = receive(self.control, CONTROL_BYTES)
                 if frame is None:
@@ -131,25 +135,25 @@ class _Forkserver:
                 self._answer(*frame)
 
     def end(self) -> None:
-        """End every zygote and all that any of them left behind."""
+        """End every zygote and all remaining processes of their sessions, within a bound."""
         for zygote in self.zygotes:
             os.kill(zygote, signal.SIGKILL)
-        for zygote, cgroups in self.zygotes.items():
-            end_session(zygote)
-            with contextlib.suppress(ChildProcessError):
-                os.waitpid(zygote, 0)
-            cgroup.remove(cgroups)
+        deadline = time.monotonic() + _END_S
+        while self.zygotes and time.monotonic() < deadline:
+            select.select([self.reaper.wake_fd], [], [], AGAIN_S)
+            for _ended in self._reaped():
+                pass
 
-    def _reap(self) -> None:
-        for pid, status in self.reaper.reap(self._before_reaping):
+    def _reaped(self) -> Iterator[tuple[int, int]]:
+        """Yield the zygotes that have ended with all processes of their sessions, and their wait status."""
+        for pid, status in self.reaper.reap(self._may_reap, among=self.zygotes.keys()):
             if pid in self.zygotes:
                 cgroup.remove(self.zygotes.pop(pid))
-                send(self.control, FrameKind.ENDED, {"pid": pid, "status": status})
+                yield pid, status
 
-    def _before_reaping(self, pid: int) -> None:
-        # Afterwards the number of the session could be another's.
-        if pid in self.zygotes:
-            end_session(pid)
+    def _may_reap(self, pid: int) -> bool:
+        # Before the reaping, after which the session id could be reused.
+        return pid not in self.zygotes or end_session(pid)
 
     def _answer(self, kind: FrameKind, value: object, descriptors: list[int]) -> None:
         if not isinstance(value, Mapping):
@@ -161,7 +165,7 @@ class _Forkserver:
             limits = Limits(**value["limits"])
             pid = self._fork_zygote(limits, descriptors, namespaced=bool(value["namespaces"]))
         except OSError as error:
-            # The others go on: what cannot be had for one user may be had for the next.
+            # The others continue: a fork that fails for one user may succeed for the next.
             send(self.control, FrameKind.FAILED, {"order": value["order"], "message": error.strerror})
         else:
             send(self.control, FrameKind.STARTED, {"order": value["order"], "pid": pid})
@@ -170,7 +174,7 @@ class _Forkserver:
                 os.close(descriptor)
 
     def _fork_zygote(self, limits: Limits, descriptors: list[int], *, namespaced: bool) -> int:
-        """Fork one; return its process id.
+        """Fork a zygote; return its process id.
 
         Raises:
             OSError: No process can be started.
@@ -201,7 +205,7 @@ class _Forkserver:
     def _fork(
         self, limits: Limits, *, own_users: bool
     ) -> tuple[int, tuple[Path, ...], ConfinementError | None]:
-        """Fork into a cgroup and a pid namespace; the child reports a failure of these."""
+        """Fork into a cgroup and a pid namespace; the child reports a failure of either."""
         cgroups: tuple[Path, ...] = ()
         self.forked += 1
         try:

@@ -1,7 +1,7 @@
 """Huge pages for imported code and data, so that forks and exits of descendants cost less.
 
-A fork copies an entry for each page, and the end of a process gives each back. Both go faster where
-hundreds of neighbouring pages are one. Memory stays shared as before. Nothing depends on it.
+A fork copies a table entry for each page, and the end of a process releases each. Both are faster if
+hundreds of adjacent pages are merged into one. Memory stays shared as before. It is only an optimization.
 
 Source: madvise(2) on MADV_COLLAPSE, Linux 6.1; proc_pid_maps(5).
 """
@@ -16,9 +16,9 @@ from sandbox.syscalls import MADV_COLLAPSE, madvise
 __all__ = ["collapse", "open_maps"]
 
 _HUGE_BYTES = 2 * 1024 * 1024
-# The kernel says "try again" where it finds a page in use at that moment; a few stay in use.
+# The kernel returns EAGAIN while a page is in use; a few pages stay in use.
 _ATTEMPTS = 3
-# No free huge pages, or a limit of memory. Other errors concern one range, such as one never written to.
+# No free huge pages, or a memory limit. Other errors concern one range, such as one never written to.
 _FOR_ALL = frozenset({errno.ENOMEM, errno.EBUSY})
 _ANONYMOUS = re.compile(r"^([0-9a-f]+)-([0-9a-f]+) rw-p 0+ 00:00 0 *(?:\[heap\])?$", re.MULTILINE)
 

@@ -1,9 +1,9 @@
 """Immortal objects, which forked processes share without copying their pages.
 
 Python keeps the reference count of an object inside it. So a forked process writes to every object that it
-reads, and the kernel copies the page. From Python 3.12 on immortal objects such as None have no count. This
-module makes all objects immortal that a forkserver has imported and that no descendant could free: a call
-then copies half as many pages. Nothing depends on it.
+reads, and the kernel copies the page. From Python 3.12 on, the count of immortal objects such as None never
+changes. This module makes objects immortal that a forkserver has imported and no descendant could free: a
+call then copies half as many pages. It is only an optimization.
 
 Objects of a tool file are left alone: an immortal object is never finalised.
 
@@ -19,19 +19,19 @@ from types import AsyncGeneratorType, CodeType, CoroutineType, FrameType, Functi
 
 __all__ = ["make_immortal"]
 
-# What sys.getrefcount says of an immortal object, and the lower half of the count in its header.
+# Result of sys.getrefcount for an immortal object, and lower half of the count in its header.
 _COUNT = 0xFFFFFFFF
-# A reference count and a type; without the interpreter's global lock there is more in there.
+# A reference count and a type; a free-threaded build has more fields.
 _HEADER_BYTES = 16
-# What runs to its end and is gone.
+# Types of objects that exist only while they run.
 _RUNNING = frozenset({AsyncGeneratorType, CoroutineType, FrameType, GeneratorType})
 
 
 def make_immortal() -> int:
-    """Make all objects immortal that the collector knows of, and what the code of functions consists of.
+    """Make all objects tracked by the collector immortal, and the parts of functions' code.
 
     Returns:
-        How many; 0 where Python has no immortal objects, or others than we know.
+        Their number; 0 if Python has no immortal objects, or an unknown kind of them.
     """
     if not _are_known():
         return 0
@@ -49,14 +49,14 @@ def _are_known() -> bool:
         sys.implementation.name == "cpython"
         and sys.byteorder == "little"
         and object.__basicsize__ == _HEADER_BYTES
-        # A build for finding faults adds all references up.
+        # A debug build counts the total of all references.
         and not hasattr(sys, "gettotalrefcount")
         and sys.getrefcount(None) == _COUNT
     )
 
 
 def _parts(code: CodeType) -> Iterator[object]:
-    """Yield code, its constants, and the code of what is defined in it: the collector knows none of them."""
+    """Yield code, its constants and its nested code, none of which the collector tracks."""
     yield from (code, code.co_consts, code.co_names)
     for constant in code.co_consts:
         if isinstance(constant, CodeType):

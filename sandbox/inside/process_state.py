@@ -1,9 +1,9 @@
 """Process state that a worker restores after each call.
 
-It is a courtesy to honest tools, not a wall: code that ran in this process can undo it. The wall stands
-between users, who never share a process.
+It is a courtesy to honest tools, not a security boundary: code that ran in this process can undo it. The
+boundary is between users, who never share a process.
 
-Source: getcwd(2), umask(2), environ(7), tzset(3), setitimer(2), getpriority(2), getrlimit(2).
+Source: getcwd(2), umask(2), environ(7), tzset(3), setitimer(2), getrlimit(2).
 """
 
 import contextlib
@@ -18,7 +18,7 @@ from dataclasses import dataclass
 __all__ = ["KernelLimits", "ProcessState"]
 
 _TIMERS = (signal.ITIMER_REAL, signal.ITIMER_VIRTUAL, signal.ITIMER_PROF)
-# All that bound a process. Of processor time and memory a call has its own, set before it begins.
+# All limits of a process, except processor time and data: these are set before each call.
 _LIMITS = (
     resource.RLIMIT_AS,
     resource.RLIMIT_CORE,
@@ -46,18 +46,18 @@ class KernelLimits:
         self.begin()
 
     def begin(self) -> None:
-        """Record what each call gets afresh; the rest stays as it was restored."""
+        """Record the limits that are renewed for each call; the others are as restored."""
         self._hard = [resource.getrlimit(which)[1] for which in _RENEWED]
 
     def restore(self) -> bool:
         """Restore the limits; return whether all are as before. A hard limit cannot be raised again."""
-        # A tool may have replaced the functions; its answer counts all the same.
+        # A tool may have replaced the functions; its answer is still valid.
         with contextlib.suppress(Exception):
             for which, pair in zip(_LIMITS, self._pairs, strict=True):
                 if resource.getrlimit(which) != pair:
                     resource.setrlimit(which, pair)
             now = [resource.getrlimit(which)[1] for which in _RENEWED]
-            # The host may have raised them for a call beside this one.
+            # The host may have raised them for a concurrent call.
             return all(map(_reaches, now, self._hard))
         return False
 
@@ -67,64 +67,57 @@ class ProcessState:
     """State of a worker before its first call.
 
     Attributes:
-        folder: The working folder. By its path: a descriptor would be one that tools can see and close.
-        environment: The environment, as the system has it.
-        arguments: What `sys.argv` says.
-        umask: What is left out of the mode of new files.
-        nice: How far the thread that serves calls lets others go before it, from -20 to 19.
+        folder: Path of the working folder; tools could see and close a descriptor.
+        environment: The environment, as bytes.
+        arguments: The content of `sys.argv`.
+        umask: The file mode creation mask.
     """
 
     folder: str
     environment: dict[bytes, bytes]
     arguments: tuple[str, ...]
     umask: int
-    nice: int
 
     @classmethod
     def now(cls) -> "ProcessState":
         """Return the current state."""
-        # It can only be learned by setting it.
+        # The umask can only be read by setting it.
         umask = os.umask(0o077)
         os.umask(umask)
         return cls(
-            folder=os.getcwd(),
-            environment=dict(_environment()),
-            arguments=tuple(sys.argv),
-            umask=umask,
-            nice=os.getpriority(os.PRIO_PROCESS, 0),
+            folder=os.getcwd(), environment=dict(_environment()), arguments=tuple(sys.argv), umask=umask
         )
 
     def restore(self, *, goes_on: bool) -> bool:
         """Restore it; return whether that succeeded, so that the process may serve another call.
 
         Args:
-            goes_on: Whether what the call has begun goes on after it, as its timers then do.
+            goes_on: Whether background work of the call continues after it, including its timers.
         """
-        # Whatever a call has made of these modules, its answer counts all the same.
+        # A call may have changed these modules; its answer is still valid.
         with contextlib.suppress(Exception):
             os.chdir(self.folder)
             os.umask(self.umask)
             if _environment() != self.environment:
                 os.environb.clear()
                 os.environb.update(self.environment)
-                # The C library has read it, and goes by what it read.
+                # The C library caches the time zone.
                 time.tzset()
             if tuple(sys.argv) != self.arguments:
                 sys.argv[:] = self.arguments
             tempfile.tempdir = None
             if not goes_on:
-                # The clock of a stopped process runs on: the signal would meet the next call.
+                # Timers of a stopped process keep running: the signal would hit the next call.
                 for timer in _TIMERS:
                     signal.setitimer(timer, 0)
-            # Who has made itself slower may not make itself as fast again.
-            return os.getpriority(os.PRIO_PROCESS, 0) == self.nice
+            return True
         return False
 
     @staticmethod
     def flush() -> None:
         """Flush the call's output: the host reads it before the next call prints more."""
         for stream in (sys.stdout, sys.stderr):
-            # A tool may have closed it, or put anything else there, and its answer counts all the same.
+            # A tool may have closed or replaced the stream; its answer is still valid.
             with contextlib.suppress(Exception):
                 stream.flush()
 

@@ -1,6 +1,6 @@
 """Interface of a program: a zygote loads it once, and its workers run it, call by call.
 
-The sandbox knows nothing of what a program does; it carries JSON values to it and from it.
+The sandbox does not interpret what a program does; it carries JSON values to and from it.
 """
 
 import socket
@@ -20,7 +20,7 @@ __all__ = ["CallOver", "Channel", "JoinedCall", "Program"]
 
 
 class CallOver(ConnectionError):
-    """Error of sending for a call that has been answered."""
+    """Error of a send for a call that has already been answered."""
 
 
 class Channel:
@@ -49,18 +49,18 @@ class Channel:
         return self._is_over
 
     def retire(self) -> None:
-        """Send nothing from now on: calls have channels of their own."""
+        """Disable sending: calls have channels of their own from now on."""
         self._is_over = True
 
     def enter(self) -> None:
-        """Report denials of this context here, while other calls run beside it."""
+        """Report denials of this context here, while other calls run concurrently."""
         self._recorder.enter(self.denied)
 
     def send(self, kind: FrameKind, value: object) -> None:
-        """Send one frame; blocks while the host is behind.
+        """Send one frame; block while the host does not read.
 
         Raises:
-            CallOver: The call has been answered; a thread or task that it left behind has come too late.
+            CallOver: The call has been answered; a thread or task that it left behind is too late.
             ValueError: The value is not JSON.
             TypeError: The value is not JSON.
         """
@@ -73,10 +73,10 @@ class Channel:
 
         Args:
             value: The answer.
-            ready_after: Number of the call, if this worker now waits for a further one.
+            ready_after: Number of the call, if this worker now waits for another one.
 
         Raises:
-            CallOver: It has been sent before.
+            CallOver: The answer has already been sent.
             ValueError: The value is not JSON.
             TypeError: The value is not JSON.
         """
@@ -108,7 +108,7 @@ class Channel:
         return denial
 
     def receive(self) -> tuple[FrameKind, object, list[int]] | None:
-        """Wait for the next frame of the host, with its descriptors; None at the end of the connection."""
+        """Wait for the next frame from the host, with its descriptors; None at the end of the connection."""
         return receive(self.connection, CONTROL_BYTES)
 
 
@@ -118,8 +118,8 @@ class JoinedCall:
 
     Attributes:
         call: The call.
-        channel: Its own channel. Its end means that nobody waits for the answer any more.
-        finish: Sends the answer, and puts back what calls find in place if it was the last one.
+        channel: Its own channel. End of file on it means that the caller does not wait any more.
+        finish: Sends the answer, and restores the process state if it was the last running call.
     """
 
     call: object
@@ -140,7 +140,7 @@ class Program(Protocol):
     def load(self, config: Mapping[str, object]) -> object:
         """Load the program of `config` in the confined zygote; return a JSON value for the host.
 
-        If it is an object whose `finishes` is true, a worker that is retired in order is let `finish`.
+        If it is an object whose `finishes` is true, `finish` runs in workers that are retired in order.
 
         Raises:
             LoadError: The author's file is at fault.
@@ -150,17 +150,17 @@ class Program(Protocol):
     def warm_up(self) -> None:
         """Run the first-use work of workers once, in the zygote.
 
-        It is called after the host has heard that the program is loaded, and before the first fork; not
-        where the program is the one worker itself. It must not leave threads behind, and does not raise.
+        It is called after the load was reported to the host, and before the first fork; not in a one-shot
+        zygote. It must not leave threads behind, and does not raise.
         """
         ...
 
     def prepare(self, *, warm: bool) -> None:
-        """Make ready in a worker that has no call yet.
+        """Prepare a worker that has no call yet.
 
         Args:
-            warm: Do beforehand what makes the call faster and the worker dearer, such as using libraries once
-                more: there is time for it.
+            warm: Whether there is time for work that makes the call faster and the worker more expensive,
+                such as using libraries once more.
 
         Raises:
             LoadError: The author's file is at fault.
@@ -168,31 +168,31 @@ class Program(Protocol):
         ...
 
     def serve(self, call: object, channel: Channel) -> object:
-        """Run one call to its end and return the answer, a JSON value. Called again for each further call."""
+        """Run one call to its end and return the answer, a JSON value. Called once for each call."""
         ...
 
     def serve_many(
         self, first: JoinedCall | None, connection: socket.socket, joined: Callable[[], JoinedCall | None]
     ) -> None:
-        """Run calls at once, each to its end or its cancellation, until the host lets go.
+        """Run calls concurrently, each to its end or its cancellation, until the host disconnects.
 
         Args:
             first: The first of them, if its caller still waits.
             connection: Readable when `joined` has something to return.
-            joined: Returns the next call, or None where there was something else to read.
+            joined: Returns the next call, or None if it read another frame.
 
         Raises:
-            EOFError: By `joined`: the host has let go.
+            EOFError: Raised by `joined`: the host has disconnected.
         """
         ...
 
     def finish(self) -> None:
-        """Undo `prepare`: this worker serves no further call, and is killed soon."""
+        """Undo `prepare`: this worker serves no further calls, and is killed soon."""
         ...
 
     def wait(self, connection: socket.socket) -> None:
         """Let jobs run until the connection is readable.
 
-        Called between two calls of a worker that is not stopped there, and of no other.
+        Called only in a worker that is not stopped between calls.
         """
         ...

@@ -1,7 +1,7 @@
-"""An unnamed semaphore for forked processes, in place of the one of `_multiprocessing`.
+"""An unnamed semaphore for forked processes, instead of the one of `_multiprocessing`.
 
 The C library keeps named semaphores in /dev/shm, which a worker may not write, since all users share it. An
-unnamed one of the C library is in memory that children share.
+unnamed semaphore is in memory shared with children.
 
 Source: sem_init(3), sem_overview(7); CPython, Modules/_multiprocessing/semaphore.c.
 """
@@ -25,7 +25,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def _succeeded(answer: int) -> bool:
-    """Return whether a call took a token; False if there was none in time."""
+    """Return whether a call took a token; False at a timeout."""
     number = ctypes.get_errno()
     if answer and number not in (errno.EAGAIN, errno.ETIMEDOUT):
         raise OSError(number, os.strerror(number))
@@ -54,7 +54,7 @@ class SemLock:
         return ctypes.addressof(self._semaphore)
 
     def acquire(self, block: bool = True, timeout: float | None = None) -> bool:  # noqa: FBT001, FBT002 - as the original
-        """Take a token; return whether there was one in time."""
+        """Take a token; return False at a timeout."""
         if self.kind == _RECURSIVE and self._is_mine():
             self._held += 1
             return True
@@ -75,14 +75,14 @@ class SemLock:
                     return _succeeded(_libc.sem_wait(self._semaphore))
                 return _succeeded(_libc.sem_timedwait(self._semaphore, deadline))
             except InterruptedError:
-                # A signal whose handler has not raised.
+                # Interrupted by a signal whose handler did not raise.
                 continue
 
     def release(self) -> None:
         """Put a token back.
 
         Raises:
-            ValueError: There are as many as there may be.
+            ValueError: The semaphore has its maximum value.
             AssertionError: Another thread holds the recursive lock.
         """
         if self.kind == _RECURSIVE:

@@ -1,4 +1,4 @@
-"""The end of a session: all of its processes are killed, whatever their parents are.
+"""End of a session: all of its processes are killed, whatever their parents are.
 
 Source: setsid(2), getsid(2).
 """
@@ -6,26 +6,30 @@ Source: setsid(2), getsid(2).
 import contextlib
 import os
 import signal
-import time
 
 __all__ = ["end_session"]
 
-_END_S = 3.0
 
+def end_session(leader: int) -> bool:
+    """Kill every process of a session, whose leader is dead and not yet reaped; return whether none is left.
 
-def end_session(leader: int) -> None:
-    """Kill every process of a session, whose leader is dead and not yet reaped, until none is left."""
-    deadline = time.monotonic() + _END_S
-    while time.monotonic() < deadline:
-        members = [pid for pid in _processes() if pid != leader and _session_of(pid) == leader]
-        if not members:
-            return
+    A killed process may take seconds to end, as during a write to a slow disk: repeat it after False.
+    """
+    while members := [pid for pid in _processes() if pid != leader and _session_of(pid) == leader]:
         for pid in members:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-            # Ours once its own parent is dead, and a member until it is reaped.
-            with contextlib.suppress(ChildProcessError):
-                os.waitpid(pid, os.WNOHANG)
+        reaped = [pid for pid in members if _is_reaped(pid)]
+        if len(reaped) < len(members):
+            return False
+    return True
+
+
+def _is_reaped(pid: int) -> bool:
+    """Reap a dead member, which becomes our child once its own parent is dead."""
+    with contextlib.suppress(ChildProcessError):
+        return os.waitpid(pid, os.WNOHANG)[0] == pid
+    return False
 
 
 def _processes() -> list[int]:

@@ -1,9 +1,9 @@
-"""Several calls of one user in one worker at once, each on a connection of its own.
+"""Concurrent calls of one user in one worker, each on a connection of its own.
 
-The host passes the connection of each call as a descriptor. So every frame, denial and reply belongs to one
-call by the socket it is on, and the end of that socket is the cancellation of that call alone.
+The host passes the connection of each call as a descriptor. So the socket identifies the call of every frame,
+denial and reply, and the end of that socket cancels that call alone.
 
-Working folder, environment and other process state are shared: they are restored once no call runs any more.
+Working folder, environment and other process state are shared: they are restored once no call is running.
 """
 
 import contextlib
@@ -27,9 +27,9 @@ class SharedCalls:
 
     Attributes:
         connection: The worker's own connection, on which the host passes those of calls.
-        rules: What denials are explained by.
-        recorder: Where the guard reports denials, or None without a guard.
-        found: What calls find in place.
+        rules: Path rules that explain denials.
+        recorder: Recorder of the guard's denials, or None without a guard.
+        found: Process state at the start of calls.
         apply: Applies a frame with limits.
     """
 
@@ -43,10 +43,10 @@ class SharedCalls:
     _goes_on: bool = field(init=False, default=False)
 
     def joined(self) -> JoinedCall | None:
-        """Read one frame of the host; return the call that it passes, or None where it is another frame.
+        """Read one frame of the host; return the call that it passes, or None for another frame.
 
         Raises:
-            EOFError: The host has let go.
+            EOFError: The host has disconnected.
         """
         frame = receive(self.connection, CONTROL_BYTES)
         if frame is None:
@@ -61,7 +61,7 @@ class SharedCalls:
         """Read a call from its own connection; None if its caller has disconnected."""
         connection = socket.socket(fileno=descriptors[0])
         frame = None
-        # A caller may let go in the middle of a long call.
+        # The host may close the connection while it sends a long call.
         with contextlib.suppress(FrameError, OSError):
             frame = receive(connection, CONTROL_BYTES)
         if frame is None:
@@ -94,14 +94,14 @@ class SharedCalls:
             if self.recorder is not None:
                 # A denial between two calls belongs to no call, and a worker that sends then is killed.
                 self.recorder.turn_to(_unheard)
-        # An answer that cannot be written ends this call, and not those beside it.
+        # An answer that cannot be written ends this call only, not concurrent ones.
         with contextlib.suppress(OSError, TypeError, ValueError):
             channel.answer(answer, ready_after=number if is_ready else None)
-        # By a second name it would stay open in a child that the call has made.
+        # A close alone would leave the connection open in a child of the call.
         with contextlib.suppress(OSError):
             channel.connection.shutdown(socket.SHUT_RDWR)
         channel.connection.close()
 
 
 def _unheard(_denial: object) -> None:
-    """Report to nobody."""
+    """Discard a denial."""

@@ -1,11 +1,11 @@
-"""Parts of the standard library that would fail under confinement, replaced by ones that work.
+"""Replacements for parts of the standard library that fail under confinement.
 
 `multiprocessing` keeps semaphores and shared memory in /dev/shm, one folder for all users of a machine. A
 worker may not write there; so its semaphores have no name (`sandbox.inside.semaphore`), and its shared memory
 is in a folder of the home, and removed with it. Both work for forked processes, the default; a spawned
 interpreter does not have them.
 
-Where a filter refuses all times, `shutil.copy2` and `copytree` leave them out.
+If the filter denies setting file times, `shutil.copy2` and `copytree` skip them.
 
 Source: CPython, Lib/multiprocessing/synchronize.py, shared_memory.py and heap.py; Lib/shutil.py; shm_open(3).
 """
@@ -31,12 +31,12 @@ __all__ = ["FOLDER", "install"]
 P = ParamSpec("P")
 
 FOLDER = ".shm"
-"""Folder below the home in which shared memory lies."""
+"""Folder of shared memory, below the home."""
 
 
 @dataclass(frozen=True, slots=True)
 class _SharedMemory:
-    """Stands for the module `_posixshmem`: named files of the home instead of those in /dev/shm."""
+    """Replacement for the module `_posixshmem`: named files in the home instead of /dev/shm."""
 
     home: Path | None
 
@@ -48,7 +48,7 @@ class _SharedMemory:
         return os.open(file, flags | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
 
     def shm_unlink(self, path: str) -> None:
-        """Remove shared memory; who has it open keeps it."""
+        """Unlink shared memory; processes that have it open keep it."""
         os.unlink(self._file(path))
 
     def _file(self, path: str) -> str:
@@ -61,18 +61,18 @@ class _SharedMemory:
 
 
 def install(home: Path | None, *, sockets: bool = False, times: bool = True) -> None:
-    """Put it in place in this process and all that it forks.
+    """Install the replacements in this process and all that it forks.
 
     Args:
         home: The home of the calls, or None if they have none.
         sockets: Whether they may listen on a UNIX socket there.
         times: Whether they may set times of their files.
     """
-    # The one in `_multiprocessing` stays: joblib tries it, and without it starts no interpreters of its own.
+    # `_multiprocessing.SemLock` stays: joblib tries it, and starts interpreters of its own only if it works.
     replaced = {"SemLock": SemLock, "sem_unlink": os.unlink}
     _set(multiprocessing.synchronize, "_multiprocessing", SimpleNamespace(**replaced))
     _set(multiprocessing.shared_memory, "_posixshmem", _SharedMemory(home))
-    # It would start an interpreter to remove what the home's end removes anyway.
+    # The tracker would start an interpreter to remove files that are removed with the home anyway.
     tracker = SimpleNamespace(register=_nothing, unregister=_nothing)
     _set(multiprocessing.shared_memory, "resource_tracker", tracker)
     _set(multiprocessing.heap.Arena, "_dir_candidates", [])
@@ -83,7 +83,7 @@ def install(home: Path | None, *, sockets: bool = False, times: bool = True) -> 
 
 
 def _copy_stat_without_times(copy_stat: Callable[P, None]) -> Callable[P, None]:
-    """Return `shutil.copystat` that goes on where times are refused, which it sets first of all."""
+    """Return a `shutil.copystat` that ignores EPERM from its first step, setting times."""
 
     @functools.wraps(copy_stat)
     def copystat(*args: P.args, **kwargs: P.kwargs) -> None:
@@ -101,7 +101,7 @@ def _nothing(_name: str, _kind: str) -> None:
 
 
 def _refuse_manager(*_args: object, **_kwargs: object) -> None:
-    # Else its process would exit on the listening, and its waiter would get end of file.
+    # Otherwise its process would exit when it listens, and its waiter would only get end of file.
     raise OSError(
         errno.ENOTSUP,
         "a manager listens on a socket, which this call may not: "

@@ -31,11 +31,11 @@ class Birth:
     """State that a zygote passes to each of its workers.
 
     Attributes:
-        program: What to serve the call with.
-        layers: What to put in place beside what is inherited.
-        rules: What denials are explained by.
-        recorder: Where the guard reports denials, or None without a guard.
-        parked: Socket on which to announce oneself.
+        program: The program that serves calls.
+        layers: The layers to add to the inherited ones.
+        rules: Path rules that explain denials.
+        recorder: Recorder of the guard's denials, or None without a guard.
+        parked: Socket for the worker's announcement.
     """
 
     program: Program
@@ -46,10 +46,10 @@ class Birth:
 
 
 def run_worker(birth: Birth, *, parent: int, warm: bool) -> NoReturn:
-    """Be one worker. Never returns and never raises: the process ends here.
+    """Run as one worker. Never returns and never raises: the process ends here.
 
     Args:
-        birth: What the zygote gives.
+        birth: State from the zygote.
         parent: Process id of the zygote.
         warm: Whether there is time to use libraries once more beforehand.
     """
@@ -68,10 +68,10 @@ def run_worker(birth: Birth, *, parent: int, warm: bool) -> NoReturn:
 
 
 def _serve(birth: Birth, channel: Channel) -> None:
-    """Answer one call after the other, until the host lets go.
+    """Answer one call after the other, until the host disconnects.
 
-    The end of a process takes milliseconds of the processor on which the host then wakes up. So the host lets
-    go of a worker before it kills it only where the program has something to finish.
+    The exit of a process takes milliseconds of the processor on which the host then wakes up. So the host
+    disconnects from a worker before it kills it only if the program has something to finish.
     """
     found, limits, goes_on = ProcessState.now(), birth.layers.limits, False
     bounds: KernelLimits | None = None
@@ -111,8 +111,8 @@ def _serve(birth: Birth, channel: Channel) -> None:
                 birth.recorder.turn_to(channel.denied)
             value = birth.program.serve(call, channel)
             found.flush()
-            # Said with the answer, which a tool may forge while it goes on: a worker that is still busy with
-            # one call must not be given the next.
+            # Part of the answer: a tool may forge an answer and continue, and a worker that is still busy
+            # with one call must not get the next.
             is_ready = found.restore(goes_on=goes_on) and bounds.restore()
             channel.answer(value, ready_after=number if is_ready else None)
             channel = channel.renewed()
@@ -128,7 +128,7 @@ def _next(birth: Birth, channel: Channel, *, goes_on: bool) -> tuple[FrameKind, 
 
 
 def _unheard(_denial: Denial) -> None:
-    """Report nothing."""
+    """Discard a denial."""
 
 
 def _get_ready(birth: Birth, *, parent: int, warm: bool) -> Channel | None:
@@ -150,7 +150,7 @@ def _announce_failure(parked: socket.socket, reason: str) -> None:
 
 
 def _numbered(value: object) -> tuple[int, object, bool]:
-    """Return the number of a call, the call, and whether what it begins goes on after it."""
+    """Return the number of a call, the call, and whether its background work continues after it."""
     if not isinstance(value, Mapping):
         raise TypeError("the host sent a call that is not an object")
     return int(value["number"]), value["call"], bool(value.get("goes_on"))
@@ -179,7 +179,7 @@ def _park(birth: Birth, *, warm: bool) -> Channel:
     read, write = os.pipe()
     os.dup2(write, 1)
     os.dup2(write, 2)
-    # Line by line, so that what a call printed is there when it is killed, and in order with its errors.
+    # Line-buffered, so that output is not lost when a call is killed, and stays in order with its errors.
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(line_buffering=True)

@@ -1,7 +1,7 @@
 """A zygote: confined first, then it loads one program and forks workers on request.
 
-It is bound to one policy for its whole life, so its workers are born bound, and nothing that the
-program does while it loads can reach further than the program may reach when it runs.
+It is bound to one policy for its whole life, so its workers are confined from the start, and the
+program can access no more while it loads than while it runs.
 """
 
 import gc
@@ -9,9 +9,11 @@ import os
 import select
 import signal
 import socket
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TextIO
 
 from sandbox.denials.install import install_guard
 from sandbox.denials.paths import PathRules
@@ -26,20 +28,23 @@ from sandbox.policy import Policy
 
 __all__ = ["Order", "run_zygote"]
 
+# wait(2): children whose exit sends no SIGCHLD too.
+_WALL = 0x4000_0000
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Order:
     """Order of the host for a new zygote.
 
     Attributes:
-        control: Socket for frames with the host. The first says what the forkserver has no need to know.
+        control: Socket for frames with the host. The first frame holds data hidden from the forkserver.
         parked: Socket on which workers announce themselves.
-        output: Pipe for what the program prints while it loads.
+        output: Pipe for the program's output while it loads.
         home: Descriptor of the home, if the policy has one.
         forkserver: Descriptor that is readable once the forkserver has ended.
         cgroups: Folders of the control groups made for it.
         own_users: Whether it is in a user namespace of its own.
-        fault: Why it could not be forked as the policy says, or None if it was.
+        fault: Why it could not be forked as the policy demands, or None.
     """
 
     control: int
@@ -54,13 +59,13 @@ class Order:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Said:
-    """Messages of the host to a zygote.
+    """Instructions of the host to a zygote.
 
     Attributes:
         policy: What it and its workers may touch.
         config: For the program's `load`.
-        once: Become the one worker oneself instead of forking: for programs that start threads
-            while they load, which cannot be forked safely.
+        once: Whether to become the only worker itself instead of forking: for programs that start
+            threads while they load, which cannot be forked safely.
     """
 
     policy: Policy
@@ -69,12 +74,12 @@ class _Said:
 
 
 def run_zygote(order: Order, program: Program, *, parent: int) -> None:
-    """Be a zygote until the host lets go. Runs in a process just forked by the forkserver.
+    """Run as a zygote until the host disconnects, in a process just forked by the forkserver.
 
     Args:
-        order: What the host wants.
-        program: What to load.
-        parent: Process id of the forkserver; 0 in a pid namespace, which it lies outside of.
+        order: The order of the host.
+        program: The program to load.
+        parent: Process id of the forkserver; 0 in a pid namespace, since it is outside.
     """
     control = socket.socket(fileno=order.control)
     parked = socket.socket(fileno=order.parked)
@@ -83,7 +88,7 @@ def run_zygote(order: Order, program: Program, *, parent: int) -> None:
     if received is None:
         return
     policy = received.policy
-    # Resolved here, once for all workers and before any code of the author.
+    # Resolved here, once for all workers and before any author code runs.
     rules = PathRules.of(policy).resolved()
     try:
         if order.fault is not None:
@@ -101,7 +106,7 @@ def run_zygote(order: Order, program: Program, *, parent: int) -> None:
             forks=not received.once,
             hand_over=lambda gate: _hand_over(parked, gate),
         )
-        # In a pid namespace the parent has no number, by which it could be seen to live.
+        # In a pid namespace the parent has no pid by which its life could be checked.
         if select.select([order.forkserver], [], [], 0)[0]:
             return
         os.close(order.forkserver)
@@ -112,17 +117,27 @@ def run_zygote(order: Order, program: Program, *, parent: int) -> None:
     try:
         loaded = program.load(received.config)
     except LoadError as error:
-        send(control, FrameKind.FAILED, {"fault": "load", "message": str(error), "line": error.line})
+        facts = {"message": str(error), "line": error.line, "is_exit": error.is_exit}
+        send(control, FrameKind.FAILED, {"fault": "load", **facts})
         return
-    send(control, FrameKind.LOADED, {"threads": layers.threads(), "hello": loaded})
+    at_load = {"threads": layers.threads(), "children": _has_children()}
+    send(control, FrameKind.LOADED, {**at_load, "hello": loaded})
     if not received.once:
         program.warm_up()
-    # Once for all workers, and not before the load, which may do what a call may not.
+    # Once for all workers, and after the load, which may do more than a call.
     recorder = install_guard(rules) if policy.guard else None
     birth = Birth(program=program, layers=layers, rules=rules, recorder=recorder, parked=parked)
     if received.once:
         run_worker(birth, parent=parent, warm=True)
     _serve(control, birth)
+
+
+def _has_children() -> bool:
+    try:
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT | _WALL)
+    except ChildProcessError:
+        return False
+    return True
 
 
 def _receive(control: socket.socket) -> _Said | None:
@@ -137,13 +152,13 @@ def _receive(control: socket.socket) -> _Said | None:
 
 
 def _hand_over(parked: socket.socket, gate: int) -> None:
-    """Give the host the gate, before the author's code is there to keep a copy of it."""
+    """Send the gate to the host, before author code is loaded and could keep a copy of it."""
     socket.send_fds(parked, [GATE], [gate])
     os.close(gate)
 
 
 def _serve(control: socket.socket, birth: Birth) -> None:
-    # Frozen objects are never visited by a worker's collector, so their pages stay shared.
+    # A worker's collector never visits frozen objects, so their pages stay shared.
     gc.collect()
     gc.freeze()
     birth.layers.ease_forks()
@@ -174,7 +189,7 @@ def _serve(control: socket.socket, birth: Birth) -> None:
 
 
 def _fork(parked: socket.socket) -> int | None:
-    """Fork, and return as `os.fork`; if no process can be started, report it and return None."""
+    """Fork, and return like `os.fork`; if no process can be started, report it and return None."""
     try:
         return os.fork()
     except OSError as error:
@@ -184,7 +199,7 @@ def _fork(parked: socket.socket) -> int | None:
 
 def _report_ends(control: socket.socket, reaper: Reaper, workers: set[int]) -> None:
     for pid, status in reaper.reap():
-        # The others are orphans that calls have left behind.
+        # Other processes are orphans left behind by calls.
         if pid in workers:
             workers.discard(pid)
             send(control, FrameKind.ENDED, {"pid": pid, "status": status})
@@ -201,4 +216,12 @@ def _redirect(output: int) -> None:
     os.dup2(null, 0)
     os.dup2(output, 1)
     os.dup2(output, 2)
+    # The streams of the start fail to `reconfigure` if the host's standard error is a file: they would seek.
+    sys.stdout, sys.stderr = _reopened(1, sys.stdout), _reopened(2, sys.stderr)
     signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+def _reopened(descriptor: int, stream: TextIO | None) -> TextIO:
+    """Return a new stream of a descriptor, encoded like the present one."""
+    encoding, errors = getattr(stream, "encoding", None), getattr(stream, "errors", None)
+    return open(descriptor, "w", buffering=1, encoding=encoding, errors=errors, closefd=False)

@@ -1,1 +1,1 @@
-"""One kernel mechanism a module. Each decides in a pure function and acts in a thin one."""
+"""The layers, one kernel mechanism for each module: pure functions decide, thin ones act."""

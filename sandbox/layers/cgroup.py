@@ -1,10 +1,10 @@
-"""Layer `cgroup`: memory and processes of one zygote and all its calls, in sum.
+"""Layer `cgroup`: total memory and processes of one zygote and all its calls.
 
-A control group is made for each zygote below the one that this process is in, in version 1 and version 2
-alike, where the folder can be written. Version 2 gives a group controllers for its children only while
-it holds no process itself, so there a parent is used that systemd has delegated (`Delegate=yes` with
-`DelegateSubgroup=`). systemd leaves it to the owner of the parent to hand its controllers on to the groups
-below it. Where there is no such place, there is no sum: SECURITY.md says so.
+A control group is made for each zygote below the group of this process, in version 1 and version 2, if
+the folder is writable. In version 2 a group can enable controllers for its children only while it holds
+no process itself, so a parent is used that systemd has delegated (`Delegate=yes` with
+`DelegateSubgroup=`). systemd leaves it to the owner of the parent to enable its controllers for the groups
+below it. Without such a place, totals are not limited: see SECURITY.md.
 
 Source: cgroups(7); the kernel's cgroup-v1/memory.rst, cgroup-v1/pids.rst and cgroup-v2.rst; systemd's
 CGROUP_DELEGATION.md.
@@ -33,7 +33,7 @@ __all__ = [
 
 _PREFIX = "toolcell-"
 _DELEGATED = ("user.delegate", "trusted.delegate")
-# Libraries look here how many threads and how much memory they may plan with.
+# Libraries read these files to choose numbers of threads and sizes of memory.
 _LIMITS = (
     "cpu.cfs_period_us", "cpu.cfs_quota_us", "cpu.max", "cpu.shares", "cpu.weight",
     "cpuset.cpus", "cpuset.cpus.effective",
@@ -47,8 +47,8 @@ class CgroupPlace:
 
     Attributes:
         folder: The folder.
-        memory: File of the limit of memory, in bytes; None if another hierarchy has it.
-        swap: File of a limit that covers swap, with the value to write there for none at all.
+        memory: File of the memory limit, in bytes; None if another hierarchy has it.
+        swap: File of a limit that covers swap, with the value that allows no swap.
         pids: File of the limit of processes and threads; None if another hierarchy has it.
     """
 
@@ -59,19 +59,19 @@ class CgroupPlace:
 
 
 def places() -> tuple[CgroupPlace, ...]:
-    """Return the folder where control groups can be made; empty if memory or processes are missing."""
+    """Return the places where control groups can be made; empty if memory or pids cannot be limited."""
     return find(*_seen())
 
 
 def find(groups: str, mounts: str) -> tuple[CgroupPlace, ...]:
-    """Return the folder where control groups can be made, from lists of groups and mounts in /proc."""
+    """Return the places where control groups can be made, from lists of groups and mounts in /proc."""
     found = tuple(_places(groups, mounts))
     whole = any(place.memory for place in found) and any(place.pids for place in found)
     return found if whole else ()
 
 
 def hand_on_of(groups: str, mounts: str, kinds: Collection[str]) -> None:
-    """Hand controllers on to the groups below a delegated group of version 2; what is refused stays as it is.
+    """Enable controllers for the groups below a delegated group of version 2; ignore refusals.
 
     Args:
         groups: The list of groups, as /proc has it.
@@ -84,10 +84,10 @@ def hand_on_of(groups: str, mounts: str, kinds: Collection[str]) -> None:
 
 
 def make(name: str, limits: Limits) -> tuple[Path, ...]:
-    """Make a control group with these limits; return its folders, or nothing where there is no place.
+    """Make a control group with these limits; return its folders, empty if there is no place for it.
 
     Raises:
-        OSError: There is a place, and it could not be used.
+        OSError: There is a place, but it could not be used.
     """
     made: list[Path] = []
     groups, mounts = _seen()
@@ -110,9 +110,9 @@ def apply(folders: Sequence[Path]) -> None:
 
 
 def limit_files() -> tuple[Path, ...]:
-    """Return the files with the limits of this process's groups and of those above them.
+    """Return the files with the limits of this process's groups and their ancestors.
 
-    A library that finds such a file and cannot read it may take that for an impossible thing, and crash.
+    A library that finds such a file but cannot read it may crash.
     """
     groups, mounts = _seen()
     folders: dict[Path, None] = {}
@@ -137,7 +137,7 @@ def sweep() -> None:
 
 
 def _seen() -> tuple[str, str]:
-    """Return the groups of this process and what is mounted, as /proc lists them."""
+    """Return the control groups and the mounts of this process, as /proc lists them."""
     return Path("/proc/self/cgroup").read_text(), Path("/proc/self/mountinfo").read_text()
 
 
@@ -151,9 +151,9 @@ def _values(place: CgroupPlace, limits: Limits) -> Iterator[tuple[str, int]]:
 
 
 def folders_of(groups: str, mounts: str) -> Iterator[tuple[set[str], Path, Path]]:
-    """Yield, for each of a process's groups that can be seen, its controllers, its mount and its folder.
+    """Yield the controllers, mount and folder of each visible control group of a process.
 
-    That of version 2 names no controllers.
+    The controllers of version 2 are empty.
 
     Args:
         groups: A process's list of groups, as /proc shows it.
@@ -191,7 +191,7 @@ def _at(folder: Path, controllers: set[str]) -> Iterator[CgroupPlace]:
 
 def _version_2(folder: Path) -> Iterator[CgroupPlace]:
     for place in (folder, folder.parent):
-        # Whose own group is bounded would leave the bound with a group beside it.
+        # A group beside this process's own group would escape the limits of that group.
         if place != folder and (not _is_delegated(place) or _is_bounded(folder)):
             return
         try:
@@ -208,7 +208,7 @@ def _enable(folder: Path, kinds: Collection[str]) -> None:
         offered = set((folder / "cgroup.controllers").read_text().split())
         enabled = set((folder / "cgroup.subtree_control").read_text().split())
         for kind in sorted((offered & set(kinds)) - enabled):
-            # Each alone: one that is refused takes no other with it.
+            # One write for each, so that a refused controller does not affect the others.
             with contextlib.suppress(OSError):
                 (folder / "cgroup.subtree_control").write_text(f"+{kind}")
 
@@ -239,7 +239,7 @@ def _mounts(text: str) -> Iterator[tuple[str, str, Path, set[str]]]:
 
 
 def _forget_left_over(folder: Path) -> None:
-    """Remove the groups of forkservers that were killed before they could."""
+    """Remove the groups of forkservers that were killed before removing them."""
     for group in folder.glob(f"{_PREFIX}*"):
         maker = group.name.removeprefix(_PREFIX).partition("-")[0]
         if not Path("/proc", maker).exists():

@@ -1,4 +1,4 @@
-"""Layer `descriptors`: close everything inherited that was not meant for this process.
+"""Layer `descriptors`: close every inherited descriptor not meant for this process.
 
 Source: close_range(2).
 """

@@ -1,4 +1,4 @@
-"""Layer `environment`: what the policy names is the whole environment.
+"""Layer `environment`: exactly the variables named by the policy.
 
 Source: environ(7), clearenv(3).
 """
@@ -14,6 +14,6 @@ __all__ = ["apply"]
 def apply(environment: Mapping[str, str]) -> None:
     """Replace the environment of this process, for Python and for C code alike."""
     os.environ.clear()
-    # Python knows only the variables of its own start; a C library may have set more since.
+    # Python knows only the variables at its start; a C library may have set more since.
     clear_environment()
     os.environ.update(environment)

@@ -1,7 +1,7 @@
-"""Layer `identity`: a user and group id of the zygote's own, and no group besides.
+"""Layer `identity`: a user and group id of the zygote's own, and no other group.
 
-What the host and other users own is then out of reach by the oldest rule of all, signals included; and
-the limit on the number of processes, which counts by user id, counts one user.
+Files and processes of the host and of other users are then protected by ordinary Unix permissions, signals
+included. The limit on the number of processes, which counts by user id, then counts one user.
 
 Source: credentials(7), setresuid(2), setgroups(2), PR_SET_DUMPABLE(2const).
 """
@@ -27,6 +27,6 @@ def apply(uid: int, gid: int | None = None) -> None:
     group = uid if gid is None else gid
     os.setresgid(group, group, group)
     os.setresuid(uid, uid, uid)
-    # As after an exec. Otherwise all that /proc has of this process would belong to root, and a host without
-    # the capability SYS_PTRACE, as containers are by default, could not look at what it watches over.
+    # As after an exec. Otherwise this process's files in /proc would belong to root, and a host without
+    # CAP_SYS_PTRACE, the default in containers, could not read them.
     prctl(PR_SET_DUMPABLE, 1)

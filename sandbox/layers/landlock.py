@@ -1,12 +1,12 @@
-"""Layer `landlock`: which files may be read, written, listed and executed.
+"""Layer `landlock`: rights to read, write, list and execute files.
 
-Two domains, each narrower than what was before: the zygote's, and the one that takes the scratch
-folder's write rights and signals to its siblings from a worker. Domains only intersect.
+Two domains, each narrower than the one before: the zygote's, and one that denies a worker writes to the
+scratch folder and signals to its siblings. Domains only intersect.
 
-Not stopped by Landlock, and left to seccomp: chmod, utime, extended attributes, ioctl on files,
-sockets. Existence and metadata of a file that may not be read stay visible to stat.
+Not covered by Landlock, and left to seccomp: chmod, utime, extended attributes, ioctl on files,
+sockets. Existence and metadata of an unreadable file stay visible to stat.
 
-Below ABI 3 the kernel would let any file be truncated, so this layer refuses to pretend.
+Below ABI 3 the kernel would let any file be truncated, so this layer fails instead.
 
 Source: landlock(7), linux/landlock.h; requirements S1-46 to S1-49, S1-55 to S1-57 and S1-101.
 """
@@ -90,7 +90,7 @@ _CHANGE = (
 )
 _READ = AccessRight.READ_FILE | AccessRight.READ_DIR
 _ALL = AccessRight((1 << 16) - 1)
-# What a rule on something that is not a folder may carry; the kernel answers EINVAL to more.
+# Rights that a rule on a non-directory may carry; the kernel returns EINVAL for others.
 _ON_FILES = (
     AccessRight.EXECUTE
     | AccessRight.WRITE_FILE
@@ -98,26 +98,26 @@ _ON_FILES = (
     | AccessRight.TRUNCATE
     | AccessRight.IOCTL_DEV
 )
-# What the second domain of a worker handles, and so denies wherever it grants nothing.
+# Rights handled by the second domain of a worker, so denied unless granted.
 _NARROWED = (
     _CHANGE | AccessRight.MAKE_CHAR | AccessRight.MAKE_SOCK | AccessRight.MAKE_FIFO | AccessRight.MAKE_BLOCK
 )
 
-# Nothing written can be executed but packages, and no FIFO, socket or device can be left for others to open.
+# Written files cannot be executed, except packages. FIFOs, sockets and devices for others are denied.
 HOME = _READ | _CHANGE
-# Names of semaphores and of shared memory, and nothing else.
+# Only names of semaphores and of shared memory.
 _SHARED_MEMORY = (
     _READ | AccessRight.WRITE_FILE | AccessRight.REMOVE_FILE | AccessRight.MAKE_REG | AccessRight.TRUNCATE
 )
-# With sockets, for the processes that alone see them; see `sandbox.network.own_sockets`.
+# With sockets, which only processes of this zygote can see; see `sandbox.network.own_sockets`.
 _HOME_WITH_SOCKETS = HOME | AccessRight.MAKE_SOCK
 
-# A link on the way is ELOOP.
+# ELOOP: a symbolic link in the path.
 _NOT_THERE = (errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.ELOOP, errno.ENAMETOOLONG, errno.ESTALE)
 
 _SINKS = ("/dev/null", "/dev/zero", "/dev/full")
 _SOURCES = ("/dev/random", "/dev/urandom")
-# The C library and allocators count processors and page sizes here.
+# The C library and allocators read processor counts and page sizes here.
 _SYS_FILES = (
     "/sys/devices/system/cpu/online",
     "/sys/devices/system/cpu/possible",
@@ -127,7 +127,7 @@ _SYS_FILES = (
 
 @dataclass(frozen=True, slots=True)
 class LandlockRule:
-    """Rights on one file, or on one folder and all beneath it; no part of the path is a link."""
+    """Rights on one file, or on one folder and everything beneath it; no path component is a link."""
 
     path: Path
     access: AccessRight
@@ -158,7 +158,7 @@ def read_access(policy: Policy) -> AccessRight:
 
 
 def handled(abi: int) -> AccessRight:
-    """Return the rights a kernel of this ABI knows."""
+    """Return the rights that a kernel of this ABI supports."""
     known = _ALL
     if abi < _IOCTL_ABI:
         known &= ~AccessRight.IOCTL_DEV
@@ -175,11 +175,11 @@ def zygote_ruleset(policy: Policy, *, home: int | None, own: bool = False) -> in
     Args:
         policy: What may be touched.
         home: Descriptor of the home folder. A path could be exchanged between check and use.
-        own: Whether this process, by its number, may read what a /proc that is everybody's has of it. The
-            descriptor that keeps the rule in force stays open until it becomes another program.
+        own: Whether this process may read its own folder in a shared /proc. The descriptor that keeps
+            that rule valid stays open until exec.
 
     Raises:
-        OSError: The kernel has no Landlock, or one too old for sockets, or a path of the policy is not there.
+        OSError: The kernel lacks Landlock, or its ABI is too old for sockets, or a path does not exist.
     """
     abi = _usable_abi()
     ruleset = landlock_create_ruleset(
@@ -196,12 +196,12 @@ def zygote_ruleset(policy: Policy, *, home: int | None, own: bool = False) -> in
         folder = os.open(proc.own_folder(), os.O_PATH | os.O_CLOEXEC)
         landlock_add_path_rule(ruleset, parent=folder, access=_READ & handled(abi))
     if policy.sockets and abi < _NET_ABI:
-        # Or a socket of the host that lost its connection could be bound, which seccomp lets pass then.
+        # Older ABIs cannot deny bind on a disconnected socket of the host, which seccomp then lets pass.
         raise OSError(errno.ENOSYS, f"sockets need Landlock ABI {_NET_ABI}, this kernel has {abi}")
     if home is not None:
         landlock_add_path_rule(ruleset, parent=home, access=_home(policy) & handled(abi))
     if policy.scratch is not None:
-        # Not through a link: a process that could put one there would choose what may be written.
+        # Not through a link: a process that can create one there would choose the writable folder.
         scratch = os.open(policy.scratch, os.O_PATH | os.O_CLOEXEC | os.O_DIRECTORY | os.O_NOFOLLOW)
         landlock_add_path_rule(ruleset, parent=scratch, access=HOME & handled(abi))
         os.close(scratch)
@@ -209,10 +209,10 @@ def zygote_ruleset(policy: Policy, *, home: int | None, own: bool = False) -> in
 
 
 def narrowing_ruleset(policy: Policy, *, home: int | None) -> int:
-    """Build the domain a worker adds: of all folders only the home, and what is lent to it, can be changed.
+    """Build the domain a worker adds: only the home and folders lent to it are writable.
 
-    Its scopes keep signals from the zygote and from workers of other calls, which share all that
-    came before.
+    Its scopes prevent signals to the zygote and to workers of other calls, which share all previous
+    domains.
     """
     abi = _usable_abi()
     known = _NARROWED & handled(abi)
@@ -225,16 +225,16 @@ def narrowing_ruleset(policy: Policy, *, home: int | None) -> int:
 
 
 def apply(ruleset: int) -> None:
-    """Put this process under the ruleset for good, and close its descriptor."""
+    """Apply the ruleset to this process irrevocably, and close its descriptor."""
     landlock_restrict_self(ruleset)
     os.close(ruleset)
 
 
 def pin() -> tuple[int, ...]:
-    """Hold the granted files of /proc open, by path only, for as long as the zygote lives.
+    """Hold the granted files of /proc open with O_PATH for as long as the zygote lives.
 
-    The kernel makes a new inode for such a file once it has forgotten the old one, and a rule
-    speaks of the old one. What is held open is not forgotten.
+    The kernel makes a new inode for such a file once it has evicted the old one, to which a rule
+    refers. An open file keeps its inode.
     """
     opened = (_open(Path(name)) for name in proc.MACHINE_FILES)
     return tuple(descriptor for descriptor in opened if descriptor is not None)
@@ -245,19 +245,19 @@ def _home(policy: Policy) -> AccessRight:
 
 
 def _devices(*, may_write: bool) -> list[LandlockRule]:
-    """Return the rules of device nodes; what keeps nothing is open to a worker that may not write too."""
+    """Return the rules of device nodes; devices that store nothing are writable even to read-only workers."""
     writable = (*_SINKS, *_SOURCES) if may_write else _SINKS
     return [LandlockRule(Path(name), AccessRight.READ_FILE | AccessRight.WRITE_FILE) for name in writable]
 
 
 def _shared_memory(policy: Policy) -> list[LandlockRule]:
-    """Return the rule of /dev/shm, where it is a zygote's own: never of the machine's."""
+    """Return the rule of /dev/shm if it is the zygote's own; the machine's is never granted."""
     own = policy.shared_memory_bytes and policy.namespaces and "namespaces" not in policy.without
     return [LandlockRule(SHARED_MEMORY, _SHARED_MEMORY)] if own else []
 
 
 def _lent(policy: Policy) -> list[LandlockRule]:
-    """Return the rules of what is written beside the home: what is lent, and fetched packages."""
+    """Return the rules of writable paths other than the home: lent ones, and fetched packages."""
     fetched = () if policy.packages is None else (policy.packages,)
     return [
         *(LandlockRule(path, HOME) for path in policy.lent_write),
@@ -283,17 +283,17 @@ def _scoped(abi: int) -> int:
 def _grant(ruleset: int, rules: Iterable[LandlockRule], known: AccessRight) -> None:
     for rule in rules:
         descriptor = _open(rule.path)
-        # What is not there cannot be granted; should it appear later, it stays denied.
+        # A missing path cannot be granted; if it appears later, it stays denied.
         if descriptor is None:
             continue
         _grant_open(ruleset, descriptor, rule.access & known)
 
 
 def _grant_open(ruleset: int, descriptor: int, access: AccessRight) -> None:
-    """Grant rights on what a descriptor names, as far as such a thing can have them; close it."""
+    """Grant rights on a descriptor's file, as far as its file type allows; close it."""
     try:
         granted = access & (_ALL if stat.S_ISDIR(os.fstat(descriptor).st_mode) else _ON_FILES)
-        # A rule without any right is an error to the kernel.
+        # The kernel rejects a rule without rights.
         if granted:
             landlock_add_path_rule(ruleset, parent=descriptor, access=granted)
     finally:
@@ -301,9 +301,9 @@ def _grant_open(ruleset: int, descriptor: int, access: AccessRight) -> None:
 
 
 def _open(path: Path) -> int | None:
-    """Open what is to be granted, by path only; None where there is nothing, or a link is on the way.
+    """Open a path to be granted with O_PATH; None if it does not exist, or a component is a link.
 
-    Nothing is granted through a link: what it leads to is for its author to say, and may change after a look.
+    Nothing is granted through a link: its owner chooses the target, and may change it after a check.
     """
     try:
         return openat2(str(path), os.O_PATH | os.O_CLOEXEC, directory=AT_FDCWD, resolve=Resolve.NO_SYMLINKS)

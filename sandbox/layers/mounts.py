@@ -1,12 +1,12 @@
-"""Layer `namespaces`, its files: what a zygote sees of the file system, and what is not there at all.
+"""Layer `namespaces`, its files: a zygote's view of the file system.
 
-The system stays where it is, read-only. Over each folder that holds homes, state or other people's things
-lies an empty one, in which only what the policy names is mounted back: the own home, the scratch folder and
-what is lent to write, the rest to read. So the folders above it are ours as well, and a folder that is
-closed to others does not keep a zygote with another user id from what lies deeper in it and may be read.
+System folders stay in place, read-only. Each folder that holds homes, state or other users' files is covered
+by an empty one, in which only paths named by the policy are mounted back: the home, the scratch folder and
+lent folders writable, the rest read-only. So the parent folders are new too, and their restrictive modes do
+not keep a zygote with another user id from readable paths below them.
 
-What is lent lies where others write at this very moment, and may put a link in any place there. So what is
-mounted, where, and what may be written of it is named by descriptors, opened without following any link.
+Others may be writing in a lent folder, and may create links anywhere in it. So sources, mount points and
+writable mounts are identified by descriptors, opened without following any link.
 
 Call it in a new mount namespace, in the first process of a new pid namespace.
 
@@ -26,6 +26,7 @@ from pathlib import Path
 
 from sandbox.layers import proc
 from sandbox.policy import Policy
+from sandbox.readable import OF_OTHERS
 from sandbox.syscalls import (
     AT_FDCWD,
     MS_BIND,
@@ -42,16 +43,11 @@ from sandbox.syscalls import (
     openat2,
 )
 
-__all__ = ["EMPTY", "SHARED_MEMORY", "MountView", "apply", "view_of"]
+__all__ = ["SHARED_MEMORY", "MountView", "apply", "view_of"]
 
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - its place, in a view of its own
 """Folder of POSIX semaphores and shared memory."""
 
-EMPTY = (
-    "/boot", str(SHARED_MEMORY), "/home", "/lost+found", "/media", "/mnt",
-    "/root", "/run", "/srv", "/tmp", "/var/tmp",  # noqa: S108
-)  # fmt: skip
-"""Folders that hold no system; in their place there are empty ones."""
 _HANDLE = os.O_PATH | os.O_CLOEXEC
 _CLOSED = MountAttribute.READ_ONLY | MountAttribute.NO_SUID
 _HARMLESS = MountAttribute.NO_SUID | MountAttribute.NO_DEVICES
@@ -65,11 +61,11 @@ class MountView:
     """Plan of the file system, by paths without links.
 
     Attributes:
-        covered: Folders in whose place an empty one is put.
-        blanked: Files in whose place nothing is put.
-        mounted_back: Paths that are mounted again beneath the covered folders.
-        made: Folders that are made there, for their listing.
-        links: Symbolic links that are made there, with what they say.
+        covered: Folders to cover with an empty one.
+        blanked: Files to hide.
+        mounted_back: Paths to mount again beneath the covered folders.
+        made: Folders to create there, for listings.
+        links: Symbolic links to create there, with their targets.
     """
 
     covered: tuple[Path, ...]
@@ -80,17 +76,17 @@ class MountView:
 
 
 def apply(policy: Policy, *, home: int | None) -> int | None:
-    """Make the file system look as the policy says.
+    """Set up the file system view of the policy.
 
     Args:
         policy: What may be touched.
-        home: Descriptor of the home, from outside; closed here, since the way up from it leads outside.
+        home: Descriptor of the home, from outside; closed here, since its parent is outside.
 
     Returns:
         A descriptor of the home as it is mounted here.
 
     Raises:
-        OSError: Something could not be mounted, or the home's name stands for another folder by now.
+        OSError: A mount failed, or the path of the home leads to another folder by now.
     """
     view = view_of(policy)
     lent = _writable_beneath(policy.lent_write)
@@ -114,7 +110,7 @@ def apply(policy: Policy, *, home: int | None) -> int | None:
             remove=MountAttribute.READ_ONLY,
         )
     if policy.shared_memory_bytes and SHARED_MEMORY in view.covered:
-        # What others of this zygote write there is data.
+        # Workers of this zygote write only data there.
         add = _HARMLESS | MountAttribute.NO_EXECUTION
         mount_setattr(str(SHARED_MEMORY), add=add, remove=MountAttribute.READ_ONLY)
     _open_lent(lent, mounted)
@@ -124,20 +120,20 @@ def apply(policy: Policy, *, home: int | None) -> int | None:
 
 
 def view_of(policy: Policy) -> MountView:
-    """Work out the view; looks at the file system and changes nothing."""
-    # As it is named: what it leads to, were there a link on the way by now, is not what was granted.
+    """Compute the view; reads the file system and changes nothing."""
+    # Lent paths are not resolved: if a component is a link by now, its target was not granted.
     visible = {*policy.read, *map(_real, policy.own_folders)}
     lent = {*policy.lent_read, *policy.lent_write}
-    # Beneath what may be written nothing is mounted read-only over it, because it may be read as well.
+    # Paths beneath a writable one need no read-only mount, since they are readable already.
     visible = {path for path in visible if not _beneath(path, policy.lent_write)}
     visible = {path for path in visible | lent if _is_there(path)}
-    covers = {_real(path) for path in (*map(Path, EMPTY), *policy.homes, *policy.hidden)}
+    covers = {_real(path) for path in (*map(Path, OF_OTHERS), *policy.homes, *policy.hidden)}
     if policy.uid is not None:
         covers |= {folder for path in visible for folder in _closed_above(path, policy.uid)}
     covered = _topmost(path for path in covers if path.is_dir() and path not in visible)
     shown = {path for path in visible if _beneath(path, covered)}
     for path in policy.own_folders:
-        # Mounted in its own place too, or it could not be told apart from the read-only rest.
+        # Mounted separately too, since it needs its own mount to be writable within the read-only rest.
         shown.add(_real(path))
     shown |= visible & set(policy.lent_write)
     return MountView(
@@ -150,17 +146,17 @@ def view_of(policy: Policy) -> MountView:
 
 
 def _tmpfs_options(path: Path, policy: Policy) -> str:
-    """Return the options of what covers a folder: nothing is to be kept there, but in shared memory."""
+    """Return the tmpfs options of a covered folder: tiny, except for shared memory."""
     if path == SHARED_MEMORY and policy.shared_memory_bytes:
-        # A name without content takes memory as well, which the size does not count.
+        # An empty file takes memory too, which `size` does not count.
         return f"size={policy.shared_memory_bytes},nr_inodes={_MOST_SHARED_NAMES},mode=1777"
     return "size=64k,mode=0755"
 
 
 def _handles(paths: Iterable[Path]) -> Iterator[tuple[Path, int]]:
-    """Open paths, but for those that somebody removed since they were looked at: nothing is missed there.
+    """Open paths; skip those removed meanwhile, since a missing path need not be mounted.
 
-    Home and scratch folder are looked for again, once everything is mounted.
+    Home and scratch folder are checked again once everything is mounted.
     """
     for path in paths:
         handle = _opened(path)
@@ -169,9 +165,9 @@ def _handles(paths: Iterable[Path]) -> Iterator[tuple[Path, int]]:
 
 
 def _opened(path: Path, *, below: int = AT_FDCWD) -> int | None:
-    """Open a path without following a link; None where there is none, or a link is in the way.
+    """Open a path without following links; None if it does not exist or a component is a link.
 
-    A process that may write in a lent folder can put a link in the way of one lent below it.
+    A process that may write in a lent folder can replace a component of a path lent below it by a link.
     """
     try:
         return openat2(str(path), _HANDLE, directory=below, resolve=Resolve.NO_SYMLINKS)
@@ -182,9 +178,9 @@ def _opened(path: Path, *, below: int = AT_FDCWD) -> int | None:
 
 
 def _writable_beneath(folders: Iterable[Path]) -> tuple[Path, ...]:
-    """Return the mounts that may be written: of what is lent, and beneath it. To be asked before any changes.
+    """Return the writable mounts of lent folders and beneath them. Call it before any changes.
 
-    What the operator has mounted read-only stays so, whatever is lent.
+    Mounts that the operator made read-only stay read-only, even if lent.
     """
     found: dict[Path, None] = {}
     with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as mounts:
@@ -203,7 +199,7 @@ def _unescaped(text: str) -> str:
 
 
 def _open_lent(writable: Iterable[Path], mounted: Mapping[Path, int]) -> None:
-    """Let what is lent to write be written, with the mounts beneath it."""
+    """Make lent folders writable, with the mounts beneath them."""
     for path in writable:
         above = next((one for one in (path, *path.parents) if one in mounted), None)
         if above is not None:
@@ -211,14 +207,14 @@ def _open_lent(writable: Iterable[Path], mounted: Mapping[Path, int]) -> None:
 
 
 def _open_mount(tree: int, below: Path) -> None:
-    """Let a mount be written, where it still is at that path below another."""
+    """Make a mount writable, if it is still at that path below another."""
     handle = tree if below == Path() else _opened(below, below=tree)
     if handle is None:
         return
     try:
         mount_setattr(handle, add=_HARMLESS, remove=MountAttribute.READ_ONLY)
     except OSError as error:
-        # Something else has that name by now, which is not a mount.
+        # EINVAL: that path is not a mount point any more.
         if error.errno != errno.EINVAL:
             raise
     finally:
@@ -227,14 +223,14 @@ def _open_mount(tree: int, below: Path) -> None:
 
 
 def _mount_back(path: Path, source: int) -> int | None:
-    """Mount something at its path again; return the mount, or None where a link is in the way by now."""
+    """Mount a source at its path again; return the mount, or None if a component is a link by now."""
     target = _place(path, is_folder=stat.S_ISDIR(os.fstat(source).st_mode))
     try:
         if target is None:
             return None
-        # With all that is mounted below: an unprivileged namespace may not take that apart.
+        # Includes all mounts below: an unprivileged namespace may not separate them.
         tree = open_tree(source)
-        # Before it is there: nothing that is made on the way to others can end up in the folder itself.
+        # Before the move, so that mount points created for other paths cannot end up in the folder itself.
         mount_setattr(tree, add=_CLOSED, recursive=True)
         move_mount(tree, target)
         return tree
@@ -253,13 +249,13 @@ def _place(path: Path, *, is_folder: bool) -> int | None:
             path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
             path.touch(mode=0o644)
     except FileExistsError:
-        # A link that leads nowhere, or a file.
+        # The path is a dangling link, or a file.
         return None
     return _opened(path)
 
 
 def _link(path: Path, text: str) -> None:
-    # Where its folder was mounted back whole, it is there already.
+    # It exists already if its folder was mounted back as a whole.
     if not os.path.lexists(path):
         path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
         path.symlink_to(text)
@@ -276,7 +272,7 @@ def _entered(policy: Policy, outside: int) -> int:
 def _links_beneath(policy: Policy, covered: tuple[Path, ...], shown: set[Path]) -> Iterator[tuple[Path, str]]:
     named = (*policy.names, *policy.own_folders)
     beside = (link for folder in {path.parent for path in policy.names} for link in _links_in(folder))
-    # As in a ConfigMap of Kubernetes: the files beside a tool file are links as it is itself.
+    # As in a Kubernetes ConfigMap: the files beside a tool file are links, like the tool file itself.
     named += tuple(link for link in beside if (real := _real(link)) in shown or _beneath(real, tuple(shown)))
     interpreter = (sys.executable, sys.prefix, sys.base_prefix, *filter(None, sys.path))
     for path in (*named, *map(Path, interpreter)):
@@ -291,14 +287,14 @@ def _links_in(folder: Path) -> Iterator[Path]:
 
 
 def _aliases(policy: Policy, covered: tuple[Path, ...]) -> Iterator[tuple[Path, str]]:
-    """Yield links from the other names of the home, where nothing of the system stands."""
+    """Yield links from other names of the home, within covered folders."""
     for alias in policy.aliases:
         if _beneath(alias, covered):
             yield alias, str(policy.home)
 
 
 def _links(path: Path) -> Iterator[tuple[Path, str]]:
-    """Yield each symbolic link on the way to a path, with what it says."""
+    """Yield each symbolic link in a path, with its target."""
     at, ahead = "/", list(path.absolute().parts[1:])
     for _step in range(_MOST_LINKS * len(ahead) + 1):
         if not ahead:
@@ -314,12 +310,12 @@ def _links(path: Path) -> Iterator[tuple[Path, str]]:
 
 
 def _closed_above(path: Path, uid: int) -> Iterator[Path]:
-    """Yield the folders above a path that may not be entered with this user and group id."""
+    """Yield the parent folders of a path that this user and group id may not search."""
     for folder in path.parents:
         try:
             found = folder.stat()
         except FileNotFoundError:
-            # Removed since it was looked at.
+            # Removed meanwhile.
             continue
         others = stat.S_IXGRP if found.st_gid == uid else stat.S_IXOTH
         if not found.st_mode & (stat.S_IXUSR if found.st_uid == uid else others):
@@ -339,7 +335,7 @@ def _is_there(path: Path) -> bool:
     try:
         return path.exists()
     except PermissionError:
-        # Nor could it be read, so it is not missed.
+        # An inaccessible path could not be read either, so it is treated as missing.
         return False
 
 

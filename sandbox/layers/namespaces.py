@@ -1,9 +1,9 @@
-"""Layer `namespaces`: processes, network, queues and host name of the zygote's own; its files are `mounts`.
+"""Layer `namespaces`: own processes, network, queues and host name of a zygote; for files see `mounts`.
 
-A pid namespace begins with a fork, so the forkserver makes it: the zygote is its first process, and when
-that ends the kernel kills every other, however far away it has moved. The network namespace has a loopback
-that is down. Without privilege there is a user namespace first, in which the others may be made: one for
-each zygote, as the kernel counts processes by user id and user namespace (Linux 5.14).
+A pid namespace begins with a fork, so the forkserver makes it: the zygote is its init process, at whose end
+the kernel kills every other, whatever its session or parent. The network namespace has a loopback that is
+down. Without privilege a user namespace is made first, in which the others are allowed: one for each zygote,
+as the kernel counts processes by user id and user namespace (Linux 5.14).
 
 Source: namespaces(7), pid_namespaces(7), user_namespaces(7), network_namespaces(7), getrlimit(2) on
 RLIMIT_NPROC; inc_rlimit_ucounts() in the kernel's kernel/ucount.c.
@@ -28,7 +28,7 @@ _CAP_SYS_ADMIN = 21
 
 
 def apply() -> None:
-    """Leave the host's mounts, network, queues and host name."""
+    """Unshare mounts, network, queues and host name from the host."""
     unshare(CLONE_NEWNS | CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWUTS)
 
 
@@ -40,23 +40,23 @@ def needs_user_namespace() -> bool:
 
 
 def enter_user_namespace() -> None:
-    """Enter a user namespace that knows this user and group only, as what they were."""
+    """Enter a user namespace that maps only this user and group, each to itself."""
     uid, gid = os.geteuid(), os.getegid()
     unshare(CLONE_NEWUSER)
-    # Groups must be given up as a tool before the kernel lets an ordinary user map one.
+    # The kernel lets an unprivileged user map a group only after setgroups is denied.
     for name, text in (("setgroups", "deny"), ("uid_map", f"{uid} {uid} 1"), ("gid_map", f"{gid} {gid} 1")):
         with open(f"/proc/self/{name}", "w", encoding="utf-8") as file:
             file.write(text)
 
 
 def fork_first_process(*, own_users: bool = False) -> int:
-    """Fork the first process of a new pid namespace; return as `os.fork`, with its number out here.
+    """Fork the init process of a new pid namespace; return like `os.fork`, with its pid outside.
 
-    Who has made a pid namespace for its children makes no second one, so a child between does it. This
-    process must adopt orphans: when the child between has ended, the first process becomes its own child.
+    A process can unshare the pid namespace of its children only once, so an intermediate child does it. This
+    process must be a subreaper: it adopts the init process when the intermediate child has ended.
 
     Args:
-        own_users: Whether to make a user namespace first, as `needs_user_namespace` says.
+        own_users: Whether to make a user namespace first; see `needs_user_namespace`.
 
     Raises:
         OSError: The namespace could not be made.
@@ -84,7 +84,7 @@ def fork_first_process(*, own_users: bool = False) -> int:
 
 
 def _be_between(notify: int, go: int, *, own_users: bool) -> int:
-    """Make the namespace, fork its first process and end; returns in the first process only."""
+    """Make the namespace, fork its init process and exit; return in the init process only."""
     try:
         if own_users:
             enter_user_namespace()
@@ -97,7 +97,7 @@ def _be_between(notify: int, go: int, *, own_users: bool) -> int:
         os.write(notify, str(pid).encode())
         os._exit(0)
     os.close(notify)
-    # Not before the process between has been reaped: its death must not be taken for that of the parent.
+    # Wait until the intermediate process is reaped: its death must not be taken for that of the parent.
     if not os.read(go, 1):
         os._exit(0)
     os.close(go)

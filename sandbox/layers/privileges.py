@@ -28,23 +28,23 @@ __all__ = [
 ]
 
 _MOST_CAPABILITIES = 64
-# NOROOT, NO_SETUID_FIXUP and their locks, and the lock of KEEP_CAPS: user id 0 means nothing more.
+# NOROOT, NO_SETUID_FIXUP and their locks, and the lock of KEEP_CAPS: user id 0 loses its special meaning.
 _SECURE_BITS = 0x2F
 
 
 def close_bounds() -> None:
-    """Give up the right to get a capability by exec, or by being user 0. Before a change of user id."""
+    """Prevent gaining capabilities by exec or as user 0. Call it before a change of user id."""
     try:
         _drop_bounding_set()
         prctl(PR_SET_SECUREBITS, _SECURE_BITS)
     except PermissionError:
-        # Without CAP_SETPCAP neither can be changed. What is held is dropped all the same,
-        # and no_new_privs keeps exec from adding to it.
+        # Neither can be changed without CAP_SETPCAP. Held capabilities are dropped anyway,
+        # and no_new_privs keeps exec from adding any.
         pass
 
 
 def drop_capabilities() -> None:
-    """Give up every capability this process holds. After a change of user id, which needs one."""
+    """Drop every capability of this process. Call it after a change of user id, which needs one."""
     prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL)
     drop_capability_sets()
 
@@ -55,14 +55,14 @@ def refuse_new_privileges() -> None:
 
 
 def die_with_parent(parent: int) -> None:
-    """Request SIGKILL from the kernel for the end of the parent.
+    """Request SIGKILL from the kernel at the end of the parent.
 
     Args:
-        parent: Its process id; 0 where it lies outside of this process's pid namespace, and then it
-            has to be seen by other means that it has not ended before.
+        parent: Its process id; 0 if it is outside this process's pid namespace. The caller must then
+            check by other means that it has not ended before.
 
     Raises:
-        ProcessLookupError: The parent is not `parent` any more: it ended before we could ask.
+        ProcessLookupError: The parent is not `parent` any more: it ended before the request.
     """
     prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
@@ -70,7 +70,7 @@ def die_with_parent(parent: int) -> None:
 
 
 def adopt_orphans() -> None:
-    """Become the parent of descendants whose own parent ends, so that none gets out of sight."""
+    """Become the subreaper of all descendants, so that none is reparented outside."""
     prctl(PR_SET_CHILD_SUBREAPER, 1)
 
 

@@ -1,13 +1,13 @@
-"""View of /proc for confined processes: a few files about the machine, and themselves.
+"""View of /proc for confined processes: a few files about the machine, and their own.
 
-With namespaces there is a /proc of the zygote's own, where a process sees what it may trace: itself, and
-what it has started. Landlock, whose domains are siblings, keeps calls of one user apart there too. What tells
-of the machine is empty, but for the files that libraries need; so the whole may be read.
+With namespaces a zygote has its own /proc, where a process sees those it may trace: itself and descendants.
+Sibling Landlock domains separate calls of one user there too. Files about the machine are hidden, except
+those that libraries need; so the whole of /proc may be read.
 
-Without namespaces /proc is everybody's. A rule of Landlock speaks of a folder that is there when the rule is
-made, and the folder of a process begins with the process. So only what is never forked again may read its own
-files; a forked worker would need a rule on all processes, which its zygote would have before it, where the
-author's file is imported.
+Without namespaces /proc is shared. A Landlock rule applies to a folder that exists when the rule is made, and
+the folder of a process appears with the process. So only a process whose rule was made after its fork may
+read its own files. A forked worker would need a rule on all processes, which its zygote would also have while
+it imports the tool file.
 
 Source: proc(5), the mount options hidepid and subset; landlock(7); the kernel's fs/proc/base.c.
 """
@@ -32,7 +32,7 @@ MACHINE_FILES = (
     "/proc/sys/kernel/pid_max",
     "/proc/sys/vm/overcommit_memory",
 )
-"""File by file: the folders would also tell the names of sockets, processes and mounts."""
+"""Single files: their folders would also reveal names of sockets, processes and mounts."""
 
 _TOP = "/proc"
 _HANDLE = os.O_PATH | os.O_CLOEXEC
@@ -40,12 +40,12 @@ _QUIET = MS_NOSUID | MS_NODEV | MS_NOEXEC
 
 
 def own_folder(pid: int | None = None) -> Path:
-    """Return the folder of a process, by default of this one, by its number and not by a link."""
+    """Return the folder of a process, by default of this one, named by its pid and not by a link."""
     return Path(_TOP, str(pid or os.getpid()))
 
 
 def mount_own() -> None:
-    """Mount a /proc of this pid namespace, in which nothing can be read that a call has no business with.
+    """Mount a /proc of this pid namespace, with every file hidden that calls do not need.
 
     Raises:
         OSError: It could not be mounted.
@@ -69,7 +69,7 @@ def _deeper() -> Iterator[str]:
 
 
 def _others() -> list[os.DirEntry[str]]:
-    """Return the entries of /proc beside processes, links and the files that stay."""
+    """Return the entries of /proc except processes, links and the files that stay visible."""
     with os.scandir(_TOP) as entries:
         return [
             entry

@@ -1,17 +1,17 @@
-"""Layer `rlimits`: how much memory, processor time, file and descriptors a process may use.
+"""Layer `rlimits`: limits of memory, processor time, file size and descriptors of a process.
 
 Memory is RLIMIT_DATA, counted from what the process has already. RLIMIT_AS would count address
 space that is reserved and never touched (allocators reserve 64 MiB to 1 GiB at a time) and every
-library the zygote has mapped, so it kills honest programs long before the limit that it names. It is a whole
-number of MiB: V8 takes an eighth of it for its code, and ends its process where that is not a whole number
-of pages, as a renderer of Chromium, which says nothing more.
+library the zygote has mapped, so it kills honest programs long before its limit is used. The limit is a whole
+number of MiB: V8 uses an eighth of it for its code, and ends its process if that is not a whole number
+of pages. A Chromium renderer then exits without a message.
 
-What this layer cannot bound: shared anonymous memory and the sum over several processes, which the host
-watches and a cgroup bounds; and the number of processes where users share a user id.
+This layer cannot bound shared anonymous memory and the sum over several processes, which the host
+watches and a cgroup bounds; nor the number of processes if users share a user id.
 
-A worker is handed to the host by a message that carries descriptors, and the kernel refuses such messages
-to a process once its whole user id has more of them under way than that process may have open. So what
-hands over may have more open than a call may: whatever a call sends itself, the next worker gets through.
+A worker is handed to the host by a message that carries descriptors. The kernel refuses such a message
+(ETOOMANYREFS) if its user id has more descriptors in flight than the sender may have open. So the descriptor
+limit is higher during the handover than in a call: messages sent by calls cannot block the next worker.
 
 Source: getrlimit(2), timer_create(2), proc_pid_status(5), unix(7) on ETOOMANYREFS.
 """
@@ -40,17 +40,17 @@ __all__ = [
 ]
 
 SPARE_DESCRIPTORS = 8192
-"""Descriptors that may be open, beyond what a call may have open, where a worker is handed over. A message
-carries up to 253, so thirty processes could send one each past a call's limit at the same moment."""
+"""Descriptors that may be open during the handover of a worker, beyond the limit of a call. A message
+carries up to 253, so thirty processes could each send one past a call's limit at the same moment."""
 
 _KIB = 1024
 _MIB = 1024 * _KIB
 _CAP_SYS_RESOURCE = 24
 _LOCKED_BYTES = 64 * _KIB
-# Timers and signals that wait are counted for the user id as a whole, and refused to a process for which they
-# are too many. Where the host has the same user id, it may have far more, and so some are always left for it.
+# Timers and pending signals count for the whole user id, against the limit of the process that adds one.
+# A host with the same user id has a far higher limit, so some are always left for it.
 _PENDING_SIGNALS = 512
-# What Linux gives by default. It is not a part of RLIMIT_DATA, and without a hard limit it grows without end.
+# The default of Linux. The stack is not part of RLIMIT_DATA, and grows without end without a hard limit.
 _STACK_BYTES = 8192 * _KIB
 _STATUS_BYTES = 8192
 _VM_DATA = re.compile(rb"^VmData:\s*(\d+) kB$", re.MULTILINE)
@@ -62,14 +62,14 @@ Pairs = Mapping[int, tuple[int, int]]
 def apply(limits: Pairs) -> None:
     """Set soft and hard limits.
 
-    A hard limit that is lower already stays, so this never asks for privilege.
+    A hard limit that is already lower stays, so this never needs privilege.
     """
     for which, (soft, hard) in limits.items():
         resource.setrlimit(which, narrowed((soft, hard), resource.getrlimit(which)[1]))
 
 
 def narrowed(wanted: tuple[int, int], present_hard: int) -> tuple[int, int]:
-    """Return `wanted` with neither half above the present hard limit."""
+    """Return `wanted` with both values capped at the present hard limit."""
     if present_hard == resource.RLIM_INFINITY:
         return wanted
     return min(wanted[0], present_hard), min(wanted[1], present_hard)
@@ -78,8 +78,8 @@ def narrowed(wanted: tuple[int, int], present_hard: int) -> tuple[int, int]:
 def zygote_limits(limits: Limits, *, data: int, counts_processes: bool = False) -> Pairs:
     """Return the limits of a zygote that uses `data` bytes now; its workers inherit them.
 
-    The hard limit of memory leaves room for the load and for a worker's own share on top of it. The
-    number of processes is counted by user id and user namespace, so it needs one that is the zygote's own.
+    The hard limit of memory leaves room for the load and for a worker's own share on top of it. The number
+    of processes is counted by user id and user namespace, so the zygote needs one of these of its own.
     """
     fixed = {
         resource.RLIMIT_CORE: 0,
@@ -88,7 +88,7 @@ def zygote_limits(limits: Limits, *, data: int, counts_processes: bool = False) 
         resource.RLIMIT_MEMLOCK: _LOCKED_BYTES,
         resource.RLIMIT_MSGQUEUE: 0,
         resource.RLIMIT_SIGPENDING: _PENDING_SIGNALS,
-        # Nobody inside goes before others, whatever the operator's own limits are.
+        # No confined process may raise its priority, whatever the operator's own limits are.
         resource.RLIMIT_RTPRIO: 0,
         resource.RLIMIT_NICE: 0,
         resource.RLIMIT_STACK: _STACK_BYTES,
@@ -111,9 +111,9 @@ def worker_limits(limits: Limits, *, data: int, renewable: bool = False) -> Pair
 
     Args:
         limits: The limits of its first call.
-        data: Bytes of private memory that it has been given.
-        renewable: Leave the hard values open, since the host could not raise them again for the next call.
-            What the first call then makes of that, the watch sees.
+        data: Bytes of private memory that it has inherited.
+        renewable: Whether to leave hard values unset, since the host could not raise them for the next call.
+            `CallWatch` detects a call that exploits that.
     """
     memory = _whole_mib(data + limits.memory_bytes)
     most = _whole_mib(data + 2 * limits.memory_bytes) if renewable else memory
@@ -125,10 +125,10 @@ def worker_limits(limits: Limits, *, data: int, renewable: bool = False) -> Pair
 
 
 def call_limits(limits: Limits, *, granted: Limits, renewable: bool = False) -> Pairs:
-    """Return the limits of a worker, made within `granted`, for calls that have `limits` of their own."""
+    """Return the limits of a worker, created with `granted`, for calls with `limits` of their own."""
     data, most = resource.getrlimit(resource.RLIMIT_DATA)
     cut = granted.memory_bytes - limits.memory_bytes
-    # Where the layer was left out there is nothing to count from.
+    # Without a limit in place (layer left out), there is nothing to subtract from.
     memory = data if data == resource.RLIM_INFINITY else _whole_mib(data - cut)
     return {
         resource.RLIMIT_DATA: (memory, most if renewable else memory),
@@ -145,11 +145,10 @@ def may_raise_limits() -> bool:
 
 
 def renew(pid: int, limits: Limits, *, cpu_s: float, data_bytes: int) -> None:
-    """Give a worker that stays the processor time and memory of one more call, from outside or by itself.
+    """Grant a reused worker the processor time and memory of one more call, from outside or by itself.
 
-    Both are counted over the life of a process, so they are counted again from what it has used. Raising a
-    hard value needs CAP_SYS_RESOURCE; a process without it raises its own soft values, as far as the hard
-    ones go.
+    Both are counted over the life of a process, so the new limits are added to its usage so far. Raising a
+    hard value needs CAP_SYS_RESOURCE; a process without it raises its own soft values, up to the hard ones.
 
     Args:
         pid: Its process id; 0 for this process.
@@ -175,7 +174,7 @@ def renew(pid: int, limits: Limits, *, cpu_s: float, data_bytes: int) -> None:
 def open_status() -> int:
     """Return a descriptor on this process's status file.
 
-    Landlock hides /proc from what is forked later, and the descriptor still answers.
+    Landlock hides /proc from processes forked later, but the descriptor stays readable.
     """
     return os.open("/proc/self/status", os.O_RDONLY | os.O_CLOEXEC)
 

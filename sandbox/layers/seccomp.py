@@ -1,53 +1,55 @@
 """Layer `seccomp`: the system calls that Landlock does not govern.
 
-A list of what is denied (`sandbox.layers.syscall_table`), and an end to it: calls younger than the list do
-not exist (ENOSYS), so a new kernel opens nothing. Two filters, built as bytes by pure functions and loaded
-with one call:
+A deny list (`sandbox.layers.syscall_table`) with an upper bound: calls newer than the list fail with ENOSYS,
+so a new kernel adds no way out. Two filters, built as bytes by pure functions and loaded with one call:
 
 - `main_filter`, in a zygote before it loads the author's file, inherited by its workers;
 - `worker_filter`, small, in a worker: nothing leaves its process group or outlives it.
 
 Choices that are not obvious:
 
-- Modes and times are set for real where the kernel itself keeps that to the own files: in a view of the file
-  system in which all else is read-only, and times also under a user id of one's own. Elsewhere homes share a
-  user id with each other and with the operator's files, and Landlock judges neither call.
-- There, setting times fails with EPERM: a lock that is refreshed by its time must not seem to be. `shutil`
-  goes on without them (`sandbox.inside.sharing`). chmod answers success without effect, since shutil, git and
-  zip stop working where it fails. It has an effect where packages are fetched only, and never sets
-  set-user-ID or set-group-ID bits: the files lie on the machine's file system.
-- Scheduling another thread in one of the ordinary ways answers success without effect: a filter cannot tell a
-  thread of one's own, which the C library names by its number, from a process of somebody else. libzmq gives
-  each of its threads what it has already, and ends the process where that fails.
-- Reading extended attributes by path answers ENOTSUP, as file systems without any do, which every program
-  that copies files knows: it would tell what they hold in files that may not be read. By descriptor they
-  can be read.
-- clone3 answers ENOSYS: its flags lie in memory, where no filter sees them. The C library falls
+- Setting modes and times takes effect where the kernel itself restricts it to the user's own files: in a view
+  of the file system in which all else is read-only; for times, also under a user id of one's own. Elsewhere
+  homes share a user id with each other and with the operator's files, and Landlock governs neither call.
+- Elsewhere, setting times fails with EPERM: a lock refreshed by its time must not appear to be. `shutil`
+  continues without times (`sandbox.inside.sharing`). chmod returns success without effect, since shutil, git
+  and zip fail otherwise. It has an effect only where packages are fetched, and never sets
+  set-user-ID or set-group-ID bits: the files are on the machine's file system.
+- Setting an ordinary policy of any thread, or one's own nice value, returns success without effect. A thread
+  of little weight beside spinning ones could hold a kernel lock that the host waits for, unscheduled for
+  seconds. libzmq sets each of its threads to the policy it already has, and aborts if that fails.
+- Reading extended attributes by path fails with ENOTSUP, as on file systems without them, which every program
+  that copies files handles: it would reveal attributes of unreadable files. Reading by descriptor works.
+- clone3 fails with ENOSYS: its flags are in memory, which a filter cannot read. The C library falls
   back to clone, whose flags are in a register.
-- The threads of a process have one table of descriptors, so that a look at one shows what all have
-  open: a thread with a table of its own (clone without CLONE_FILES, CLOSE_RANGE_UNSHARE) is not to be had.
-- timer_create answers ENOSYS: such a timer can send SIGCONT, and so continue a worker that has been
-  stopped. alarm and setitimer have one signal each, and no program needs more.
-- setsid answers success without effect, so every descendant of a zygote has its session for life.
-- A UNIX socket pair may be a stream or a sequence of packets. A datagram end, which SOCK_RAW makes
+- The threads of a process share one descriptor table, so that the table of one shows the open files of all:
+  a thread with a table of its own (clone without CLONE_FILES, CLOSE_RANGE_UNSHARE) is denied.
+- timer_create fails with ENOSYS: such a timer can send SIGCONT, and so continue a stopped worker.
+  alarm and setitimer have one fixed signal each, and no program needs more.
+- setsid returns success without effect, so every descendant of a zygote has its session for life.
+- A UNIX socket pair may be SOCK_STREAM or SOCK_SEQPACKET. A datagram socket, which SOCK_RAW creates
   as well, could send to any named socket of the machine.
-- Where a policy names addresses that may be reached, TCP sockets can be made, and `connect` asks the
-  gate (`sandbox.network.gate`). Nothing else that names an address is let through: no bind, no listening, no
+- If a policy names reachable addresses, TCP sockets can be made, and `connect` asks the gate
+  (`sandbox.network.gate`). No other use of an address is allowed: no bind, no listening, no
   Fast Open, no groups, and no protocol whose connect would be another call.
-- Where a policy allows sockets in the home, UNIX ones can be made too, bound and listened at. Landlock says
-  where a name can be bound, and the gate with whom they are connected. Never datagrams, whose address is said
-  in memory with each message. A filter cannot tell a UNIX socket from another, so TCP sockets can listen as
-  well: a worker's own are in a network without a way in, and the host's are never handed out before they are
-  connected.
-- SO_LINGER is refused: a socket with it blocks the process that closes it last, and that may be the
-  host, to whom a worker can hand any descriptor. So are SO_PASSRIGHTS, by which the host keeps descriptors
-  from being sent to it, and out-of-band data, whose descriptors no reader ever sees. A filter cannot see
-  that a message carries descriptors, since what it carries is said in memory.
-- SO_ZEROCOPY and MSG_ZEROCOPY are refused: pages of a process would stay pinned until the peer has read them.
-  So are SO_BINDTODEVICE and SO_BINDTOIFINDEX, which choose an interface past the routes of the machine.
-- Where Landlock cannot confine signals (below ABI 6) every sending of signals is denied, except to
-  one's own process group: a filter cannot tell a child from the host. Killing a subprocess fails
-  there with EPERM, and abort() ends in SIGSEGV.
+- If a policy allows sockets in the home, UNIX ones can be made, bound and listened on too. Landlock decides
+  where a name can be bound, and the gate decides on the peer of a connection. Datagrams are never allowed,
+  since the address of each message is in memory. A filter cannot tell a UNIX socket from another, so TCP
+  sockets can listen as well: a worker's own are in a network without inbound routes, and the host's are
+  connected before they are handed out.
+- SO_LINGER is denied: a socket with it blocks the process that closes it last, which may be the
+  host, to whom a worker can send any descriptor. Also denied are SO_PASSRIGHTS, by which the host rejects
+  descriptors, and out-of-band data, whose descriptors no reader ever sees. A filter cannot see
+  that a message carries descriptors, since its control data is in memory.
+- Setting SO_SNDBUF returns success without effect: the memory of a socket counts as its default size.
+- SO_ZEROCOPY and MSG_ZEROCOPY are denied: pages of a process would stay pinned until the peer has read them.
+  So are SO_BINDTODEVICE and SO_BINDTOIFINDEX, which bypass the routes of the machine.
+- The clock of another process, which tells its processor time, fails with EINVAL, as for a process that does
+  not exist. A process names its own clock by a fixed id or by process id 0.
+- PR_FUTEX_HASH is denied: such a table has up to a gigabyte of kernel memory, which no process limit counts.
+- If Landlock cannot confine signals (below ABI 6), sending any signal is denied, except to
+  one's own process group: a filter cannot tell a child from the host. Killing a subprocess then
+  fails with EPERM, and abort() ends in SIGSEGV.
 
 Source: seccomp(2), linux/filter.h, clone(2), unix(7); sandbox notes on the process tier.
 """
@@ -68,6 +70,7 @@ from sandbox.layers.syscall_table import (
     present_architecture,
 )
 from sandbox.syscalls import (
+    PR_FUTEX_HASH,
     PR_SET_CHILD_SUBREAPER,
     PR_SET_DUMPABLE,
     PR_SET_PDEATHSIG,
@@ -94,6 +97,7 @@ _ENOTSUP = _ERRNO | errno.ENOTSUP
 _EINVAL = _ERRNO | errno.EINVAL
 _ASK = 0x7FC0_0000
 _ENOSYS = _ERRNO | errno.ENOSYS
+_ENOTTY = _ERRNO | errno.ENOTTY
 
 # CLONE_PARENT would hand a child to the zygote's parent; the rest are the namespaces.
 _CLONE_DENIED = 0x7E02_0000 | 0x8000
@@ -104,7 +108,7 @@ _SOCK_STREAM, _SOCK_SEQPACKET = 1, 5
 _SOCK_TYPE_MASK = 0xF
 _ANY_PROTOCOL, _TCP = 0, 6
 _MSG_FASTOPEN, _MSG_OOB, _MSG_ZEROCOPY = 0x2000_0000, 0x1, 0x400_0000
-_SOL_SOCKET = 1
+_SOL_SOCKET, _SO_SNDBUF = 1, 7
 # SO_LINGER; SO_BINDTODEVICE and SO_BINDTOIFINDEX; SO_ZEROCOPY; programs on a socket: SO_ATTACH_FILTER, _BPF,
 # _REUSEPORT_CBPF, _REUSEPORT_EBPF; SO_PASSRIGHTS.
 _SOCKET_OPTIONS_DENIED = (13, 25, 62, 60, 26, 50, 51, 52, 83)
@@ -120,6 +124,12 @@ _PRIO_PROCESS = 0
 _MYSELF = 0
 # SCHED_OTHER, SCHED_BATCH, SCHED_IDLE: none of them takes precedence over others.
 _ORDINARY_POLICIES = (0, 3, 5)
+_ALL_BUT_RESET_ON_FORK = 0xBFFF_FFFF
+_PRCTLS_DENIED = (PR_SET_DUMPABLE, PR_SET_CHILD_SUBREAPER, PR_SET_PTRACER, PR_FUTEX_HASH)
+# The clock of a process has its inverted id in the upper bits; of a thread, which the kernel restricts to
+# one's own, this bit too. Process id 0 is the caller.
+_CLOCKS = ("clock_gettime", "clock_getres", "clock_nanosleep")
+_FIRST_CLOCK_OF_A_PROCESS, _FIRST_CLOCK_OF_MYSELF, _CLOCK_OF_A_THREAD = 0x8000_0000, 0xFFFF_FFF8, 0x4
 # A descriptor's owner gets signals: FIOSETOWN and SIOCSPGRP here, F_SETOWN and F_SETOWN_EX below.
 _IOCTLS_DENIED = (
     0x5412,  # TIOCSTI
@@ -131,21 +141,30 @@ _IOCTLS_DENIED = (
     0x401C_5820,  # FS_IOC_FSSETXATTR
     0x4008_7602,  # FS_IOC_SETVERSION
     0x4004_7602,  # FS_IOC32_SETVERSION
-    0x4100_9432,  # FS_IOC_SETFSLABEL
 )
 # So does a watcher of a folder (F_NOTIFY); a lease on a file (F_SETLEASE) keeps its owner from writing it.
 # From Linux 6.19 on a folder can have one, too (F_SETDELEG).
 _FCNTLS_DENIED = (8, 15, 1024, 1026, 1040)
-# Memory that grows downwards counts as stack, so the limit of memory would not see it. Huge pages that an
-# operator has set aside (MAP_HUGETLB) are meant for somebody else.
+# All of pidfs, which describes any process of the machine; all of btrfs, whose snapshots Landlock ignores,
+# except cloning of files (FICLONE, FICLONERANGE and FIDEDUPERANGE).
+_IOCTL_TYPE = 0xFF00
+_IOCTL_TYPES_DENIED = (0xFF00, 0x9400)
+_IOCTLS_OF_CLONING = (0x4004_9409, 0x4020_940D, 0xC018_9436)
+# It creates a character device.
+_RENAME_WHITEOUT = 0x4
+# After the gate's end, a second filter with a listener could answer in its place.
+_SECCOMP_NEW_LISTENER = 0x8
+# Memory that grows downwards counts as stack, not as data, so it would evade the memory limit. Huge pages
+# reserved by an operator (MAP_HUGETLB) are meant for other programs.
 _MAP_DENIED = 0x100 | 0x4_0000
 
+# Each Landlock ruleset can hold megabytes of kernel memory, which no process limit counts.
+_ABSENT = ("clone3", "timer_create", "landlock_create_ruleset", "landlock_add_rule")
 _ACCEPTING = ("bind", "listen", "accept", "accept4")
 _OF_ANOTHER_PROCESS = (
     "prlimit64",
     "sched_setaffinity",
     "sched_setparam",
-    "sched_setattr",
 )
 
 
@@ -156,11 +175,11 @@ class Filter:
     program: bytes
 
     def load(self) -> None:
-        """Put the calling thread, and what it forks, under this filter for good."""
+        """Apply this filter to the calling thread and its descendants, irrevocably."""
         seccomp_set_filter(self.program)
 
     def load_asking(self) -> int:
-        """Put the thread under a filter with a gate; return the descriptor by which the kernel asks it."""
+        """Apply a filter with a gate to the thread; return the gate's notification descriptor."""
         return seccomp_set_listening_filter(supported_architecture().number("seccomp"), self.program)
 
 
@@ -188,8 +207,8 @@ def main_filter(
     """Build the filter of a zygote.
 
     Args:
-        architecture: For which calls are numbered.
-        signals_are_scoped: Whether Landlock keeps signals inside, so that they need no denial here.
+        architecture: The architecture whose call numbers are used.
+        signals_are_scoped: Whether Landlock confines signals, so that they need no denial here.
         gated: Whether TCP sockets can be made, and `connect` asks a gate instead of being denied.
         sockets: Whether UNIX sockets can be made and listened at, and `connect` asks a gate.
         times: Whether times of files can be set, where the kernel allows it.
@@ -198,7 +217,7 @@ def main_filter(
     number = architecture.number
     parts = [
         _entry(architecture),
-        _answer([number("clone3"), number("timer_create")], _ENOSYS),
+        _answer([*map(number, _ABSENT)], _ENOSYS),
         _answer(architecture.known(DENIED), _EPERM),
         _answer(architecture.known(ATTRIBUTES), _ENOTSUP),
         *_modes(architecture, are_set=modes),
@@ -212,17 +231,18 @@ def main_filter(
         *(_inspect(n, _deny_unless(0, [_MYSELF], _EPERM)) for n in architecture.known(_OF_ANOTHER_PROCESS)),
         _inspect(
             number("sched_setscheduler"),
-            _unless_equal(0, _MYSELF, _deny_values(1, _ORDINARY_POLICIES, _PRETEND) + _return(_EPERM)),
+            _deny_values(1, _ORDINARY_POLICIES, _PRETEND, mask=_ALL_BUT_RESET_ON_FORK) + _return(_EPERM),
         ),
+        _inspect(number("sched_setattr"), _deny_unless(0, [_MYSELF], _EPERM) + _return(_PRETEND)),
         _inspect(
             number("setpriority"),
-            _deny_unless(0, [_PRIO_PROCESS], _EPERM) + _deny_unless(1, [_MYSELF], _EPERM),
+            _deny_unless(0, [_PRIO_PROCESS], _EPERM) + _deny_unless(1, [_MYSELF], _EPERM) + _return(_PRETEND),
         ),
-        _inspect(
-            number("prctl"),
-            _deny_values(0, [PR_SET_DUMPABLE, PR_SET_CHILD_SUBREAPER, PR_SET_PTRACER], _EPERM),
-        ),
-        _inspect(number("ioctl"), _deny_values(1, _IOCTLS_DENIED, _EPERM)),
+        _inspect(number("prctl"), _deny_values(0, _PRCTLS_DENIED, _EPERM)),
+        *(_inspect(number(name), _deny_clocks_of_others(_EINVAL)) for name in _CLOCKS),
+        _inspect(number("ioctl"), _deny_values(1, _IOCTLS_DENIED, _EPERM) + _ioctl_types()),
+        _inspect(number("renameat2"), _deny_bits(4, _RENAME_WHITEOUT, _EPERM)),
+        _inspect(number("seccomp"), _deny_bits(1, _SECCOMP_NEW_LISTENER, _EPERM)),
         _inspect(number("fcntl"), _deny_values(1, _FCNTLS_DENIED, _EPERM)),
         _inspect(number("mmap"), _deny_bits(3, _MAP_DENIED, _EPERM)),
         _network(architecture, gated=gated, sockets=sockets),
@@ -235,7 +255,7 @@ def main_filter(
 
 
 def worker_filter(architecture: Architecture) -> Filter:
-    """Build the filter that a worker adds; the kernel asks both and takes the stricter answer."""
+    """Build the filter that a worker adds; the kernel runs both and takes the stricter result."""
     number = architecture.number
     parts = [
         _entry(architecture),
@@ -244,6 +264,13 @@ def worker_filter(architecture: Architecture) -> Filter:
         _return(_ALLOW),
     ]
     return Filter(b"".join(parts))
+
+
+def _ioctl_types() -> bytes:
+    body = _deny_values(1, _IOCTL_TYPES_DENIED, _ENOTTY, mask=_IOCTL_TYPE)
+    for request in _IOCTLS_OF_CLONING:
+        body = _unless_equal(1, request, body)
+    return body
 
 
 def _modes(architecture: Architecture, *, are_set: bool) -> list[bytes]:
@@ -272,14 +299,19 @@ def _network(architecture: Architecture, *, gated: bool, sockets: bool) -> bytes
         + _inspect(number("socketpair"), _deny_unless(0, [_AF_UNIX], _EACCES) + connected)
         + _inspect(number("sendto"), _deny_pointer(4, _EACCES))
         + _inspect(
-            number("setsockopt"), _if_equal(1, _SOL_SOCKET, _deny_values(2, _SOCKET_OPTIONS_DENIED, _EPERM))
+            number("setsockopt"),
+            _if_equal(
+                1,
+                _SOL_SOCKET,
+                _deny_values(2, _SOCKET_OPTIONS_DENIED, _EPERM) + _deny_values(2, [_SO_SNDBUF], _PRETEND),
+            ),
         )
         + _flags_denied(architecture, _MSG_OOB | _MSG_ZEROCOPY, _EPERM)
     )
 
 
 def _gate(architecture: Architecture) -> bytes:
-    """Let TCP sockets be made, to be connected through the gate."""
+    """Allow TCP sockets, which connect through the gate."""
     number = architecture.number
     tcp = (
         _deny_unless(0, [_AF_INET, _AF_INET6], _EACCES)
@@ -300,7 +332,7 @@ def _gate(architecture: Architecture) -> bytes:
 
 
 def _flags_denied(architecture: Architecture, flags: int, action: int) -> bytes:
-    """Answer `action` to whatever sends with one of the flags."""
+    """Return `action` for sends with any of the flags."""
     sending = {"sendto": 3, "sendmsg": 2, "sendmmsg": 3}
     return b"".join(
         _inspect(architecture.number(name), _deny_bits(argument, flags, action))
@@ -324,7 +356,7 @@ def _entry(architecture: Architecture) -> bytes:
 
 
 def _answer(numbers: Sequence[int], action: int) -> bytes:
-    """Answer `action` to each of the calls."""
+    """Return `action` for each of the calls."""
     return _matching(numbers, action)
 
 
@@ -334,13 +366,14 @@ def _inspect(number: int, body: bytes) -> bytes:
     return _jump(_JUMP_IF_EQUAL, number, 0, len(inside) // 8) + inside
 
 
-def _deny_values(argument: int, values: Sequence[int], action: int) -> bytes:
-    return _operation(_LOAD, _low_half(argument)) + _matching(values, action)
+def _deny_values(argument: int, values: Sequence[int], action: int, *, mask: int | None = None) -> bytes:
+    masked = b"" if mask is None else _operation(_AND, mask)
+    return _operation(_LOAD, _low_half(argument)) + masked + _matching(values, action)
 
 
 def _deny_unless(argument: int, values: Sequence[int], action: int, *, mask: int | None = None) -> bytes:
     masked = b"" if mask is None else _operation(_AND, mask)
-    # From each test to just behind the return.
+    # A match jumps to just behind the return.
     tests = (_jump(_JUMP_IF_EQUAL, value, len(values) - i, 0) for i, value in enumerate(values))
     return _operation(_LOAD, _low_half(argument)) + masked + b"".join(tests) + _return(action)
 
@@ -350,11 +383,21 @@ def _deny_bits(argument: int, bits: int, action: int) -> bytes:
 
 
 def _deny_without(argument: int, bit: int, needed: int, action: int) -> bytes:
-    """Answer `action` where `bit` is set and `needed` is not."""
+    """Return `action` if `bit` is set and `needed` is not."""
     return (
         _operation(_LOAD, _low_half(argument))
         + _operation(_AND, bit | needed)
         + _jump(_JUMP_IF_EQUAL, bit, 0, 1)
+        + _return(action)
+    )
+
+
+def _deny_clocks_of_others(action: int) -> bytes:
+    return (
+        _operation(_LOAD, _low_half(0))
+        + _jump(_JUMP_IF_AT_LEAST, _FIRST_CLOCK_OF_MYSELF, 3, 0)
+        + _jump(_JUMP_IF_AT_LEAST, _FIRST_CLOCK_OF_A_PROCESS, 0, 2)
+        + _jump(_JUMP_IF_ANY_BIT, _CLOCK_OF_A_THREAD, 1, 0)
         + _return(action)
     )
 
@@ -371,7 +414,7 @@ def _unless_equal(argument: int, value: int, body: bytes) -> bytes:
 
 
 def _deny_pointer(argument: int, action: int) -> bytes:
-    """Answer `action` unless the argument is a null pointer: both halves of it are looked at."""
+    """Return `action` unless the argument is a null pointer; both halves are tested."""
     low = _low_half(argument)
     return (
         _operation(_LOAD, low)

@@ -1,6 +1,6 @@
 """Tables of denied and inspected system calls, with their numbers for each architecture.
 
-A name is here because the filter names it. None: this architecture never had that call.
+Each name is used by the filter. None: this architecture never had that call.
 
 Source: linux arch/x86/entry/syscalls/syscall_64.tbl; include/uapi/asm-generic/unistd.h for aarch64.
 """
@@ -23,12 +23,12 @@ __all__ = [
     "present_architecture",
 ]
 
-# file_setattr, Linux 6.17. What is younger than this list does not exist for a confined process.
+# file_setattr, Linux 6.17. Newer calls fail with ENOSYS in a confined process.
 NEWEST = 469
 
-# Answered with EPERM whatever the arguments.
+# Fail with EPERM whatever the arguments.
 _DENIED: Mapping[str, tuple[int, int | None]] = {
-    # Reaching into other processes.
+    # Access to other processes.
     "ptrace": (101, 117),
     "process_vm_readv": (310, 270),
     "process_vm_writev": (311, 271),
@@ -38,8 +38,8 @@ _DENIED: Mapping[str, tuple[int, int | None]] = {
     "pidfd_getfd": (438, 438),
     "perf_event_open": (298, 241),
     "userfaultfd": (323, 282),
-    # Programs, queues and keys inside the kernel: large attack surface, no honest use in a tool. Of what
-    # io_setup takes, the whole machine has a fixed number.
+    # Programs, queues and keys inside the kernel: large attack surface, no honest use in a tool. io_setup
+    # also uses up a fixed quota of the whole machine.
     "bpf": (321, 280),
     "io_uring_setup": (425, 425),
     "io_uring_enter": (426, 426),
@@ -49,7 +49,7 @@ _DENIED: Mapping[str, tuple[int, int | None]] = {
     "request_key": (249, 218),
     "keyctl": (250, 219),
     "lsm_set_self_attr": (460, 460),
-    # Namespaces and mounts; statmount and listmount tell the names of mounted homes.
+    # Namespaces and mounts; statmount and listmount reveal the names of mounted homes.
     "mount": (165, 40),
     "umount2": (166, 39),
     "pivot_root": (155, 41),
@@ -66,7 +66,7 @@ _DENIED: Mapping[str, tuple[int, int | None]] = {
     "listmount": (458, 458),
     "unshare": (272, 97),
     "setns": (308, 268),
-    # The machine as a whole, and relics.
+    # The machine as a whole, and obsolete calls.
     "kexec_load": (246, 104),
     "kexec_file_load": (320, 294),
     "init_module": (175, 105),
@@ -95,7 +95,7 @@ _DENIED: Mapping[str, tuple[int, int | None]] = {
     "sysfs": (139, None),
     "_sysctl": (156, None),
     "personality": (135, 92),
-    # Files by handle, and watching what others do to files they may read.
+    # Opening files by handle, and watching access by others.
     "open_by_handle_at": (304, 265),
     "name_to_handle_at": (303, 264),
     "fanotify_init": (300, 262),
@@ -124,7 +124,7 @@ _DENIED: Mapping[str, tuple[int, int | None]] = {
     "memfd_create": (319, 279),
     "memfd_secret": (447, 447),
     "vmsplice": (278, 75),
-    # Placement and flushing that slow others down.
+    # Page placement and flushing that slow others down.
     "migrate_pages": (256, 238),
     "move_pages": (279, 239),
     "mbind": (237, 235),
@@ -150,7 +150,7 @@ _DENIED: Mapping[str, tuple[int, int | None]] = {
     "removexattrat": (466, 466),
     "file_setattr": (469, 469),
 }
-# Reading attributes by path, which Landlock does not govern; of what is open they may be read.
+# Reading attributes by path, which Landlock does not govern; reading them by descriptor is allowed.
 _ATTRIBUTES: Mapping[str, tuple[int, int | None]] = {
     "getxattr": (191, 8),
     "lgetxattr": (192, 9),
@@ -159,21 +159,21 @@ _ATTRIBUTES: Mapping[str, tuple[int, int | None]] = {
     "llistxattr": (195, 12),
     "listxattrat": (465, 465),
 }
-# Answered with success and no effect.
+# Return success without effect.
 _CHANGED_MODE: Mapping[str, tuple[int, int | None]] = {
     "chmod": (90, None),
     "fchmod": (91, 52),
     "fchmodat": (268, 53),
     "fchmodat2": (452, 452),
 }
-# Answered with EPERM where times could be set of files that may not be written.
+# Fail with EPERM where times of unwritable files could be set.
 _TIMES: Mapping[str, tuple[int, int | None]] = {
     "utime": (132, None),
     "utimes": (235, None),
     "utimensat": (280, 88),
     "futimesat": (261, None),
 }
-# Answered with EPERM where Landlock cannot confine signals.
+# Fail with EPERM where Landlock cannot confine signals.
 _SIGNALS: Mapping[str, tuple[int, int | None]] = {
     "kill": (62, 129),
     "tkill": (200, 130),
@@ -182,7 +182,7 @@ _SIGNALS: Mapping[str, tuple[int, int | None]] = {
     "rt_tgsigqueueinfo": (297, 240),
     "pidfd_send_signal": (424, 424),
 }
-# Judged by their arguments.
+# Inspected for their arguments.
 _JUDGED: Mapping[str, tuple[int, int | None]] = {
     "clone": (56, 220),
     "clone3": (435, 435),
@@ -211,7 +211,13 @@ _JUDGED: Mapping[str, tuple[int, int | None]] = {
     "sendmsg": (46, 211),
     "sendmmsg": (307, 269),
     "setsockopt": (54, 208),
+    "landlock_create_ruleset": (444, 444),
+    "landlock_add_rule": (445, 445),
     "seccomp": (317, 277),
+    "clock_gettime": (228, 113),
+    "clock_getres": (229, 114),
+    "clock_nanosleep": (230, 115),
+    "renameat2": (316, 276),
 }
 
 DENIED = tuple(_DENIED)
@@ -228,7 +234,7 @@ class Architecture:
     Attributes:
         name: As `uname -m` prints it.
         audit: Its AUDIT_ARCH number, which the kernel hands to the filter.
-        numbers: Number of each system call of this module that it has.
+        numbers: Number of each system call of this module that exists on it.
         foreign_bit: Bit of a call number that marks another calling convention (x32), or 0.
     """
 
@@ -267,8 +273,8 @@ ARCHITECTURES = (
 
 
 def present_architecture() -> Architecture | None:
-    """Return the architecture of this process, or None where the filter knows no numbers for it."""
-    # A 32-bit interpreter on a 64-bit kernel makes calls of another table.
+    """Return the architecture of this process, or None if the filter has no numbers for it."""
+    # A 32-bit interpreter on a 64-bit kernel uses another system call table.
     if sys.maxsize <= 2**32:
         return None
     machine = os.uname().machine

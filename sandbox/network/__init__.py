@@ -1,1 +1,1 @@
-"""Network for those that may have some: the gate, destinations, DNS."""
+"""Network access of confined processes: the gate, destinations, DNS."""

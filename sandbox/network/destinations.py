@@ -1,8 +1,8 @@
 """Allowed destinations of a confined process: names, addresses and ports, as written by an operator.
 
-Decides only. Nothing here looks anything up or connects; `sandbox.network.egress` does.
+Pure decisions, without lookups or connections; `sandbox.network.egress` makes those.
 
-    api.example.com:443     that name, at whatever public address it has
+    api.example.com:443     that name, at any of its public addresses
     *.example.com           any name below it, any port
     10.0.0.5:5432           that address, which may be a private one
     10.0.0.0/8:443          any address of that network
@@ -10,9 +10,9 @@ Decides only. Nothing here looks anything up or connects; `sandbox.network.egres
     :443                    that port of every address
     *                       every public address
 
-A name opens public addresses only: its DNS server could otherwise point it into the network
-that this machine is part of. A private address is reached where it is named itself. Every address of this
-machine counts as private, also a globally routable one: `sandbox.network.own_addresses` finds those.
+A name allows public addresses only: otherwise its DNS server could point it into the network of this
+machine. A private address must be named itself. Every address of this machine counts as private, even
+a globally routable one: `sandbox.network.own_addresses` finds those.
 
 Source: architecture, decision "Network"; RFC 1123, section 2.1; inet(3); RFC 1918, 4193, 6598, 6890;
 RFC 6052 and 8215 for NAT64.
@@ -27,7 +27,7 @@ from typing import Self
 __all__ = ["ANYWHERE", "Destination", "Destinations", "IpAddress", "is_name", "is_public", "plain", "written"]
 
 ANYWHERE = "*"
-"""Every public address, as `--allow-net` without a value says it."""
+"""Every public address; the value of `--allow-net` without a value."""
 
 IpAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
 """A parsed address."""
@@ -36,19 +36,19 @@ _Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 _LABEL = r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?"
 _NAME = re.compile(rf"(?=.{{1,253}}\Z){_LABEL}(?:\.{_LABEL})*")
 _BELOW = "*."
-# What ends in one, the C library may read as an address: 8.8.2056 and 0x08080808 are 8.8.8.8.
+# The C library may read a name that ends in a number as an address: 8.8.2056 and 0x08080808 are 8.8.8.8.
 _NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*")
 _LOCALHOST = "localhost"
 _LOOPBACK = (ipaddress.IPv4Address("127.0.0.1"), ipaddress.IPv6Address("::1"))
-# Given out for the Internet at large; of it, what some versions of `ipaddress` do not know to be special.
+# The global unicast range, and special networks in it that some versions of `ipaddress` do not know.
 _GLOBAL_V6 = ipaddress.IPv6Network("2000::/3")
 _SPECIAL: tuple[_Network, ...] = tuple(
     ipaddress.ip_network(text)
     for text in ("192.0.0.0/24", "192.88.99.0/24", "2001::/23", "2001:db8::/32", "2002::/16", "3fff::/20")
 )
-# The agent of Azure's machines, which gives out keys at an address of the Internet at large.
+# The agent of Azure's machines, which gives out keys at a globally routable address.
 _AZURE_AGENT = ipaddress.IPv4Address("168.63.129.16")
-# What carries an IPv4 address inside itself could carry that of a cloud's keys.
+# Networks whose addresses embed an IPv4 address, which could be that of a cloud's key service.
 _CARRYING = tuple(
     ipaddress.IPv6Network(text)
     for text in ("64:ff9b::/96", "64:ff9b:1::/48", "2001::/32", "2002::/16", "::ffff:0:0/96", "fd00:ec2::/32")
@@ -58,10 +58,10 @@ _HOW = "write HOST, HOST:PORT, :PORT, ADDRESS/BITS:PORT or *.DOMAIN"
 
 @dataclass(frozen=True, slots=True)
 class Destination:
-    """One place that may be reached.
+    """One reachable destination.
 
     Attributes:
-        name: A name, perhaps with `*.` before it, or None.
+        name: A name, perhaps prefixed with `*.`, or None.
         network: Addresses, or None.
         port: The one port, or None for all.
     """
@@ -75,7 +75,7 @@ class Destination:
         """Read one destination.
 
         Raises:
-            ValueError: It is not one; the message says what to write.
+            ValueError: It is malformed; the message says what to write.
         """
         host, port = _split(text)
         if host == "" and port is None:
@@ -86,17 +86,17 @@ class Destination:
         return cls(network=network, port=port) if network else cls(name=_name(host, text), port=port)
 
     def has_port(self, port: int) -> bool:
-        """Return whether a port is the one, or any is."""
+        """Return whether a port is allowed."""
         return self.port is None or self.port == port
 
     def matches_name(self, name: str) -> bool:
-        """Return whether a name, in lower case and without a dot at its end, is one of these."""
+        """Return whether a name, in lower case and without a trailing dot, matches."""
         if self.name is None or self.name == ANYWHERE:
             return self.network is None
         return name.endswith(self.name[1:]) if self.name.startswith("*.") else name == self.name
 
     def covers(self, address: IpAddress) -> bool:
-        """Return whether an address is named by itself, whatever kind it is."""
+        """Return whether an address of any kind is named explicitly."""
         if self.network is not None:
             return address in self.network
         if self.name is None:
@@ -106,7 +106,7 @@ class Destination:
 
 @dataclass(frozen=True, slots=True)
 class Destinations:
-    """All places that may be reached. None where there is nothing in it."""
+    """All reachable destinations; if empty, none is reachable."""
 
     all: tuple[Destination, ...] = ()
 
@@ -120,7 +120,7 @@ class Destinations:
         return cls(tuple(Destination.parse(text) for text in texts))
 
     def may_look_up(self, name: str, port: int | None = None) -> bool:
-        """Return whether the addresses of a name may be known, for a port where it is known."""
+        """Return whether a name may be looked up, for a port if it is known."""
         name = plain(name)
         if not is_name(name):
             return False
@@ -139,7 +139,7 @@ class Destinations:
         Args:
             address: A numeric address.
             port: The port.
-            names: Names that are known to stand for this address.
+            names: Names known to resolve to this address.
             is_own: Returns whether an address is one of this machine, which then counts as private.
         """
         ip = _plain_address(address)
@@ -156,13 +156,13 @@ class Destinations:
 
 
 def written(host: str, port: int | None) -> str:
-    """Return a place as it is written, for example after `--allow-net=`."""
+    """Return a destination as it is written, for example after `--allow-net=`."""
     shown = f"[{host}]" if ":" in host else host
     return shown if port is None else f"{shown}:{port}"
 
 
 def plain(name: str) -> str:
-    """Return a name as names are compared: in lower case, in ASCII, without a dot at its end."""
+    """Return a name normalised for comparison: in lower case, in ASCII, without a trailing dot."""
     if not name.isascii():
         try:
             name = name.encode("idna").decode()
@@ -172,24 +172,24 @@ def plain(name: str) -> str:
 
 
 def is_name(name: str) -> bool:
-    """Return whether a name, as `plain` returns it, is one that may be handed to a C library.
+    """Return whether a name, as `plain` returns it, may be passed to the C library.
 
-    That is what RFC 1123 calls a name, with the underscore that some hosts have in theirs. What else a
-    question may hold, the C library does not take for what was judged here: it ends a name at a zero byte,
-    and reads numbers as an address.
+    It must be a name by RFC 1123, or one with underscores, as some hosts have. The C library would read
+    other names differently from what was checked here: it ends a name at a zero byte, and reads numbers
+    as an address.
     """
     return bool(_NAME.fullmatch(name)) and not _NUMBER.fullmatch(name.rpartition(".")[2])
 
 
 def is_public(address: IpAddress) -> bool:
-    """Return whether an address is one of the Internet at large."""
+    """Return whether an address is publicly routable."""
     if address.is_multicast or address == _AZURE_AGENT or _is_in(address, _SPECIAL):
         return False
     return address.is_global and (address.version == 4 or address in _GLOBAL_V6)
 
 
 def _is_reserved(address: IpAddress) -> bool:
-    """Return whether a port alone does not mean this address: clouds give out keys at link-local ones."""
+    """Return whether a bare port excludes this address: clouds give out keys at link-local ones."""
     nobody = address.is_multicast or address.is_unspecified or address.is_link_local
     return nobody or address == _AZURE_AGENT or _is_in(address, _CARRYING)
 
@@ -212,7 +212,7 @@ def _split(text: str) -> tuple[str, int | None]:
             raise ValueError(f"{text!r} is not a destination; an IPv6 address is written as [ADDRESS]:PORT")
         return host, _port(rest[1:], text) if rest else None
     if text.count(":") > 1:
-        # IPv6 without brackets, and so without a port.
+        # IPv6 without brackets, thus without a port.
         return text, None
     host, colon, digits = text.partition(":")
     return host, _port(digits, text) if colon else None
@@ -226,7 +226,7 @@ def _port(digits: str, text: str) -> int:
 
 def _network(host: str) -> _Network | None:
     try:
-        # A zone, as of fe80::1%eth0, is not what a worker's address is compared by.
+        # A worker's address is compared without a zone, such as that of fe80::1%eth0.
         network = ipaddress.ip_network("" if "%" in host else host)
     except ValueError:
         if "/" in host or ":" in host or host.rpartition(".")[2].isdecimal():

@@ -1,7 +1,7 @@
-"""Questions about names, and their answers, as they stand on a DNS connection over TCP.
+"""DNS queries and responses, as sent on a TCP connection.
 
-Only as much as the C library's resolver needs: one question for the addresses of one name. Everything
-else is answered with nothing.
+Only the part that the C library's resolver needs: one question for the addresses of one name. All other
+queries get an empty response.
 
 Source: RFC 1035, sections 4.1 and 4.2.2; RFC 3596; resolv.conf(5), option `use-vc`.
 """
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 __all__ = ["LENGTH", "Question", "RecordType", "ResponseCode", "answer", "read_question"]
 
 LENGTH = struct.Struct(">H")
-"""The length that stands before each message."""
+"""Length prefix of each message."""
 
 _HEADER = struct.Struct(">6H")
 _ENDING = struct.Struct(">2H")
@@ -25,10 +25,10 @@ _OPCODE = 0x7800
 _INTERNET = 1
 _MOST_LABEL = 63
 _MOST_NAME = 255
-# A pointer to the name in the question, which stands just behind the header.
+# A pointer to the name in the question, which directly follows the header.
 _SAME_NAME = 0xC000 | _HEADER.size
 _MOST_ADDRESSES = 32
-# A repeated query comes to us, so answers must not be cached for long.
+# Clients should query again, so answers must not be cached for long.
 _TTL_S = 1
 
 
@@ -40,7 +40,7 @@ class RecordType(enum.IntEnum):
 
 
 class ResponseCode(enum.IntEnum):
-    """Response code and flags beside the addresses."""
+    """Response code and flags of a response."""
 
     FOUND = 0
     TRY_AGAIN = 2
@@ -52,10 +52,10 @@ class Question:
     """One question.
 
     Attributes:
-        number: By which its answer is known.
+        number: Message id, repeated in the response.
         name: The name, as it was written.
-        kind: What is asked for; None for what there is no answer to.
-        raw: The question as it came.
+        kind: The queried record type; None if it is not supported.
+        raw: The question as received.
     """
 
     number: int

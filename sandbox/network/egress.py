@@ -1,12 +1,11 @@
 """Egress of one zygote's workers: the host's half of a policy's network.
 
-The gate asks here before it connects. A name is looked up by the host, when the worker's own C library
-asks for it: the questions go to port 53 over TCP, and there the worker gets a connection with this module
-in place of a name server. An address that came as the answer for an allowed name may be reached by the
-call that asked, on the ports of that name, if it is a public one; so nothing is gained by a name whose
-answer changes, and the address that was judged is the one that is connected.
+The gate consults this module before it connects. The host looks up a name when the worker's own C library
+queries it: the queries go to port 53 over TCP, where the worker is connected with this module instead of a
+name server. A call may then reach the addresses returned for an allowed name, on the ports of that name, if
+they are public. So DNS rebinding gains nothing: the address that was checked is the one that is connected.
 
-What one call has learned is of no use to another.
+Addresses learned by one call do not help another.
 
 Source: architecture, decision "Network"; resolv.conf(5), option `use-vc`; hosts(5).
 """
@@ -19,15 +18,18 @@ import resource
 import secrets
 import socket
 import threading
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
+from sandbox.loop_share import LoopShare
 from sandbox.network.destinations import Destinations, IpAddress, is_name, plain
 from sandbox.network.dns import LENGTH, Question, RecordType, ResponseCode, answer, read_question
 from sandbox.network.gate import Address
 from sandbox.network.own_addresses import is_own_address
+from sandbox.token_bucket import TokenBucket
 
 __all__ = ["RESOLVER_OPTIONS", "Egress", "addresses_of"]
 
@@ -40,13 +42,15 @@ _NAMES_PORT = 53
 _HOSTS = Path("/etc/hosts")
 _MOST_CONNECTIONS = 32
 _IDLE_S = 30.0
+_QUERIES_AT_ONCE = 1000
+_QUERIES_PER_S = 100
 _AT_A_TIME = 4
 _MOST_GROUPS = 256
 _MOST_KNOWN = 1024
 _MOST_REFUSED = 100
 _MOST_TRIES = 16
 _FAMILIES = {RecordType.IPV4: socket.AF_INET, RecordType.IPV6: socket.AF_INET6}
-# No such name, or a name without such an address.
+# No such name, or a name without an address of that family.
 _NONE = (socket.EAI_NONAME, socket.EAI_NODATA, socket.EAI_ADDRFAMILY)
 
 T = TypeVar("T")
@@ -62,17 +66,19 @@ class _Learned:
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Egress:
-    """The ways out for one gate. Lives in the running loop.
+    """The egress rules of one gate. Belongs to the running loop.
 
     Attributes:
-        reach: Addresses that may be reached whatever else is said.
-        destinations: What the operator allows beside them.
-        closed_ports: Ports that are open nowhere beside them, whatever is allowed.
+        share: Event loop time used by the workers.
+        reach: Addresses that may be reached regardless of the other rules.
+        destinations: Further destinations allowed by the operator.
+        closed_ports: Ports that are closed except in `reach`, whatever is allowed.
         look_up: Finds the addresses of a name, of one family. Runs in a thread.
         is_own: Returns whether an address is one of this machine.
         report: Receives each name that `refused` will return.
     """
 
+    share: LoopShare
     reach: frozenset[Address] = frozenset()
     destinations: Destinations = field(default_factory=Destinations)
     closed_ports: frozenset[int] = frozenset()
@@ -81,9 +87,12 @@ class Egress:
     report: Callable[[str], object] = lambda _name: None
     _learned: dict[int, _Learned] = field(init=False, default_factory=dict)
     _hosts: dict[str, set[str]] | None = field(init=False, default=None)
-    # Connections for names, by the process group that has made each.
+    # Connections for DNS queries, with the process group that made each.
     _talks: "dict[asyncio.Task[None], int]" = field(init=False, default_factory=dict)
     _places: asyncio.Semaphore = field(init=False, default_factory=lambda: asyncio.Semaphore(_AT_A_TIME))
+    _queries: TokenBucket = field(
+        init=False, default_factory=lambda: TokenBucket(at_once=_QUERIES_AT_ONCE, per_s=_QUERIES_PER_S)
+    )
 
     def allows(self, address: Address, group: int) -> bool:
         """Return whether a process group may reach an address."""
@@ -95,14 +104,14 @@ class Egress:
         return self.destinations.may_reach(*address, names, is_own=self.is_own)
 
     def tells_gates_apart(self, address: Address) -> bool:
-        """Return whether it is one of our own addresses: others need not know of gates."""
+        """Return whether it is an address in `reach`; other servers need not distinguish gates."""
         return address in self.reach
 
     def own(self, address: Address, group: int) -> socket.socket | None:
-        """Return the worker's end of a connection on which it may ask for names, where it wants one.
+        """Return the worker's end of a connection for DNS queries, if the port is that of DNS; else None.
 
         Raises:
-            OSError: There are too many already.
+            OSError: There are too many such connections.
         """
         if address[1] != _NAMES_PORT or not self.destinations.all or self.allows(address, group):
             return None
@@ -110,19 +119,19 @@ class Egress:
             raise ConnectionRefusedError(errno.ECONNREFUSED, "too many connections for names")
         theirs, ours = _pair()
         if ours.fileno() > resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2:
-            # Descriptors are numbered from below: the other half is for calls.
+            # A number in the upper half: that half of the descriptors is reserved for calls.
             theirs.close()
             ours.close()
             raise OSError(errno.ENFILE, "too many connections are open")
-        talk = asyncio.create_task(self._talk(ours, group))
+        talk = asyncio.create_task(self.share.measured(self._talk, ours, group))
         self._talks[talk] = group
         talk.add_done_callback(functools.partial(self._hang_up, ours))
         return theirs
 
     def forget(self, group: int) -> list[str]:
-        """Forget what a process group has learned; return the names that it asked for in vain.
+        """Forget the addresses learned by a process group; return its refused names.
 
-        Its connections for names end: what is asked on them belongs to the call that has made them.
+        Its DNS connections end: their queries belong to the call that made them.
         """
         for talk, asking in self._talks.items():
             if asking == group:
@@ -130,7 +139,7 @@ class Egress:
         return list(self._learned.pop(group, _Learned()).refused)
 
     def refused(self, group: int) -> list[str]:
-        """Return, once, the names that a process group asked for in vain; what it has learned stays."""
+        """Return, once, the refused names of a process group; keep its learned addresses."""
         learned = self._learned.get(group)
         if learned is None:
             return []
@@ -143,7 +152,7 @@ class Egress:
             talk.cancel()
 
     def _hang_up(self, ours: socket.socket, talk: "asyncio.Task[None]") -> None:
-        """Forget a connection that has ended, which it may have before it began."""
+        """Forget a connection that has ended, perhaps before its task began."""
         del self._talks[talk]
         ours.close()
 
@@ -156,37 +165,35 @@ class Egress:
         learned = self._learned.get(group)
         names = set() if learned is None else learned.names.get(address, set())
         if self._hosts is None:
-            # A worker reads this file itself, and so does not ask.
+            # A worker reads this file itself, so it does not query these names.
             self._hosts = _names_by_address(_HOSTS, self.destinations)
         return names | self._hosts.get(address, set())
 
     async def _talk(self, ours: socket.socket, group: int) -> None:
-        """Answer questions until the worker has no more."""
-        try:
-            reader, writer = await asyncio.open_connection(sock=ours)
-        except OSError:
-            ours.close()
-            return
+        """Answer queries until the worker ends the connection, or reads no answers."""
+        # No asyncio stream: it reads ahead, in callbacks that no share is charged for.
         try:
             while True:
                 async with asyncio.timeout(_IDLE_S):
-                    (length,) = LENGTH.unpack(await reader.readexactly(LENGTH.size))
-                    message = await reader.readexactly(length)
-                reply = await self._answer(read_question(message), group)
-                writer.write(LENGTH.pack(len(reply)) + reply)
-                async with asyncio.timeout(_IDLE_S):
-                    await writer.drain()
-        except (asyncio.IncompleteReadError, OSError, TimeoutError, ValueError) as error:
+                    (length,) = LENGTH.unpack(await _exactly(ours, LENGTH.size))
+                    message = await _exactly(ours, length)
+                question = read_question(message)
+                # Suspends even if the next query is there: only then is the last one charged.
+                await asyncio.sleep(self._queries.spend(1, now=time.monotonic()))
+                await self.share.rest()
+                reply = await self._answer(question, group)
+                frame = LENGTH.pack(len(reply)) + reply
+                if ours.send(frame) < len(frame):
+                    return
+        except (OSError, TimeoutError, ValueError) as error:
             log.debug("dns connection ended", extra={"fault": str(error)})
-        finally:
-            writer.transport.abort()
 
     async def _answer(self, question: Question, group: int) -> bytes:
         name = plain(question.name)
         learned = self._of(group)
         if not self.destinations.may_look_up(name):
             if len(learned.refused) < _MOST_REFUSED:
-                # It is shown to people, and may hold any letter there is.
+                # The name is shown to people, and may contain any character.
                 shown = name.encode("unicode_escape").decode()
                 learned.refused[shown] = None
                 self.report(shown)
@@ -206,30 +213,45 @@ class Egress:
         except socket.gaierror as error:
             if error.errno not in _NONE:
                 return ResponseCode.TRY_AGAIN, ()
-            # Of a name without such addresses this is said, too; it may have others.
+            # A name without addresses of this family has the same error, but may have others.
             unknown = error.errno == socket.EAI_NONAME and kind is RecordType.IPV4
             return (ResponseCode.NO_SUCH_NAME if unknown else ResponseCode.FOUND), ()
         except (OSError, UnicodeError):
             return ResponseCode.NO_SUCH_NAME, ()
 
 
-def addresses_of(name: str, kind: RecordType) -> list[str]:
-    """Return the addresses of a name, as this machine finds them.
+async def _exactly(ours: socket.socket, count: int) -> bytes:
+    """Receive `count` bytes.
 
     Raises:
-        OSError: It has none, nobody answered, or it is not a name.
+        OSError: The connection has ended before.
+    """
+    data = b""
+    while len(data) < count:
+        part = await asyncio.get_running_loop().sock_recv(ours, count - len(data))
+        if not part:
+            raise ConnectionResetError(errno.ECONNRESET, "it has ended within a message")
+        data += part
+    return data
+
+
+def addresses_of(name: str, kind: RecordType) -> list[str]:
+    """Return the addresses of a name, as this machine resolves it.
+
+    Raises:
+        OSError: It has none, no server answered, or it is not a name.
     """
     if not is_name(name):
-        # For all callers: this is the last place before the C library.
+        # Checked here for all callers: this is the last step before the C library.
         raise OSError(errno.EINVAL, f"{name!r} is not a name")
-    # Who has no IPv6 of its own shall not be sent there and wait.
+    # A machine without IPv6 must not wait for IPv6 connections.
     flags = socket.AI_ADDRCONFIG if kind is RecordType.IPV6 else 0
     found = socket.getaddrinfo(name, None, _FAMILIES[kind], socket.SOCK_STREAM, flags=flags)
     return list(dict.fromkeys(str(entry[4][0]).partition("%")[0] for entry in found))
 
 
 def _names_by_address(file: Path, destinations: Destinations) -> dict[str, set[str]]:
-    """Read which allowed names stand for an address in a hosts file."""
+    """Read the allowed names of each address from a hosts file."""
     try:
         lines = file.read_text(errors="replace").splitlines()
     except OSError:
@@ -244,9 +266,9 @@ def _names_by_address(file: Path, destinations: Destinations) -> dict[str, set[s
 
 
 def _pair() -> tuple[socket.socket, socket.socket]:
-    """Return two ends of a TCP connection with this process itself.
+    """Return two ends of a TCP connection of this process with itself.
 
-    A UNIX pair would do for the data; but clients set options that only TCP has.
+    A UNIX pair could carry the data, but clients set options that only TCP has.
 
     Raises:
         OSError: There is no loopback.
@@ -259,14 +281,14 @@ def _pair() -> tuple[socket.socket, socket.socket]:
             if source == theirs.getsockname():
                 ours.setblocking(False)  # noqa: FBT003 - the standard library's signature
                 return theirs, ours
-            # Somebody else of this machine found the port in that moment.
+            # Another process of this machine connected to the port first.
             ours.close()
     theirs.close()
     raise ConnectionRefusedError(errno.ECONNREFUSED, "others keep coming in between")
 
 
 async def _in_a_thread(act: Callable[[], T]) -> T:
-    """Do what may take long in a thread that nobody has to wait for, even when all ends."""
+    """Run a slow function in a daemon thread, which does not delay the exit."""
     loop = asyncio.get_running_loop()
     done: asyncio.Future[T] = loop.create_future()
 
@@ -274,7 +296,7 @@ async def _in_a_thread(act: Callable[[], T]) -> T:
         try:
             loop.call_soon_threadsafe(lambda: None if done.done() else set_())
         except RuntimeError:
-            # The loop is closed: nobody waits any more.
+            # The loop is closed: there is no waiter any more.
             return
 
     def run() -> None:

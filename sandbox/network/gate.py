@@ -1,18 +1,18 @@
 """The one way out of a confined process: a TCP connection that the host makes on its behalf.
 
-A worker may have TCP sockets, and connects none of them. Its `connect` stops in the kernel, which
-asks the gate; the gate reads the address from the waiting thread, and if it is one that the policy
-names, it connects a socket of its own to it and replaces the worker's with that one. What the
-worker wrote at that address meanwhile does not matter: the copy that was judged is the one that is used.
-Which addresses these are, and which of them stand for the host itself, `EgressPolicy` knows.
+A worker may have TCP sockets, but cannot connect them itself. Its `connect` blocks in the kernel, which
+notifies the gate. The gate reads the address from the waiting thread. If the policy allows the address, the
+gate connects a socket of its own to it and replaces the worker's with that one. The worker may overwrite the
+address in its memory meanwhile: the copy that was checked is used. `EgressPolicy` decides on addresses, and
+on those that stand for the host itself.
 
-Where processes may have sockets of their own, it connects them with each other as well (`own_sockets`).
+If processes may have sockets of their own, the gate connects them with each other as well (`own_sockets`).
 
-The descriptor that the kernel asks through was sent here before the zygote loaded any code of the
-author, and the kernel allows no second one on top (EBUSY), so no worker can answer itself.
+The notification descriptor was sent here before the zygote loaded any author code, and the kernel allows no
+second one (EBUSY), so no worker can answer its own requests.
 
-What is done with that descriptor, and in the memory of who asks, waits for locks that the asking
-process may hold while others have the processor. So a thread of its own does it, and never the loop.
+Operations on that descriptor, and on the memory of the requesting process, wait for locks that this process
+may hold while it is not scheduled. So a separate thread does them, never the event loop.
 
 Source: seccomp_unotify(2), its sections on security and on time of check; linux/seccomp.h; ip(7).
 """
@@ -38,6 +38,7 @@ from queue import SimpleQueue
 from typing import Protocol
 
 from sandbox.fsuid import as_owner_of
+from sandbox.loop_share import LoopShare
 from sandbox.network import own_sockets
 from sandbox.network.destinations import written
 from sandbox.token_bucket import TokenBucket
@@ -58,16 +59,16 @@ _ADD_IN_PLACE = 1
 
 _SOCKADDR_BYTES = 128
 _CONNECT_S = 10.0
-# A socket that does not block gets its connection at once where it is made at once, as on one machine.
+# Wait for the connection of a non-blocking socket, which is often immediate, as on the same machine.
 _AT_ONCE_S = 0.05
 # Repeated denied connects are answered slowly, so that they cost the host nothing.
 _PATIENT_REFUSALS = 100
 _REFUSAL_S = 0.05
 _MAX_OPEN = 64
-# A file that forks while it is imported can make any number of groups.
+# A tool file that forks during its import can make any number of groups.
 _MAX_GROUPS = 256
 
-# Connections of processes with each other: the kernel counts what they cost to the host, not to them.
+# Connections with the host, and between confined processes: the kernel charges their resources to the host.
 _JOINS_AT_ONCE = 1000
 _JOINS_PER_S = 100
 
@@ -76,28 +77,28 @@ _IP_BIND_ADDRESS_NO_PORT = 24
 
 
 class EgressPolicy(Protocol):
-    """Decides for a gate. Each question comes with the process group of who asks."""
+    """Decisions for a gate. Each request names the process group of the requester."""
 
     def allows(self, address: Address, group: int) -> bool:
         """Return whether an address may be reached."""
         ...
 
     def tells_gates_apart(self, address: Address) -> bool:
-        """Return whether who listens at a loopback address shall see by its source which gate it is."""
+        """Return whether a server at a loopback address identifies gates by their source address."""
         ...
 
     def own(self, address: Address, group: int) -> socket.socket | None:
-        """Return one end of a connection with the host, where the address stands for that; else None.
+        """Return one end of a connection with the host, if the address stands for the host; else None.
 
         Raises:
-            OSError: It stands for that, and there are too many.
+            OSError: It stands for the host, but there are too many connections.
         """
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class _Call:
-    """One `connect` that waits for its answer, as the kernel tells of it."""
+    """One blocked `connect`, from the kernel's notification."""
 
     id: int
     thread: int
@@ -109,16 +110,16 @@ class _Call:
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """A `_Call` after a look at who asks.
+    """A `_Call` after its requester was inspected.
 
     Attributes:
         call: The call.
-        group: Process group of who asks.
+        group: Process group of the requester.
         address: Its destination; None if that is not an IP address.
-        path: Where it wants to instead, for a UNIX socket with a name in the file system.
-        joined: A connection with who listens there, where that is a process of its own.
-        flags: Of the descriptor whose place the new socket takes, as the kernel lists them.
-        fault: Error number where it could not be looked at or joined, else 0.
+        path: Its destination instead, if it is a UNIX socket with a name in the file system.
+        joined: A connection with the listener there, if both belong to the same zygote.
+        flags: Flags of the descriptor to be replaced, as the kernel lists them.
+        fault: Error number if it could not be inspected or joined, else 0.
     """
 
     call: _Call
@@ -149,30 +150,31 @@ class _Knocks:
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Gate:
-    """Answers every `connect` of one zygote and its workers. Begins at once, in the running loop.
+    """Answers every `connect` of one zygote and its workers. Starts at once, in the running loop.
 
-    Where it shall be told apart from other gates, it connects from a loopback address of its own.
+    For servers that identify gates, it connects from a loopback address of its own.
 
     Attributes:
-        listener: Descriptor through which the kernel asks; the gate closes it.
-        ways: Says what may be reached.
-        sockets: The home, where these processes may have sockets in it and reach each other; else None. No
-            socket is then handed out before it is connected: one that is not, they could listen at.
+        listener: Notification descriptor of the seccomp filter; the gate closes it.
+        ways: Decides on addresses.
+        share: Event loop time used by the processes.
+        sockets: The home, if these processes may have sockets in it and reach each other; else None. Then
+            no unconnected socket is handed out, since they could listen on it.
         report: Receives each address that `refused` will return.
     """
 
     listener: int
     ways: EgressPolicy
+    share: LoopShare
     sockets: Path | None = None
     report: Callable[[str], object] = lambda _address: None
     _line: "_Line" = field(init=False)
     _source: str = field(init=False, default_factory=lambda: str(_LOOPBACK[2**16 + secrets.randbelow(2**23)]))
     _knocks: dict[int, _Knocks] = field(init=False, default_factory=dict)
-    # Since when what a group asks for counts.
+    # Time since which the requests of a group count.
     _turns: dict[int, float] = field(init=False, default_factory=dict)
     _answers: "set[asyncio.Task[None]]" = field(init=False, default_factory=set)
     _closed: bool = field(init=False, default=False)
-    # Connections of processes with each other.
     _joins: TokenBucket = field(
         init=False, default_factory=lambda: TokenBucket(at_once=_JOINS_AT_ONCE, per_s=_JOINS_PER_S)
     )
@@ -187,7 +189,7 @@ class Gate:
         )
 
     def close(self) -> None:
-        """Answer no more; the kernel then refuses what is asked (ENOSYS)."""
+        """Stop answering; the kernel then fails the requests with ENOSYS."""
         if self._closed:
             return
         self._closed = True
@@ -196,11 +198,11 @@ class Gate:
         self._line.end()
 
     def refused(self, group: int) -> list[str]:
-        """Return, once, which addresses the processes of a group asked for in vain."""
+        """Return, once, the refused addresses of a process group."""
         return self._knocks.pop(group, _Knocks()).refused
 
     def forget(self, group: int) -> None:
-        """Forget what the processes of a group have asked for up to now, also where no answer is out yet."""
+        """Forget all requests of a process group up to now, including unanswered ones."""
         self._knocks.pop(group, None)
         self._turns.pop(group, None)
         if len(self._turns) >= _MAX_GROUPS:
@@ -212,7 +214,7 @@ class Gate:
             if request.joined is not None:
                 request.joined.close()
             return
-        answer = asyncio.create_task(self._answer(request))
+        answer = asyncio.create_task(self.share.measured(self._answer, request))
         self._answers.add(answer)
         answer.add_done_callback(self._answered)
 
@@ -231,31 +233,31 @@ class Gate:
             self._line.answer(_Answer(request, number, connected))
 
     async def _connect(self, request: _Asked) -> tuple[int, socket.socket]:
-        """Connect for the one who asked; return what it is told, and the socket.
+        """Connect for the requester; return the error number of its `connect`, and the socket.
 
         Raises:
-            OSError: It may not be connected there, or cannot be.
+            OSError: The connection is not allowed, or failed.
         """
+        if request.joined is not None:
+            return 0, await self._paced(request.joined, request)
+        await self.share.rest()
         address = request.address
         if request.fault:
             raise OSError(request.fault, "it cannot be looked at")
-        if request.joined is not None:
-            return 0, await self._paced(request.joined, request)
         if address is None:
             raise PermissionError(errno.EACCES, "no IP address")
         blocks = not request.flags & os.O_NONBLOCK
-        ours = self.ways.own(address, request.group)
-        if ours is None and not self.ways.allows(address, request.group):
+        own = self.ways.own(address, request.group)
+        if own is not None:
+            return 0, await self._paced(own, request)
+        if not self.ways.allows(address, request.group):
             raise PermissionError(errno.EACCES, "not one of the addresses of the policy")
-        number = 0
+        ours = self._socket(address)
         try:
-            if ours is None:
-                ours = self._socket(address)
-                number = await _reach(ours, address, waits=blocks or self.sockets is not None)
+            number = await _reach(ours, address, waits=blocks or self.sockets is not None)
             ours.setblocking(blocks)
         except BaseException:
-            if ours is not None:
-                ours.close()
+            ours.close()
             raise
         return number, ours
 
@@ -263,6 +265,7 @@ class Gate:
         wait_s = self._joins.spend(1, now=time.monotonic())
         try:
             await asyncio.sleep(wait_s)
+            await self.share.rest()
             joined.setblocking(not request.flags & os.O_NONBLOCK)
         except BaseException:
             joined.close()
@@ -273,13 +276,13 @@ class Gate:
         family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
         ours = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK)
         if ours.fileno() > resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2:
-            # Descriptors are numbered from below: the other half is for calls.
+            # A number in the upper half: that half of the descriptors is reserved for calls.
             ours.close()
             raise OSError(errno.ENFILE, "too many connections are being made")
-        # What a client has set on its own socket is lost with it; this is what nearly all of them set.
+        # Options of the client's own socket are lost with it; nearly all clients set this one.
         ours.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if self.ways.tells_gates_apart(address) and ipaddress.ip_address(address[0]) in _LOOPBACK:
-            # The port is chosen with the connection: closed ones would soon have used up all of them.
+            # The port is chosen at connect: otherwise closed connections would soon use up all ports.
             ours.setsockopt(socket.IPPROTO_IP, _IP_BIND_ADDRESS_NO_PORT, 1)
             ours.bind((self._source, 0))
         return ours
@@ -299,19 +302,19 @@ class Gate:
 def _shown(request: _Asked) -> str:
     if request.address is not None:
         return written(*request.address)
-    # It is shown to people, and may hold any letter there is.
+    # The path is shown to people, and may contain any character.
     named = None if request.path is None else request.path.encode("unicode_escape", "replace").decode()
     return "an address that is not an IP address" if named is None else f"the socket {named}"
 
 
 @dataclass(slots=True, eq=False)
 class _Line:
-    """The descriptor through which the kernel asks, and the thread that alone uses it.
+    """The notification descriptor, and the only thread that uses it.
 
     Attributes:
         listener: The descriptor; closed at the end.
-        sockets: The home, where sockets may be reached in it.
-        hear: Called in the thread with everything that is asked.
+        sockets: The home, if sockets in it may be reached.
+        hear: Called in the thread with each request.
     """
 
     listener: int
@@ -319,7 +322,7 @@ class _Line:
     hear: Callable[[_Asked], object] = field(kw_only=True)
     _answers: "SimpleQueue[_Answer | None]" = field(init=False, default_factory=SimpleQueue)
     _wake: int = field(init=False)
-    # The number of a closed descriptor is soon another's: nobody may write to it then.
+    # The number of a closed descriptor is soon reused, so it must not be written to then.
     _closing: threading.Lock = field(init=False, default_factory=threading.Lock)
     _is_closed: bool = field(init=False, default=False)
     _open: int = field(init=False, default=0)
@@ -330,7 +333,7 @@ class _Line:
         threading.Thread(target=self._run, name="gate", daemon=True).start()
 
     def answer(self, answer: _Answer) -> None:
-        """Give an answer. Not after the end."""
+        """Send an answer, except after the end."""
         self._wake_with(answer)
 
     def end(self) -> None:
@@ -338,7 +341,7 @@ class _Line:
         self._wake_with(None)
 
     def _wake_with(self, answer: _Answer | None) -> None:
-        # The thread may be awake already, and so at its end before it is woken for that.
+        # The thread may be awake already, and end before this wake-up.
         with self._closing:
             if not self._is_closed:
                 self._answers.put(answer)
@@ -348,7 +351,7 @@ class _Line:
         try:
             self._serve()
         finally:
-            # Whatever ended it: with the listener closed the kernel refuses, and nobody waits for ever.
+            # After any failure too: once the listener is closed, the kernel fails requests, and none blocks.
             with self._closing:
                 self._is_closed = True
                 os.close(self.listener)
@@ -359,7 +362,7 @@ class _Line:
         for poll, descriptor in ((answers, self._wake), (both, self._wake), (both, self.listener)):
             poll.register(descriptor, select.POLLIN)
         while True:
-            # Beyond so many the kernel keeps them waiting.
+            # Above this number, requests stay blocked in the kernel.
             listening = not self._over and self._open < _MAX_OPEN
             ready = dict((both if listening else answers).poll())
             if self._wake in ready and not self._tell():
@@ -367,11 +370,11 @@ class _Line:
             if ready.get(self.listener, 0) & select.POLLIN:
                 self._receive()
             elif self.listener in ready:
-                # Nobody is left who could ask; before Linux 6.11 receiving would now wait for ever.
+                # No process with the filter is left; before Linux 6.11 receiving would now block for ever.
                 self._over = True
 
     def _tell(self) -> bool:
-        """Give the answers that are there; False at the end."""
+        """Send the queued answers; return False at the end."""
         os.eventfd_read(self._wake)
         while not self._answers.empty():
             answer = self._answers.get()
@@ -385,7 +388,7 @@ class _Line:
         try:
             fcntl.ioctl(self.listener, _RECEIVE, buffer)
         except OSError as error:
-            # ENOENT: who asked has been killed meanwhile.
+            # ENOENT: the requester has been killed meanwhile.
             self._over = error.errno not in (errno.ENOENT, errno.EINTR)
             return
         id_, thread, _flags, _call, _arch, _at, descriptor, pointer, length, *_rest = _NOTIFICATION.unpack(
@@ -400,20 +403,20 @@ class _Line:
         try:
             self.hear(request)
         except RuntimeError:
-            # The loop is closed: nobody will answer.
+            # The loop is closed, so no answer will follow.
             self._over = True
             if request.joined is not None:
                 request.joined.close()
 
     def _look(self, call: _Call) -> _Asked:
-        """Copy the address out of the thread that waits, and learn who it is.
+        """Copy the address from the waiting thread, and identify its process.
 
         Raises:
-            OSError: It cannot be read, or nobody waits any more.
+            OSError: It cannot be read, or the request is not pending any more.
         """
         with as_owner_of(call.thread), open(f"/proc/{call.thread}/mem", "rb", buffering=0) as memory:
             group, flags = os.getpgid(call.thread), _flags_of(call)
-            # Only now it is sure that this number is still the thread that asked, not a later one.
+            # Only this proves that the pid still belongs to the requesting thread, not to a later one.
             fcntl.ioctl(self.listener, _ID_VALID, struct.pack("=Q", call.id))
             try:
                 raw = os.pread(memory.fileno(), min(call.length, _SOCKADDR_BYTES), call.pointer)
@@ -425,13 +428,13 @@ class _Line:
         return self._join(_Asked(call, group, path=path, flags=flags), path, self.sockets)
 
     def _join(self, request: _Asked, path: str, home: Path) -> _Asked:
-        """Connect who asks with a process of its own, where one listens."""
+        """Connect the requester with a listening process of the same zygote."""
         try:
             joined = own_sockets.join(request.call.thread, path, home=home)
         except OSError as error:
             return replace(request, fault=error.errno or errno.EIO)
         try:
-            # It was looked at by its number, which must still be the thread that asked.
+            # It was inspected by its pid, which must still belong to the requesting thread.
             fcntl.ioctl(self.listener, _ID_VALID, struct.pack("=Q", request.call.id))
         except OSError:
             joined.close()
@@ -444,7 +447,7 @@ class _Line:
         if answer.connected is not None:
             with answer.connected as ours:
                 number = self._put(call, ours, answer.request.flags) or number
-        # It may have been killed while it waited, and then there is nobody to tell.
+        # The requester may have been killed while it waited.
         with contextlib.suppress(OSError):
             fcntl.ioctl(self.listener, _SEND, _RESPONSE.pack(call.id, 0, -number, 0))
 
@@ -460,10 +463,10 @@ class _Line:
 
 
 async def _reach(ours: socket.socket, address: Address, *, waits: bool) -> int:
-    """Connect, and return what who asked is told: 0, or that it is under way, for who need not wait.
+    """Connect, and return the result for the requester: 0, or EINPROGRESS for a non-blocking socket.
 
     Raises:
-        OSError: Nobody is there, or nobody answers.
+        OSError: The connection was refused or timed out.
     """
     try:
         async with asyncio.timeout(_CONNECT_S if waits else _AT_ONCE_S):
@@ -476,9 +479,9 @@ async def _reach(ours: socket.socket, address: Address, *, waits: bool) -> int:
 
 
 def address_of(raw: bytes) -> Address | None:
-    """Return the IP address that a `struct sockaddr` holds; None for any other kind, or less than one.
+    """Return the IP address in a `struct sockaddr`; None for any other kind, or a truncated one.
 
-    An IPv4 address in the clothes of IPv6 is that IPv4 address.
+    An IPv4-mapped IPv6 address is returned as the IPv4 address.
 
     Source: ip(7), ipv6(7).
     """
@@ -495,7 +498,7 @@ def address_of(raw: bytes) -> Address | None:
 
 
 def _flags_of(call: _Call) -> int:
-    """Read the flags of the descriptor whose place the new socket takes, as the kernel lists them."""
+    """Read the flags of the descriptor that the new socket replaces, as the kernel lists them."""
     path = f"/proc/{call.thread}/fdinfo/{call.descriptor}"
     # As bytes: a text file would import its codec, here in a thread.
     with contextlib.suppress(FileNotFoundError), open(path, "rb") as file:

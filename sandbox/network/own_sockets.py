@@ -1,14 +1,14 @@
-"""Connections by UNIX sockets among the processes of one zygote, and with nobody else.
+"""Connections by UNIX sockets among the processes of one zygote only.
 
-A path is walked as the process sees it that asks, and what it leads to is held before it is looked at, so
-that nothing can be exchanged in between. Two things must be true of it, each by what the kernel says of it:
+A path is resolved in the requester's view, and its target is held open before it is checked, so that it
+cannot be exchanged in between. Two conditions must hold, both according to the kernel:
 
-- it is a socket beneath the home, where only processes of its user can make one. So nobody is even knocked at
-  who listens elsewhere on the machine;
-- who listens there is in the asking process's own pid namespace, which is one zygote's. So nobody gets at a
+- it is a socket beneath the home, where only processes of its user can create one. So servers elsewhere on
+  the machine do not even see a connection attempt;
+- the listener is in the requester's own pid namespace, which belongs to one zygote. So no call reaches a
   process of the same user with other rights, such as another server's browser, which has the same home.
 
-Names without a file (abstract ones) are refused: the host, which connects, is in another network.
+Abstract names are refused: the host, which connects, is in another network namespace.
 
 Source: unix(7), openat2(2), pid_namespaces(7), proc_pid_root(5).
 """
@@ -25,30 +25,30 @@ from sandbox.syscalls import Resolve, openat2
 
 __all__ = ["join", "path_of"]
 
-# Since Linux 6.5, which is older than what Landlock has to know before sockets are allowed.
+# Since Linux 6.5, which is older than the Landlock ABI that sockets require.
 _SO_PEERPIDFD = 77
 _FAMILY = struct.Struct("=H")
 _HANDLE = os.O_PATH | os.O_CLOEXEC
 
 
 def path_of(raw: bytes) -> str | None:
-    """Return the path that a `struct sockaddr_un` holds; None for one without, or of another family."""
+    """Return the path in a `struct sockaddr_un`; None if it has none, or is of another family."""
     if len(raw) <= _FAMILY.size or _FAMILY.unpack_from(raw)[0] != socket.AF_UNIX:
         return None
     return os.fsdecode(raw[_FAMILY.size :].partition(b"\0")[0]) or None
 
 
 def join(thread: int, path: str, *, home: Path) -> socket.socket:
-    """Return a connection with who listens at a path, as a thread sees it. Waits for nobody.
+    """Return a connection with the listener at a path, in a thread's view. Never blocks.
 
     Args:
-        thread: The thread that asks. That it is still the one must be known after this, too.
-        path: What it asks for.
-        home: The home, where sockets may lie.
+        thread: Id of the requesting thread. The caller must verify afterwards that it was not reused.
+        path: The requested path.
+        home: The home, where sockets may be.
 
     Raises:
-        OSError: There is nobody (`ECONNREFUSED`, `ENOENT`), nobody of its own (`EACCES`), or too many wait
-            there already (`EAGAIN`).
+        OSError: No listener (`ECONNREFUSED`, `ENOENT`), one of another zygote (`EACCES`), or a full queue
+            (`EAGAIN`).
     """
     place = _walked(thread, path)
     try:
@@ -66,7 +66,7 @@ def join(thread: int, path: str, *, home: Path) -> socket.socket:
 
 
 def _walked(thread: int, path: str) -> int:
-    """Return a handle on what a path leads to, by the root and the working folder of a thread."""
+    """Return an `O_PATH` descriptor of a path, resolved with the root and working folder of a thread."""
     with as_owner_of(thread):
         whole = os.path.join(os.readlink(f"/proc/{thread}/cwd"), path)
         root = os.open(f"/proc/{thread}/root", _HANDLE | os.O_DIRECTORY)
@@ -78,7 +78,7 @@ def _walked(thread: int, path: str) -> int:
 
 
 def _is_beneath(place: int, home: Path) -> bool:
-    """Return whether a handle is beneath the home, by the path that the kernel has of it."""
+    """Return whether a descriptor's file is beneath the home, by the kernel's path of it."""
     return Path(os.readlink(f"/proc/self/fd/{place}")).is_relative_to(os.path.realpath(home))
 
 
@@ -102,7 +102,7 @@ def _check_peer(ours: socket.socket, thread: int) -> None:
 
 
 def _pid_namespace_of_peer(ours: socket.socket) -> tuple[int, int]:
-    """Return the pid namespace of who began to listen where a socket was connected.
+    """Return the pid namespace of the process that called listen on a socket's peer.
 
     Raises:
         OSError: That process has exited; the present owner of its socket is unknown.
@@ -110,7 +110,7 @@ def _pid_namespace_of_peer(ours: socket.socket) -> tuple[int, int]:
     held = ours.getsockopt(socket.SOL_SOCKET, _SO_PEERPIDFD)
     try:
         found = _pid_namespace(_number_of(held))
-        # Only now it is sure that this number was still that process.
+        # Only this proves that the pid still belonged to that process.
         _number_of(held)
     finally:
         os.close(held)

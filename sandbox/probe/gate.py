@@ -1,7 +1,7 @@
-"""Probe of the gate, by going through it.
+"""Probe of the gate, by a connection through it.
 
-Container profiles may refuse any of the calls it is made of, and Yama may keep this process from reading
-what its descendants ask for; so a confined child asks for one connection and this process makes it.
+Container profiles may deny any of its system calls, and Yama may keep this process from reading the memory
+of its descendants. So a confined child requests one connection, which this process makes.
 
 Source: `sandbox.network.gate`.
 """
@@ -14,6 +14,7 @@ import socket
 from sandbox.errors import in_words
 from sandbox.layers import identity, seccomp
 from sandbox.layers.privileges import refuse_new_privileges
+from sandbox.loop_share import LoopShare
 from sandbox.network.egress import Egress
 from sandbox.network.gate import Gate
 from sandbox.probe.machine import LayerReport
@@ -25,12 +26,12 @@ _MOST_BYTES = 4096
 
 
 def try_gate(uid: int | None = None) -> LayerReport:
-    """Try the gate by which tools reach links and the network: a forked child asks, this process connects.
+    """Try the gate for links and network access: a forked child makes a request, this process connects.
 
-    Not for a running event loop: it runs one of its own.
+    Do not call it in a running event loop: it runs one of its own.
 
     Args:
-        uid: User and group id of the child, where workers have one of their own.
+        uid: User and group id of the child, if workers have one of their own.
     """
     try:
         fault = asyncio.run(_try(uid))
@@ -58,7 +59,7 @@ async def _try(uid: int | None) -> str | None:
 
 
 def _ask_gate(host: socket.socket, here: tuple[str, int], uid: int | None) -> int:
-    """Be the confined child; return its exit status."""
+    """Run as the confined child; return its exit status."""
     try:
         if uid is not None:
             identity.apply(uid)
@@ -69,7 +70,7 @@ def _ask_gate(host: socket.socket, here: tuple[str, int], uid: int | None) -> in
         with socket.socket() as mine:
             mine.connect(here)
     except OSError as error:
-        # Told in words, where the descriptor should have come or after it.
+        # The reason replaces the descriptor's message, or follows it.
         host.send(f"{error.strerror}".encode())
         return 1
     host.send(b"+")
@@ -81,7 +82,9 @@ async def _answer_child(ours: socket.socket, here: tuple[str, int]) -> str | Non
     data, descriptors, _, _ = socket.recv_fds(ours, _MOST_BYTES, 1)
     if not descriptors:
         return f"the kernel takes no filter that asks: {data.decode(errors='replace')}"
-    opened = Gate(listener=descriptors[0], ways=Egress(reach=frozenset({here})))
+    share = LoopShare()
+    exits = Egress(reach=frozenset({here}), share=share)
+    opened = Gate(listener=descriptors[0], ways=exits, share=share)
     try:
         data = await asyncio.to_thread(ours.recv, _MOST_BYTES)
     except TimeoutError:

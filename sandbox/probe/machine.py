@@ -1,7 +1,7 @@
-"""Mechanisms that this machine can enforce: the kernel's offer, and every layer tried for real.
+"""Mechanisms that this machine can enforce: kernel features, and a real trial of every layer.
 
-`probe` and `missing` only look. `layers` confines a forked child for each layer and lets it try
-what the layer is there to deny, so that a container profile or a patched kernel cannot fool it.
+`probe` and `missing` only read. `layers` confines a forked child for each layer, which then tries
+what the layer must deny, so that a container profile or a patched kernel cannot fool it.
 
 Source: landlock(7), seccomp(2), user_namespaces(7), cgroups(7), capabilities(7).
 """
@@ -36,7 +36,7 @@ from sandbox.syscalls import Resolve, close_range, landlock_abi, openat2, prctl
 __all__ = ["TRIAL_UID", "LayerReport", "Probe", "Tier", "layers", "missing", "probe", "unreadable"]
 
 TRIAL_UID = 1_900_000_000
-"""User id that a trial takes where none is named."""
+"""Default user id of a trial."""
 
 _PR_SET_SECCOMP = 22
 _SECCOMP_MODE_FILTER = 2
@@ -56,7 +56,7 @@ _ROOT_NEEDS = {
 
 
 class Tier(enum.Enum):
-    """Whole sets of layers, and the one that enforces nothing."""
+    """Complete sets of layers, and the one that enforces nothing."""
 
     PROCESS = "process"
     USER = "user"
@@ -66,7 +66,7 @@ class Tier(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Probe:
-    """Offer of the running kernel to this process.
+    """Features of the running kernel that this process can use.
 
     Attributes:
         kernel: Its release, as `uname -r` prints it.
@@ -74,7 +74,7 @@ class Probe:
         architecture_known: Whether the system call filter has numbers for it.
         landlock_abi: Version of Landlock; 0 for none.
         seccomp: Whether filters can be loaded.
-        pidfd: Whether processes can be held by descriptor.
+        pidfd: Whether pidfds are supported.
         openat2: Whether paths can be opened without following links.
         close_range: Whether descriptors can be closed by range.
         uid: Effective user id.
@@ -97,7 +97,7 @@ class Probe:
     namespaces: str
 
     def missing(self, tier: Tier) -> tuple[str, ...]:
-        """Return a sentence, with its cure, for each thing that `tier` needs and this machine lacks."""
+        """Return a sentence, with a remedy, for each feature that `tier` needs and this machine lacks."""
         if tier is Tier.GUARD:
             return ()
         more = {Tier.USER: self.other_user, Tier.NAMESPACE: self.namespaces}.get(tier)
@@ -142,7 +142,7 @@ def probe(*, uid: int = TRIAL_UID, tried: Collection[Tier] = (Tier.USER, Tier.NA
 
     Args:
         uid: A user id that could be a user's own.
-        tried: Tiers to try; of another one it is said that it was not.
+        tried: Tiers to try; the others are reported as not tried.
     """
     system = platform.uname()
     return Probe(
@@ -163,7 +163,7 @@ def probe(*, uid: int = TRIAL_UID, tried: Collection[Tier] = (Tier.USER, Tier.NA
 
 
 def missing(tier: Tier, *, uid: int = TRIAL_UID) -> tuple[str, ...]:
-    """Return a sentence, with its cure, for each thing that `tier` needs and this machine lacks.
+    """Return a sentence, with a remedy, for each feature that `tier` needs and this machine lacks.
 
     Args:
         tier: The tier.
@@ -173,7 +173,7 @@ def missing(tier: Tier, *, uid: int = TRIAL_UID) -> tuple[str, ...]:
 
 
 def layers() -> tuple[LayerReport, ...]:
-    """Try every layer of tier `process`, each alone in a child of its own, and return how it did."""
+    """Try every layer of tier `process`, each alone in a child of its own, and return the results."""
     with tempfile.TemporaryDirectory(prefix="probe-") as folder:
         top = Path(folder)
         (top / "home").mkdir()
@@ -234,14 +234,14 @@ def _why_no_namespaces(uid: int) -> str:
 
 
 def _try_namespaces(top: Path, uid: int | None, answer: int) -> str:
-    """Fork the first process of new namespaces, and let it answer; this process only makes them."""
+    """Fork the init process of new namespaces, which reports the result; this process only makes them."""
     adopt_orphans()
     home = os.open(top / "home", os.O_PATH | os.O_DIRECTORY)
     pid = namespaces.fork_first_process(own_users=namespaces.needs_user_namespace())
     if pid:
         signal.alarm(_BOUND_S)
         status = os.waitpid(pid, 0)[1]
-        # It has answered itself; what is written after it is not read.
+        # The init process has reported itself; later output is not read.
         return f"ended with {status}"
     try:
         report = "+" + _look_around(top, uid, home, answer)
@@ -254,7 +254,7 @@ def _try_namespaces(top: Path, uid: int | None, answer: int) -> str:
 def _look_around(top: Path, uid: int | None, home: int, answer: int) -> str:
     policy = Policy(
         home=top / "home",
-        # Only what is asked for below: to look for all that tools read takes longer than the trial.
+        # Only the files used below: finding all that tools read takes longer than the trial.
         read=tuple(path.resolve() for path in _own_files()),
         names=tuple(_own_files()),
         homes=(top,),
@@ -278,7 +278,7 @@ class _NotEnforced(Exception):
 
 
 class _Closed(Exception):
-    """A folder that is needed is closed."""
+    """Error of a required folder that is not accessible."""
 
 
 def _try_descriptors(top: Path, answer: int) -> str:
@@ -342,7 +342,7 @@ def _try_death(top: Path, answer: int) -> str:
     parent = os.fork()
     if parent == 0:
         is_child = os.fork() == 0
-        # A bound for both, should the kernel not do what this is about.
+        # A time limit for both, in case the kernel does not kill the child.
         signal.alarm(_BOUND_S)
         if is_child:
             _confine("death with the parent", top, answer)
@@ -352,7 +352,7 @@ def _try_death(top: Path, answer: int) -> str:
     ready = os.read(read, 5) == b"ready"
     os.kill(parent, signal.SIGKILL)
     os.waitpid(parent, 0)
-    # End of file: nobody holds the other end any more.
+    # End of file: no process has the other end open any more.
     if not ready or not select.select([read], [], [], _BOUND_S / 2)[0]:
         raise _NotEnforced("a child outlived its parent")
     return "a child ended with its parent"
@@ -382,7 +382,7 @@ _TRIALS: Mapping[str, Callable[[Path, int], str]] = {
 
 
 def _confine(layer: str, top: Path, answer: int) -> None:
-    """Put one layer in place, by the code that puts all of them in place."""
+    """Put one layer in place, with the code that applies all of them."""
     home = top / "home"
     confine_zygote(
         Policy(home=home, limits=Limits(memory_bytes=_MEMORY_BYTES)),
@@ -409,7 +409,7 @@ def _reported(name: str, trial: Callable[[Path, int], str], top: Path) -> LayerR
 
 
 def _say_in_child(act: Callable[[int], str]) -> str:
-    """Run `act` in a child; return `+` and what it said, or `-` and why it failed."""
+    """Run `act` in a child; return `+` and its result, or `-` and the reason of its failure."""
     read, write = os.pipe()
     pid = _fork()
     if pid == 0:
@@ -433,7 +433,7 @@ def _say_in_child(act: Callable[[int], str]) -> str:
 
 def _fork() -> int:
     with warnings.catch_warnings():
-        # Python warns of threads in the caller; the child touches nothing that they may hold.
+        # Python warns about threads in the caller; the child does not use anything they may have locked.
         warnings.simplefilter("ignore", DeprecationWarning)
         return os.fork()
 
@@ -454,7 +454,7 @@ def _has_filters() -> bool:
     try:
         prctl(_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER)
     except OSError as error:
-        # No filter was given: a kernel that knows filters looks for it and finds nothing.
+        # EFAULT: the kernel supports filters and tried to read the one that was not given.
         return error.errno == errno.EFAULT
     return False
 

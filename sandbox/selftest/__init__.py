@@ -1,1 +1,1 @@
-"""Escape attempts against this machine: what they do, what they may not achieve, and how it is found out."""
+"""Escape attempts against this machine: the acts, their forbidden results, and the detection of these."""

@@ -1,8 +1,8 @@
-"""One escape attempt: an act inside, and the oracle by which the host sees whether it got out.
+"""One escape attempt: an act inside, and the oracle by which the host detects an escape.
 
-An act runs in a worker and knows only its `Surroundings`. An oracle runs in the host when the call is over.
-It looks at the world and believes nothing that the worker says, with one exception: an answer that holds a
-word which was planted where the worker may not read is proof by itself.
+An act runs in a worker and receives only its `Surroundings`. An oracle runs in the host after the call.
+It inspects the world and does not trust the worker, with one exception: an answer that contains a word
+planted where the worker may not read is proof by itself.
 """
 
 import enum
@@ -34,7 +34,7 @@ __all__ = [
 ]
 
 SECRET_FILE = "TOOLCELL_SELFTEST_FILE"  # noqa: S105 - the name of a variable, no secret
-"""Variable that names a file which the parent of all workers opens and forgets to close."""
+"""Variable that names a file which the parent of all workers leaves open."""
 SECRET_WORD = "TOOLCELL_SELFTEST_WORD"  # noqa: S105 - as above
 """Variable that holds the secret itself."""
 WORD_DIGITS = 20
@@ -53,7 +53,7 @@ class AttemptKind(enum.Enum):
 
 
 class Residue(enum.Enum):
-    """Headings of SECURITY.md for what a tier leaves open and an attempt can show."""
+    """Headings of SECURITY.md for gaps of a tier that an attempt can show."""
 
     HOMES = "Metadata of homes"
     ELSEWHERE = "Metadata elsewhere"
@@ -62,19 +62,19 @@ class Residue(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Surroundings:
-    """Paths, numbers and addresses that an act is given; not the words that it shall find out."""
+    """Paths, numbers and addresses given to an act; not the words that it is to find."""
 
     home: str  # The folder it may write.
     other: str  # The home of another user.
     homes: str  # The folder of all homes.
     state: str  # The folder of the runner's keys.
-    readable: str  # A file outside the home that may be read and not changed.
+    readable: str  # A file outside the home that may be read but not changed.
     victim: int  # Process id of a stranger of the same operating-system user.
     address: int  # Start of the planted word in the stranger's memory.
-    descriptor: int  # Number of a descriptor of the stranger, of a file without a name.
+    descriptor: int  # Number of a descriptor of the stranger, of an unlinked file.
     port: int  # TCP port that listens on loopback.
     datagram_port: int  # UDP port on loopback.
-    free_port: int  # TCP port on which nobody listens.
+    free_port: int  # TCP port without a listener.
     stream: str  # Named UNIX stream socket that listens.
     datagram: str  # Named UNIX datagram socket.
     abstract: str  # Abstract UNIX socket that listens.
@@ -85,7 +85,7 @@ class Surroundings:
     queue: str  # POSIX message queue with the planted word.
     shared: str  # POSIX shared memory with the planted word.
     key: int  # Key of the kernel with the planted word; -1 where an engine refuses keys.
-    fresh: int  # A name and number that is free.
+    fresh: int  # An unused name and number.
     report: Callable[[], None] = field(default=lambda: None)  # Sends the host a progress notification.
 
     @property
@@ -99,27 +99,27 @@ class Surroundings:
 
     @classmethod
     def from_json(cls, data: Mapping[str, object], *, report: Callable[[], None]) -> "Surroundings":
-        """Make surroundings from what `to_json` returned."""
+        """Create surroundings from the result of `to_json`."""
         return cls(**data, report=report)  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True, slots=True)
 class Blind:
-    """Reason for which the host was not allowed to look at a process."""
+    """Reason why the host could not inspect a process."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActEvidence:
-    """Evidence that the host has of one act when it is over."""
+    """Evidence that the host has of one act after its end."""
 
     claim: object = None  # Returned by the act.
     error: str | None = None  # An error number's name, a signal, an ending.
-    guarded: bool = False  # Whether the guard denied it, before the kernel was asked.
-    during: object = None  # Found by the host while the act held still.
-    output_bytes: int = 0  # Output that the host was left with.
-    naive: bool = False  # Whether the host does what a host without a sandbox does.
+    guarded: bool = False  # Whether the guard denied it before the kernel.
+    during: object = None  # Found by the host while the act waited.
+    output_bytes: int = 0  # Output that the host kept.
+    naive: bool = False  # Whether the host acts like one without a sandbox.
 
     @property
     def text(self) -> str:
@@ -135,23 +135,23 @@ Rows = Mapping[str, Act | tuple[Judge, Act]]
 
 
 def shows_word(world: "World", seen: ActEvidence) -> bool:
-    """Return whether the answer holds the word that was planted."""
+    """Return whether the answer contains the planted word."""
     return world.canary in seen.text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attempt:
-    """One technique, with the act that tries it and the oracle that sees it succeed."""
+    """One technique, with the act that tries it and the oracle that detects its success."""
 
     id: str  # Its name on the command line.
     kind: AttemptKind  # Its aim.
-    technique: str  # The system call or mechanism, which no other attempt has.
+    technique: str  # The system call or mechanism, unique among attempts.
     act: Act  # Runs in the worker.
     escaped: Oracle  # Runs in the host after the call; returns whether the act got out.
-    # The host's look at the process once the act has returned, while what it returned is kept. A function
-    # that the act returned is called afterwards, and makes the answer.
+    # The host's inspection of the process after the act has returned, while its result is kept alive. If the
+    # result is a function, it is called afterwards and returns the answer.
     during: Look | None = None
-    # Heading of SECURITY.md under which this is left open, in the tiers that leave it open.
+    # Heading of SECURITY.md for this gap, in the tiers that have it.
     residue: Residue | None = None
     limit_s: float = 20.0  # Seconds that the call may take.
 
@@ -164,9 +164,9 @@ def rows(
     residue: Residue | None = None,
     limit_s: float = 20.0,
 ) -> tuple[Attempt, ...]:
-    """Return an attempt for each row `"name: technique": act`, or `(judge, act)` where it has its own.
+    """Return an attempt for each row `"name: technique": act`, or `(judge, act)` for its own judge.
 
-    A name alone is that of its system call.
+    A name without a technique is that of its system call.
     """
     made = partial(Attempt, kind=kind, residue=residue, limit_s=limit_s)
     attempts = []

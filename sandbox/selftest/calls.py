@@ -1,4 +1,4 @@
-"""System calls by name, raw, as an attacker makes them: past the C library and past Python's own functions.
+"""Raw system calls by name, as an attacker makes them: bypassing the C library and Python's functions.
 
 Source: syscall(2); linux arch/x86/entry/syscalls/syscall_64.tbl; include/uapi/asm-generic/unistd.h.
 """
@@ -60,7 +60,7 @@ MORE: Mapping[str, tuple[int, int | None]] = {
     "timer_create": (222, 107),
     "unlinkat": (263, 35),
 }
-"""Numbers of calls that the filter has no reason to name, for x86_64 and aarch64."""
+"""Numbers of calls that the filter does not name, for x86_64 and aarch64."""
 
 libc = ctypes.CDLL(None, use_errno=True)
 libc.syscall.restype = ctypes.c_long
@@ -69,17 +69,17 @@ libc.shmat.restype = ctypes.c_void_p
 
 
 def call(name: str, *arguments: Argument) -> int:
-    """Make a system call; return what the kernel answers.
+    """Make a system call; return its result.
 
     Raises:
-        OSError: The kernel said no, or this architecture has no such call.
+        OSError: The call failed, or this architecture does not have it.
     """
     answer = libc.syscall(ctypes.c_long(_number(name)), *(_passed(argument) for argument in arguments))
     return raised(name, int(answer))
 
 
 def raised(name: str, answer: int) -> int:
-    """Return the answer of a C function; raise OSError where it says that it failed."""
+    """Return the result of a C function; raise OSError if it reports a failure."""
     if answer == -1:
         number = ctypes.get_errno()
         raise OSError(number, f"{name}: {os.strerror(number)}")
@@ -87,7 +87,7 @@ def raised(name: str, answer: int) -> int:
 
 
 def filled(name: str, *arguments: Argument | EllipsisType, skip: int = 0) -> bytes:
-    """Make a system call with a buffer for the argument `...`; return the filling behind `skip` bytes."""
+    """Make a system call with a buffer for the argument `...`; return its content after `skip` bytes."""
     buffer = ctypes.create_string_buffer(_MOST_BYTES)
     length = call(name, *(buffer if isinstance(each, EllipsisType) else each for each in arguments))
     return buffer.raw[skip : skip + length]
@@ -99,7 +99,7 @@ def opened(path: str, flags: int, mode: int = 0) -> int:
 
 
 def opened_by_handle(path: str, mounted: str, flags: int) -> int:
-    """Open a file by its handle, in the mount that has the folder `mounted`."""
+    """Open a file by its handle, in the mount that contains the folder `mounted`."""
     handle, mount = bytearray(struct.pack("=Ii", 128, 0) + bytes(128)), bytearray(4)
     call("name_to_handle_at", AT_CWD, path, handle, mount, 0)
     return call("open_by_handle_at", os.open(mounted, os.O_RDONLY), handle, flags)
@@ -138,7 +138,7 @@ def seize(pid: int) -> None:
 
 
 def transferred(name: str, pid: int, address: int, data: bytes) -> bytes:
-    """Call process_vm_readv(2) or process_vm_writev(2) with a copy of `data`; return what it then holds."""
+    """Call process_vm_readv(2) or process_vm_writev(2) with a copy of `data`; return its content after it."""
     buffer = ctypes.create_string_buffer(data, len(data))
     ours, theirs = (struct.pack("=QQ", at, len(data)) for at in (ctypes.addressof(buffer), address))
     call(name, pid, ours, 1, theirs, 1, 0)
@@ -189,4 +189,4 @@ WAYS: Mapping[str, Way] = {
         f"/proc/self/fd/{opened(p.file, os.O_PATH)}", flags
     ),
 }
-"""Ways to another user's file that do not name it as `openat` does, to be opened with any flags."""
+"""Ways to open another user's file, with any flags, other than by its path in `openat`."""

@@ -1,6 +1,6 @@
-"""Controls: the act of each attempt in a process without any layer, ended by killing just that one.
+"""Controls: the act of each attempt in a process without any layer, of which only that process is killed.
 
-One process imports the program and forks a child for each control, as a forkserver without confinement would.
+One process imports the program and forks a child for each control, like a forkserver without confinement.
 
 usage: python -m sandbox.selftest.control CONTROL_FD PROGRAM_MODULE
 """
@@ -39,32 +39,32 @@ _GONE_S = 5.0
 
 @dataclass(slots=True, kw_only=True)
 class Controls:
-    """Runs acts unconfined. Make one with `controls`; safe to use from several threads."""
+    """Runner of unconfined acts, created by `controls`. Thread-safe."""
 
     ground: Ground
     control: socket.socket
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def run(self, attempt: Attempt) -> tuple[bool, ActEvidence]:
-        """Run an act in a world of its own; return whether it got out, and what was seen of it.
+        """Run an act in a world of its own; return whether it escaped, and the evidence.
 
         Raises:
             SandboxError: The process that runs the controls has ended.
         """
         ours, theirs = socket.socketpair()
         with world(self.ground) as bare, tempfile.TemporaryFile(dir=self.ground.homes.parent) as output, ours:
-            # This one acts as our own user, whatever user the home belongs to.
+            # The control runs as our own user, whatever user owns the home.
             made = replace(bare, uid=os.geteuid())
             with theirs:
                 pid = self._forked(theirs.fileno(), output.fileno())
-            # It waits for its call. Its number could become another's once it has ended.
+            # It waits for its call. Once it has ended, its pid could be reused.
             child = os.pidfd_open(pid)
             try:
                 call = {"id": attempt.id, "place": made.place.to_json(), "folder": str(made.path)}
                 send(ours, FrameKind.CALL, call)
                 during, answer = _converse(attempt, made, ours, pid)
                 if answer is not None:
-                    # What never answers is not ended: that takes a host with limits.
+                    # An act that never answers is not ended here: only a host with limits does that.
                     _kill(child)
                 printed = os.fstat(output.fileno()).st_size
                 seen = replace(claimed(answer, "no answer"), during=during, output_bytes=printed, naive=True)
@@ -90,7 +90,7 @@ class Controls:
 def _converse(
     attempt: Attempt, made: World, connection: socket.socket, pid: int
 ) -> tuple[object, Mapping[str, object] | None]:
-    """Listen until the answer, the end or the limit; return what was found meanwhile, and the answer."""
+    """Receive until the answer, the end or the limit; return the findings meanwhile, and the answer."""
     during = None
     deadline = time.monotonic() + attempt.limit_s
     with contextlib.suppress(TimeoutError, ConnectionError, FrameError):
@@ -107,7 +107,7 @@ def _converse(
 
 
 def _kill(child: int) -> None:
-    """Kill a process, and wait until it is gone."""
+    """Kill a process, and wait until it has ended."""
     with contextlib.suppress(ProcessLookupError):
         signal.pidfd_send_signal(child, signal.SIGKILL)
     select.select([child], [], [], _GONE_S)
@@ -115,7 +115,7 @@ def _kill(child: int) -> None:
 
 @contextmanager
 def controls(program: str, ground: Ground, environment: Mapping[str, str]) -> Iterator[Controls]:
-    """Start the process that controls are forked from, with this whole environment, and end it."""
+    """Start the process that forks controls, with exactly this environment, and end it on exit."""
     ours, theirs = socket.socketpair()
     process = subprocess.Popen(
         [sys.executable, "-P", "-m", __name__, str(theirs.fileno()), program],
@@ -134,20 +134,20 @@ def controls(program: str, ground: Ground, environment: Mapping[str, str]) -> It
 
 
 def looked(attempt: Attempt, made: World, pid: int) -> object:
-    """Look at a process for an attempt, as its act has asked."""
+    """Inspect a process for an attempt, at the request of its act."""
     if attempt.during is None:
         return None
     try:
         try:
             return attempt.during(made, pid)
         except PermissionError:
-            # Root without SYS_PTRACE. Not at once: what else is looked at may be ours alone.
+            # Root without CAP_SYS_PTRACE. Tried second: other inspected files may be accessible only to us.
             with as_owner_of(pid):
                 return attempt.during(made, pid)
     except PermissionError as error:
         return Blind(f"the host may not look at a process of the sandbox: {error.strerror}")
     except OSError as error:
-        # It has ended meanwhile: nothing was found.
+        # It has ended meanwhile, without a finding.
         return f"the host could not look: {error.strerror}"
 
 
@@ -160,11 +160,11 @@ def claimed(answer: Mapping[str, object] | None, ended: str | None) -> ActEviden
 
 
 def main() -> None:
-    """Fork a child for each order, until the host lets go."""
+    """Fork a child for each order, until the host disconnects."""
     program: Program = importlib.import_module(sys.argv[2]).PROGRAM
-    # A terminal's Ctrl-C goes to the whole foreground group; only the host decides what it means.
+    # A terminal's Ctrl-C goes to the whole foreground group; only the host reacts to it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    # Nobody waits for the children, so the kernel need not keep them.
+    # The children are not waited for, so the kernel need not keep zombies.
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     with socket.socket(fileno=int(sys.argv[1])) as control:
         control.set_inheritable(False)
@@ -184,7 +184,7 @@ def _serve(program: Program, connection: int, output: int) -> NoReturn:
     status = 1
     try:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        # A group of its own, so that an act which plays with groups finds nobody but itself there.
+        # A group of its own, so that an act that manipulates groups affects only itself.
         os.setpgid(0, 0)
         for standard in (1, 2):
             os.dup2(output, standard)

@@ -1,7 +1,7 @@
-"""Objects that the kernel keeps when a process has ended, made, found and removed by a number.
+"""Kernel objects that outlive a process, created, found and removed by a number.
 
-System V objects, message queues and keys are seen only from the namespaces and with the user id of an act, so
-a host that looked from its own place would find nothing whatever was left.
+System V objects, message queues and keys are visible only in the namespaces and with the user id of an act,
+so a search from the host's own namespaces would never find any.
 
 usage: python -m sandbox.selftest.kernel_objects PROCESS USER_ID NUMBER
 
@@ -27,7 +27,7 @@ __all__ = ["KernelObject", "left_at", "left_here", "main", "number_of", "planted
 
 _NEW_IPC, _NEW_FILE = 0o3600, os.O_CREAT | os.O_EXCL | os.O_RDWR
 _IPC_RMID, _SETVAL = 0, 16
-# Two messages of 64 bytes: a user may have a few queues of the usual size only.
+# Two messages of 64 bytes: a user may have only a few queues of the default size.
 _SMALL_QUEUE = struct.pack("@8l", 0, 2, 64, *(0,) * 5)
 _USER_KEYRING, _KEY_FOR_ALL_OF_THE_USER = -4, 0x3F3F_0000
 _SET_PERMISSIONS, _UNLINK, _SEARCH = 5, 9, 10
@@ -46,7 +46,7 @@ class KernelObject(enum.Enum):
     KEY = "key"
 
     def make(self, number: int, word: str) -> int | str:
-        """Make one that holds digits, under a free number; return where it is."""
+        """Create one that contains digits, under an unused number; return its id or name."""
         digits, name = word.encode(), f"toolcell-{number}"
         match self:
             case KernelObject.SEGMENT:
@@ -61,7 +61,7 @@ class KernelObject(enum.Enum):
                 return messages
             case KernelObject.SEMAPHORE:
                 semaphore = call("semget", number, 1, _NEW_IPC)
-                # Its value is a secret of its own: the first digits of the word.
+                # Its value is a separate secret: the first digits of the word.
                 call("semctl", semaphore, 0, _SETVAL, number_of(word))
                 return semaphore
             case KernelObject.QUEUE:
@@ -79,7 +79,7 @@ class KernelObject(enum.Enum):
 
 
 _Act = Callable[[int], object]
-# How to find, and to remove, the one under a number.
+# Functions to find, and to remove, the object under a number.
 _BY_NUMBER: Mapping[KernelObject, tuple[_Act, _Act]] = {
     KernelObject.SEGMENT: (
         lambda number: call("shmget", number, 0, 0),
@@ -119,9 +119,9 @@ def number_of(word: str) -> int:
 
 
 def planted(number: int, word: str) -> dict[str, object]:
-    """Make one object of each kind that holds the word; return where they are, by kind.
+    """Create one object of each kind that contains the word; return their ids or names, by kind.
 
-    An engine may refuse a kind to everybody: -1, and what needs it is not provable there.
+    A container engine may deny a kind to every process: -1, and its attempts are not provable there.
     """
     places: dict[str, object] = {}
     for kind in KernelObject:
@@ -135,7 +135,7 @@ def planted(number: int, word: str) -> dict[str, object]:
 
 
 def remove(*numbers: int) -> None:
-    """Remove all objects under numbers that were free, as far as this process may."""
+    """Remove all objects under previously unused numbers, as far as this process may."""
     for number in numbers:
         for _, remove_one in _BY_NUMBER.values():
             with contextlib.suppress(OSError):
@@ -143,7 +143,7 @@ def remove(*numbers: int) -> None:
 
 
 def left_here(number: int) -> frozenset[KernelObject]:
-    """Return the objects under a free number, as this process sees them."""
+    """Return the objects under a previously unused number, as this process sees them."""
     found = set()
     for kind, (find, _) in _BY_NUMBER.items():
         with contextlib.suppress(OSError):
@@ -156,7 +156,7 @@ def left_at(process: int, uid: int, number: int) -> frozenset[KernelObject]:
     """Return the result of `left_here` in another process, or in this one if it is 0, seen as a user.
 
     Raises:
-        SandboxError: This process may not look there.
+        SandboxError: This process may not inspect the other one.
     """
     command = [sys.executable, "-P", "-m", __name__, str(process), str(uid), str(number)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=_LOOK_S, check=False)
@@ -166,10 +166,10 @@ def left_at(process: int, uid: int, number: int) -> frozenset[KernelObject]:
 
 
 def main() -> None:
-    """Look where and as whom the arguments say, and print what there is."""
+    """Search in the process and as the user of the arguments, and print the objects found."""
     process, uid, number = map(int, sys.argv[1:])
     if process:
-        # Those namespaces that are not ours already; all are opened before the first is entered.
+        # All namespaces are opened before the first is entered; those that are already ours are skipped.
         links = {name: os.open(f"/proc/{process}/ns/{name}", os.O_RDONLY) for name in _NAMESPACES}
         for name, link in links.items():
             if not os.path.samestat(os.fstat(link), os.stat(f"/proc/self/ns/{name}")):

@@ -1,4 +1,4 @@
-"""Oracles and measurements of a process that holds still after its act, by what the kernel says of it."""
+"""Oracles and measurements, from /proc, of a process that waits after its act."""
 
 import math
 import os
@@ -11,14 +11,14 @@ from sandbox.selftest.world import World
 
 __all__ = ["above", "amount", "family", "found_by", "has", "lasting", "limit", "links"]
 
-# Longer than the host takes to find out. On a machine that is busy all of its looks take longer, and so do
-# these: they are counted, too, and the process has to be above the bound in each.
+# Longer than the host takes to detect it. On a busy machine the host's looks take longer, and so do these:
+# so a minimum number of looks is required too, and the process must be above the bound in each.
 _LAST_S = 4.0
 _LOOKS = 20
 
 
 def found_by(look: Look) -> Judge:
-    """Return a judge: the host found during the act what it looked for."""
+    """Return a judge: the host's look during the act had a finding."""
     return lambda _world, seen: seen.during is True, look
 
 
@@ -28,7 +28,7 @@ def above(bound: float, look: Look) -> Judge:
 
 
 def lasting(bound: float, measure: Callable[[World, int], float]) -> Judge:
-    """Return a judge: the host measured more than a bound that it watches over, time and again."""
+    """Return a judge: the host repeatedly measured more than a bound that it watches."""
 
     def during(world: World, pid: int) -> float:
         deadline, looks = time.monotonic() + _LAST_S, 0
@@ -45,7 +45,7 @@ def amount(pid: int, file: str, name: str) -> int:
     try:
         lines = Path(f"/proc/{pid}/{file}").read_text().splitlines()
     except ProcessLookupError:
-        # Dead, and not yet reaped: it holds nothing any more, and the others may hold too much.
+        # A zombie: it uses nothing any more, but the others may still use too much.
         return 0
     return next((int(line.split()[1]) * 1024 for line in lines if line.startswith(f"{name}:")), 0)
 
@@ -70,5 +70,5 @@ def links(pid: int) -> dict[int, str]:
 
 
 def has(kind: str) -> Callable[[World, int], bool]:
-    """Return a look for a descriptor of a kind, by the kernel's name for it."""
+    """Return a look that searches a descriptor of a kind, by the kernel's name for it."""
     return lambda _world, pid: any(kind in link for link in links(pid).values())

@@ -1,4 +1,4 @@
-"""Things planted for an attempt beside files: a stranger's process and sockets. Each goes with it.
+"""Objects other than files planted for an attempt: a stranger's process and sockets, removed with it.
 
 Source: credentials(7), unix(7).
 """
@@ -30,8 +30,8 @@ class Victim:
     """A stranger's process."""
 
     process: "subprocess.Popen[bytes]"  # It sleeps, with the word in its environment and in its arguments.
-    address: int  # Where the word stands in its memory.
-    descriptor: int  # Its descriptor of a file that has no name any more and holds the word.
+    address: int  # Address of the word in its memory.
+    descriptor: int  # Its descriptor of an unlinked file that contains the word.
 
     @property
     def pid(self) -> int:
@@ -40,7 +40,7 @@ class Victim:
 
     @property
     def signalled(self) -> bool:
-        """Return whether it was sent the signal that it does not take."""
+        """Return whether it was sent the signal that it blocks."""
         if self.process.poll() is not None:
             return True
         pending = [line.split()[1] for line in self._read("status").splitlines() if "Pnd:" in line]
@@ -48,7 +48,7 @@ class Victim:
 
     @property
     def word(self) -> str:
-        """Return the word as it stands in its memory now."""
+        """Return the current word in its memory."""
         return self._read("environ").partition("WORD=")[2].partition("\0")[0]
 
     def _read(self, name: str) -> str:
@@ -67,11 +67,11 @@ def victim(word: str, folder: Path) -> Iterator[Victim]:
         raise SandboxError("the self-test needs the program sleep; install coreutils or busybox")
     secret = os.open(folder, os.O_TMPFILE | os.O_RDWR, 0o600)
     os.write(secret, word.encode())
-    # A new process inherits the mask: what is sent to it stays pending, for everybody to see.
+    # A new process inherits the mask, so a signal sent to it stays pending and visible.
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])
     try:
         process = subprocess.Popen(
-            # Seconds are added up: a minute, and next to nothing.
+            # `sleep` adds its arguments: a minute, and a fraction that contains the word.
             [program, "60", f"0.{word}"],
             env={"WORD": word},
             cwd=folder,
@@ -82,7 +82,7 @@ def victim(word: str, folder: Path) -> Iterator[Victim]:
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
     try:
-        # Its memory is laid out a moment after its start was reported. Until then the kernel may take it for
+        # Its memory is set up shortly after its start was reported. Until then the kernel may treat it as
         # part of this process, whose memory is not readable.
         deadline = time.monotonic() + _START_S
         while not _has_word(process.pid):
@@ -105,7 +105,7 @@ def _has_word(pid: int) -> bool:
 
 @contextmanager
 def sockets(folder: Path, word: str) -> Iterator[tuple[list[int], dict[str, object]]]:
-    """Listen at an address of each kind; yield what can be read once one is reached, and the addresses."""
+    """Listen on an address of each kind; yield the descriptors that become readable, and the addresses."""
     with contextlib.ExitStack() as stack:
 
         def bound(family: int, kind: int, address: tuple[str, int] | str) -> socket.socket:
@@ -124,7 +124,7 @@ def sockets(folder: Path, word: str) -> Iterator[tuple[list[int], dict[str, obje
         stream = bound(socket.AF_UNIX, socket.SOCK_STREAM, str(folder / "stream"))
         datagram = bound(socket.AF_UNIX, socket.SOCK_DGRAM, str(folder / "datagram"))
         abstract = bound(socket.AF_UNIX, socket.SOCK_STREAM, f"\0toolcell-{secrets.token_hex(8)}")
-        # Its name is a word to be found in lists of sockets; no act is given it.
+        # Its name contains the word, to be found in lists of sockets; acts do not receive it.
         bound(socket.AF_UNIX, socket.SOCK_STREAM, f"\0hidden-{word}")
         os.mkfifo(folder / "pipe", 0o600)
         pipe = os.open(folder / "pipe", os.O_RDONLY | os.O_NONBLOCK)

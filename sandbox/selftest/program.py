@@ -1,7 +1,7 @@
 """The program of the self-test: runs one act in a worker. It has a secret, as a careless framework might.
 
-The secret is a descriptor and a variable of the process that imports this module, so that an attempt can show
-that neither is left in a worker.
+The secret is a descriptor and a variable of the process that imports this module. An attempt checks that
+neither is left in a worker.
 
 Not among the attempts, because the control would do harm: stopping or rebooting the machine, setting its
 clock or name, loading modules and kernels, swap and quotas, kill(2) of all processes.
@@ -27,38 +27,38 @@ __all__ = ["ATTEMPTS", "HARMLESS", "PROGRAM", "Attacker"]
 _careless = [os.open(os.environ[SECRET_FILE], os.O_RDONLY)] if SECRET_FILE in os.environ else []
 
 ATTEMPTS = (*WRITING, *READING, *SURVIVING, *RESOURCES, *TAMPERING)
-"""Every attempt that needs nothing but the sandbox, in the order of the report."""
+"""Every attempt that needs only the sandbox, in the order of the report."""
 
 HARMLESS = {"id": None}
 """A call that does nothing, so that the next one in its worker is not the first."""
 
 
 class Attacker:
-    """Serves a call by running the act that it names."""
+    """Program that serves a call by running the act named in it."""
 
     def __init__(self, attempts: Iterable[Attempt]) -> None:
         self._attempts = {attempt.id: attempt for attempt in attempts}
 
     def begin(self, *_args: object, **_options: object) -> None:
-        """Do nothing. Between two calls threads go on by themselves."""
+        """Do nothing. Between two calls threads continue by themselves."""
 
     warm_up = prepare = wait = begin
 
     def load(self, config: Mapping[str, object]) -> object:
-        """Load nothing: the acts came with the module."""
+        """Load nothing: the acts were imported with the module."""
         return {"acts": len(self._attempts), **config}
 
     def serve(self, call: object, channel: Channel) -> object:
-        """Run one act; answer with what it returned, or how it was denied.
+        """Run one act; answer with its result, or how it was denied.
 
         Raises:
-            TypeError: The host asks for no act.
+            TypeError: The call names no act.
         """
         if call == HARMLESS:
             return {"value": None}
         if not isinstance(call, Mapping) or not isinstance(call["place"], Mapping):
             raise TypeError(f"no call: {call!r}")
-        # As where programs run by hand: Python would else answer for the kernel.
+        # The default action of a program: otherwise Python would handle the signal.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         place = Surroundings.from_json(
             call["place"], report=lambda: channel.send(FrameKind.NOTIFY, {"method": "progress"})
@@ -67,7 +67,7 @@ class Attacker:
         try:
             value = attempt.act(place)
             if attempt.during is not None:
-                # What the act returned is open, or in memory, until the host has looked.
+                # The result of the act stays open, or in memory, until the host has inspected it.
                 channel.send(FrameKind.REQUEST, {"id": 1})
                 channel.receive()
                 value = value() if callable(value) else None

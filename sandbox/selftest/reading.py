@@ -1,7 +1,7 @@
-"""Attempts of kind `other user`: learn what another user, the runner or another process keeps to itself.
+"""Attempts of kind `other user`: read data of another user, the runner or another process.
 
 Source: open(2), proc(5), process_vm_readv(2), ptrace(2), pidfd_getfd(2), sysvipc(7), mq_overview(7),
-keyctl(2), inotify(7), fanotify(7), sock_diag(7), stat(2), flock(2).
+keyctl(2), inotify(7), fanotify(7), sock_diag(7), stat(2), flock(2), clock_getcpuclockid(3).
 """
 
 import ctypes
@@ -11,6 +11,7 @@ import select
 import socket
 import struct
 import subprocess
+import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -50,7 +51,7 @@ __all__ = ["READING"]
 
 _SHM_RDONLY, _IPC_NOWAIT, _GETVAL = 0o10000, 0o4000, 12
 _KEY_READ, _USER_KEYRING = 11, -4
-_PTRACE_PEEK = 2
+_PTRACE_PEEK, _CPUCLOCK_SCHED = 2, 2
 _IN_CREATE, _FAN_CREATE = 0x100, 0x100
 _FAN_REPORT_NAMES, _FAN_MARK_ADD_FOLDER = 0x0C00, 0x01 | 0x08
 _NETLINK_SOCK_DIAG, _SOCK_DIAG_BY_FAMILY, _REQUEST_DUMP, _SHOW_NAME = 4, 20, 0x301, 1
@@ -62,12 +63,17 @@ def _shows_ground_word(world: World, seen: ActEvidence) -> bool:
 
 
 def _listed(name: Callable[[World], object]) -> Oracle:
-    """Return an oracle: the act returned a list that holds a name."""
+    """Return an oracle: the act returned a list that contains a name."""
     return lambda world, seen: isinstance(seen.claim, list) and str(name(world)) in seen.claim
 
 
 def _shows_metadata(world: World, seen: ActEvidence) -> bool:
     return seen.claim in (_stat(world.place.file), _stat(f"{world.place.state}/key"))
+
+
+def _clock_of(pid: int) -> int:
+    """Return the id of the CPU-time clock of a process."""
+    return ~pid << 3 | _CPUCLOCK_SCHED
 
 
 def _stat(path: str) -> list[int]:
@@ -76,7 +82,7 @@ def _stat(path: str) -> list[int]:
 
 
 def _lock_denied(lock: Callable[[int, int], object], world: World, _pid: int) -> bool:
-    """Return whether somebody else holds a lock on the file that may be read."""
+    """Return whether another process holds a lock on the readable file."""
     with open(world.place.readable, "a") as file:
         try:
             lock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -136,7 +142,7 @@ def _queued_message(place: Surroundings) -> str:
 
 
 def _listed_keys(_place: Surroundings) -> list[str]:
-    """Learn which keys there are, by the numbers that the keyring holds."""
+    """List the existing keys, by the numbers in the keyring."""
     numbers = filled("keyctl", _KEY_READ, _USER_KEYRING, ..., _BYTES)
     return [str(number) for number in struct.unpack(f"={len(numbers) // 4}i", numbers)]
 
@@ -188,7 +194,7 @@ def _statx(place: Surroundings) -> list[int]:
 
 
 def _locked(lock: Callable[[int, int], object], kind: int, place: Surroundings) -> object:
-    """Lock the file that may be read, and keep it open."""
+    """Lock the readable file, and keep it open."""
     file = open(place.readable)  # noqa: SIM115 - open until the host has looked
     lock(file.fileno(), kind)
     return file.close
@@ -226,6 +232,10 @@ _CONTENTS: Rows = {
         opened(f"/proc/{p.victim}/mem", os.O_RDONLY), WORD_DIGITS, p.address
     ).decode(),
     "fd: /proc/PID/fd": lambda p: raw(f"/proc/{p.victim}/fd/{p.descriptor}"),
+    "clock: clock_gettime(2) of another process": (
+        lambda world, seen: seen.claim == time.clock_gettime_ns(_clock_of(world.stranger.pid)),
+        lambda p: time.clock_gettime_ns(_clock_of(p.victim)),
+    ),
     "cwd: /proc/PID/cwd": lambda p: raw(f"/proc/{p.victim}/cwd/file.txt"),
     "task: /proc/PID/task/TID/environ": lambda p: raw(f"/proc/{p.victim}/task/{p.victim}/environ"),
     "vm-readv: process_vm_readv(2)": lambda p: transferred(

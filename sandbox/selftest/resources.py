@@ -1,6 +1,6 @@
 """Attempts of kind `resources`: exceed the limits of memory, files, descriptors, time or attention.
 
-The host measures while the act holds still, by what the kernel says of the process.
+The host measures the process from /proc while the act waits.
 
 Source: getrlimit(2), proc_pid_status(5), mmap(2), mremap(2), brk(2), mprotect(2), memfd_create(2), shmget(2),
 mlock(2), fallocate(2), copy_file_range(2), splice(2), sendfile(2), sched(7), ioprio_set(2), timer_create(2),
@@ -40,21 +40,21 @@ _MREMAP_MAYMOVE = 1
 _AT_RANDOM = 25
 _MCL_CURRENT = 1
 _MANY = 50
-# Children stay until they are ended; on a machine that is busy it takes long to look at so many.
+# Children stay until they are killed; on a busy machine it takes long to inspect so many.
 _STAY_S, _LIMIT_S = 90, 60.0
 _HELD_BYTES = 3 * LIMITS.memory_bytes
-# A worker uses some memory before it takes more; it stays below this.
+# Above the limit plus the memory that a worker uses before the act.
 _TOO_MUCH_BYTES = int(2.5 * LIMITS.memory_bytes)
 _LOCKED_BYTES = 4 * 1024 * _KIB
 _CHILDREN, _IN_CHILD_BYTES = 8, int(0.8 * LIMITS.memory_bytes)
 _TOGETHER_BYTES = 6 * LIMITS.memory_bytes
 _TOO_MUCH_TOGETHER = 1.1 * LIMITS.call_memory_bytes
-_SCHED_FIFO, _SCHED_DEADLINE = 1, 6
+_SCHED_FIFO, _SCHED_IDLE, _SCHED_DEADLINE = 1, 5, 6
 _IOPRIO_REALTIME = 1 << 13
-# One second lies between the signal and the end. Where a worker stays, the second that the call before has
-# begun is whole for the next one, and where it renews its limit itself, it takes a look of the watch.
+# One second lies between the signal and the kill. A reused worker may use the rest of the second that the
+# previous call had begun, and one that renews its limit itself is stopped only by a look of the watch.
 _BURNT_S = LIMITS.cpu_s + 2.4
-# Far fewer than the kernel gives a user id, and more than all that is left to tools.
+# Far fewer than the kernel allows a user id, but more than tools may have.
 _TIMERS = 100
 _MONOTONIC = 1
 _LONG = LIMITS.file_bytes * 2
@@ -62,7 +62,7 @@ _PARTS = 2 * LIMITS.home_bytes // LIMITS.file_bytes
 
 
 def _shares(_world: World, pid: int) -> int:
-    """Return the memory of a process and its children, in bytes; what they share is shared out."""
+    """Return the memory of a process and its children, in bytes; shared memory is divided among users."""
     return sum(amount(each, "smaps_rollup", "Pss") for each in family(pid))
 
 
@@ -133,19 +133,19 @@ def _stack(_place: Surroundings) -> None:
     libc.getauxval.restype = ctypes.c_ulong
     bottom = libc.getauxval(ctypes.c_ulong(_AT_RANDOM)) - _HELD_BYTES
     if hard != resource.RLIM_INFINITY and hard < _HELD_BYTES + 16 * _PAGE:
-        # Beyond the limit the kernel does not say no, it kills.
+        # Beyond the limit the kernel kills the process instead of returning an error.
         raise MemoryError
     _touch(bottom, _HELD_BYTES - 64 * _PAGE)
 
 
 def _in_pieces(piece: Callable[[Surroundings], int]) -> Act:
-    """Return an act that holds memory in files, each no longer than a file may be."""
+    """Return an act that holds memory in files, each of at most the maximum file size."""
 
     def act(place: Surroundings) -> None:
         for _ in range(_HELD_BYTES // LIMITS.file_bytes):
             descriptor = piece(place)
             _mapped_file(descriptor, LIMITS.file_bytes)
-            # The mapping holds the file; else the limit of open files would stop the act.
+            # The mapping keeps the file; an open descriptor would count against the limit of open files.
             os.close(descriptor)
 
     return act
@@ -164,7 +164,7 @@ def _shared_file(place: Surroundings) -> int:
 
 
 def _several(_place: Surroundings) -> None:
-    """Take in several processes what one may not have."""
+    """Allocate in several processes more than one may have."""
     read, write = os.pipe()
     for _ in range(_CHILDREN):
         if os.fork() == 0:
@@ -173,7 +173,7 @@ def _several(_place: Surroundings) -> None:
             os.close(write)
             time.sleep(_STAY_S)
             os._exit(len(held) and 0)
-    # Nobody but the children, so that the end of one that got none is heard as well.
+    # Only the children keep the writing end, so that the exit of a failed one is noticed too.
     os.close(write)
     while os.read(read, 1):
         pass
@@ -196,7 +196,7 @@ def _new(place: Surroundings, name: str = "long") -> int:
 
 
 def _twice(copy: Callable[[int, int], object]) -> Act:
-    """Return an act that copies a file as long as a file may be to one place, two times."""
+    """Return an act that copies a file of maximum size to the same target twice."""
 
     def act(place: Surroundings) -> None:
         source, target = _new(place, "source"), _new(place)
@@ -239,7 +239,7 @@ def _opened(_place: Surroundings) -> None:
 
 
 def _received(_place: Surroundings) -> object:
-    """Receive messages that carry descriptors, which the kernel makes."""
+    """Receive messages with descriptors, which the kernel creates."""
     pair = ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     for _ in range(4):
         socket.send_fds(ours, [b"x"], [1] * (LIMITS.open_files // 2))
@@ -255,7 +255,7 @@ def _hash_until_burnt() -> None:
 
 def _burn(_place: Surroundings) -> None:
     signal.signal(signal.SIGXCPU, signal.SIG_IGN)
-    # Two at once: the limit is one of processor time, and this is over sooner.
+    # Two threads, to use up the limit of processor time sooner.
     threads = [threading.Thread(target=_hash_until_burnt) for _ in range(2)]
     for thread in threads:
         thread.start()
@@ -294,7 +294,7 @@ def _many_timers(_place: Surroundings) -> None:
 
 
 def _chatty(place: Surroundings) -> None:
-    """Report progress for ever, which restarts the limit of silence."""
+    """Report progress for ever, which restarts the idle limit."""
     pulse(place)
     while True:
         place.report()
@@ -313,6 +313,7 @@ _HIGH_DESCRIPTOR = above(LIMITS.open_files, lambda _world, pid: max(links(pid)))
 _TOGETHER = lasting(_TOO_MUCH_TOGETHER, _shares)
 _FAVOUR = above(0, lambda _world, pid: -os.getpriority(os.PRIO_PROCESS, pid))
 _FIFO = found_by(lambda _world, pid: os.sched_getscheduler(pid) == _SCHED_FIFO)
+_IDLE = found_by(lambda _world, pid: os.sched_getscheduler(pid) == _SCHED_IDLE)
 _DEADLINE = found_by(lambda _world, pid: os.sched_getscheduler(pid) == _SCHED_DEADLINE)
 _DISK_CLASS = found_by(lambda _world, pid: call("ioprio_get", 1, pid) == _IOPRIO_REALTIME)
 
@@ -367,6 +368,10 @@ _ALONE: Rows = {
     ),
     "nice: setpriority(2) of oneself, upwards": (_FAVOUR, lambda _: os.setpriority(os.PRIO_PROCESS, 0, -5)),
     "fifo: sched_setscheduler(2) SCHED_FIFO": (_FIFO, _realtime),
+    "idle: sched_setscheduler(2) SCHED_IDLE, to hold locks unscheduled": (
+        _IDLE,
+        lambda _: os.sched_setscheduler(0, _SCHED_IDLE, os.sched_param(0)),
+    ),
     "deadline: sched_setattr(2) SCHED_DEADLINE": (_DEADLINE, _deadline),
     "ioprio: ioprio_set(2) of oneself": (_DISK_CLASS, lambda _: call("ioprio_set", 1, 0, _IOPRIO_REALTIME)),
     "timers: timer_create(2), to send SIGCONT": (above(0, _counted("timers", b"ClockID:")), _many_timers),

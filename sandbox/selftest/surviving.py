@@ -1,6 +1,6 @@
-"""Attempts of kind `survive`: leave something alive or in memory when the call has ended.
+"""Attempts of kind `survive`: leave a process or an object in memory after the call has ended.
 
-What is left alive holds a lock in the home, which belongs to the open file that every descendant inherits.
+A surviving process holds a lock in the home, which belongs to the open file that every descendant inherits.
 
 Source: flock(2), fork(2), clone(2), setsid(2), setpgid(2), prctl(2), posix_spawn(3), sysvipc(7),
 mq_overview(7), keyctl(2).
@@ -28,10 +28,10 @@ _STAY_S, _START_S = 60, 5.0
 
 
 def pulse(place: Surroundings) -> None:
-    """Take the lock, and say so."""
+    """Take the lock, and signal that."""
     descriptor = os.open(f"{place.home}/pulse", os.O_RDWR | os.O_CREAT, 0o600)
     fcntl.flock(descriptor, fcntl.LOCK_EX)
-    # Should nobody end it, it ends itself.
+    # If nothing kills it, it ends itself.
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     signal.alarm(_STAY_S)
     ready(place)
@@ -43,19 +43,19 @@ def ready(place: Surroundings) -> None:
 
 
 def live() -> None:
-    """Do nothing until the end."""
+    """Sleep until killed."""
     while True:
         signal.pause()
 
 
 def stay(place: Surroundings) -> None:
-    """Take the lock, and live."""
+    """Take the lock, and sleep until killed."""
     pulse(place)
     live()
 
 
 def wait_until_ready(place: Surroundings) -> None:
-    """Wait until a descendant has the lock, or clearly gets none."""
+    """Wait until a descendant has the lock, or has evidently failed to get it."""
     deadline = time.monotonic() + _START_S
     while not os.path.exists(f"{place.home}/ready") and time.monotonic() < deadline:
         time.sleep(0.002)
@@ -74,7 +74,7 @@ def _left(life: Act, fork: Callable[[], int] = os.fork) -> Callable[[Surrounding
             try:
                 life(place)
             finally:
-                # Nobody need wait for one that could not become what it wanted to be.
+                # End the wait for a child that failed.
                 ready(place)
                 os._exit(0)
         wait_until_ready(place)
@@ -92,7 +92,7 @@ def _then(become: Callable[[], object], life: Act = stay) -> Act:
 
 
 def _parents_group(place: Surroundings) -> None:
-    """Enter the group of the process that started this one."""
+    """Enter the process group of the parent."""
     group = os.getpgid(os.getppid())
     os.setpgid(_left(stay)(place), group)
 
@@ -104,13 +104,13 @@ def _subreaper(place: Surroundings) -> None:
 
 
 def _deaf() -> None:
-    """Refuse the signal at the death of the parent, and all others that can be refused."""
+    """Disable the parent-death signal, and ignore all signals that can be ignored."""
     raised("prctl", libc.prctl(_PR_SET_PDEATHSIG, 0, 0, 0, 0))
     signal.pthread_sigmask(signal.SIG_SETMASK, set(signal.Signals))
 
 
 def _stopped(place: Surroundings) -> None:
-    # What the kernel sends to stopped orphans.
+    # The signal that the kernel sends to stopped orphans.
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     pulse(place)
     while True:
@@ -131,12 +131,12 @@ def _siblings_clone() -> int:
 
 
 def _clone3() -> int:
-    # flags, pidfd, child_tid, parent_tid, exit_signal, and what else there is: nothing.
+    # flags, pidfd, child_tid, parent_tid, exit_signal; all else is zero.
     return call("clone3", struct.pack("=11Q", *(0, 0, 0, 0, signal.SIGCHLD), *(0,) * 6), 88)
 
 
 def _program(place: Surroundings) -> list[str]:
-    # Python, for flock(1) is not everywhere.
+    # In Python, since flock(1) is not always installed.
     text = (
         "import fcntl,os,time;d=os.open('pulse',66,384);fcntl.flock(d,2);"
         "os.close(os.open('ready',65,384));time.sleep(60)"

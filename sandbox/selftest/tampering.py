@@ -1,4 +1,4 @@
-"""Attempts of kind `tamper`: touch others' processes, queues and keys, reach a socket, gain a right.
+"""Attempts of kind `tamper`: change others' processes, queues and keys, reach a socket, gain a privilege.
 
 Source: kill(2), pidfd_send_signal(2), fcntl(2), prlimit(2), setpriority(2), sched(7), ptrace(2),
 process_vm_writev(2), ioctl_tty(2), sysvipc(7), mq_overview(7), keyctl(2), socket(7), unix(7), tcp(7), udp(7),
@@ -57,7 +57,7 @@ _ADDR_NO_RANDOMIZE = 0x0004_0000
 
 
 def _stranger(fact: Callable[[int], object], wanted: object) -> Oracle:
-    """Return an oracle: something has changed about the stranger's process."""
+    """Return an oracle: a fact about the stranger's process has changed."""
     return lambda world, _seen: fact(world.stranger.pid) == wanted
 
 
@@ -67,7 +67,7 @@ def _rewritten(world: World, _seen: ActEvidence) -> bool:
 
 def _typed(world: World, _seen: ActEvidence) -> bool:
     text = b""
-    # The kernel passes on what is echoed a moment later, perhaps a letter at a time.
+    # The kernel delivers the echo a moment later, perhaps one letter at a time.
     while b"typed" not in text and select.select([world.terminal], [], [], _ECHO_S)[0]:
         text += os.read(world.terminal, 100)
     return b"typed" in text
@@ -78,7 +78,7 @@ def _reached(world: World, _seen: ActEvidence) -> bool:
 
 
 def _holds(wanted: object, read: Callable[[Surroundings], object]) -> Oracle:
-    """Return an oracle: one of four readings of a kernel object has this. An engine may refuse the object."""
+    """Return an oracle: one of four reads of a kernel object returns a value. An engine may deny reads."""
 
     def holds(world: World, _seen: ActEvidence) -> bool:
         with contextlib.suppress(OSError):
@@ -116,12 +116,12 @@ def _listens(world: World, _pid: int) -> bool:
 
 
 def _sockets_of(pid: int) -> Iterator[socket.socket]:
-    """Yield a duplicate of each socket of a process, which is closed before the next is taken."""
+    """Yield a duplicate of each socket of a process, closed before the next one."""
     process = os.pidfd_open(pid)
     try:
         for descriptor, link in links(pid).items():
             if link.startswith("socket:"):
-                # Family and type are given: some families have no address to be asked for.
+                # Family and type are passed: they cannot be detected for some families without addresses.
                 duplicate = call("pidfd_getfd", process, descriptor, 0)
                 with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM, 0, duplicate) as end:
                     yield end
@@ -136,7 +136,7 @@ def _lingers(_world: World, pid: int) -> bool:
 
 
 def _differs(link: str) -> Callable[[World, int], bool]:
-    """Return a look for a process of a family whose root or namespace is not the host's."""
+    """Return a look for a process or descendant whose root or namespace is not the host's."""
     return lambda _world, pid: any(
         os.readlink(f"/proc/{each}/{link}") != os.readlink(f"/proc/self/{link}") for each in family(pid)
     )
@@ -155,7 +155,7 @@ def _siginfo() -> bytes:
 
 
 def _owned(give: Callable[[int, int], object]) -> Act:
-    """Return an act that gives the stranger a socket whose owner is sent a signal, and sends it."""
+    """Return an act that makes the stranger the owner of a socket, and triggers a signal to it."""
 
     def act(place: Surroundings) -> None:
         ours, theirs = socket.socketpair()
@@ -177,7 +177,7 @@ def _poked(place: Surroundings) -> None:
 def _terminal_input(place: Surroundings) -> None:
     terminal = opened(place.terminal, os.O_RDWR | os.O_NOCTTY)
     for letter in b"typed":
-        # Into its input, where it is echoed.
+        # Into the terminal's input, where it is echoed.
         fcntl.ioctl(terminal, _TIOCSTI, bytes([letter]))
 
 
@@ -200,7 +200,7 @@ def _connecting(
     kind: int = socket.SOCK_STREAM,
     protocol: int = 0,
 ) -> Act:
-    """Return an act that connects, and sends a byte where that is not said by connecting."""
+    """Return an act that connects, and sends a byte if connecting alone is not visible."""
 
     def act(place: Surroundings) -> None:
         with socket.socket(family, kind, protocol) as client:
@@ -245,7 +245,7 @@ def _pair_sendmmsg(place: Surroundings) -> None:
 
 
 def _holding(family: int, kind: int, protocol: int = 0) -> tuple[Judge, Act]:
-    """Return an act that makes a socket, and a judge that finds it by what the kernel reports of it."""
+    """Return an act that makes a socket, and a judge that finds it by the kernel's report."""
 
     def look(_world: World, pid: int) -> bool:
         options = ((_SO_DOMAIN, family), (_SO_PROTOCOL, protocol))
@@ -267,7 +267,7 @@ def _cloned(clone: Callable[[], int]) -> Act:
 
 
 def _setns(_place: Surroundings) -> None:
-    """Enter a namespace that somebody else has made."""
+    """Enter a namespace made by another process."""
     read, write = os.pipe()
     if os.fork() == 0:
         call("unshare", _CLONE_NEWUTS)
@@ -401,7 +401,7 @@ _RIGHTS: Rows = {
     "netlink: socket(2) of AF_NETLINK": _holding(_AF_NETLINK, socket.SOCK_RAW),
     "xfrm: socket(2) of AF_NETLINK with NETLINK_XFRM": _holding(_AF_NETLINK, socket.SOCK_RAW, _NETLINK_XFRM),
     "alg: socket(2) of AF_ALG": _holding(_AF_ALG, socket.SOCK_SEQPACKET),
-    # Its protocol is the family that it is carried over.
+    # Its protocol is the family of its transport.
     "rxrpc: socket(2) of AF_RXRPC": _holding(_AF_RXRPC, socket.SOCK_DGRAM, socket.AF_INET),
     "vsock: socket(2) of AF_VSOCK": _holding(_AF_VSOCK, socket.SOCK_STREAM),
     "packet: socket(2) of AF_PACKET": _holding(_AF_PACKET, socket.SOCK_RAW),

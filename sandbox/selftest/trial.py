@@ -1,4 +1,4 @@
-"""A run: every attempt tried unconfined, to show that it works, and in workers; and the result of all."""
+"""A run: every attempt tried unconfined, as a control, and in workers; and the result."""
 
 import asyncio
 import contextlib
@@ -44,9 +44,9 @@ class Mode(enum.Enum):
     """Lifetime of the worker of an attempt: the values of the setting `worker_reuse`."""
 
     USER = "user"
-    """It has served a call of the attacker before, has been stopped and continued, and stays afterwards."""
+    """It has served a call of the attacker before, was stopped and continued, and stays afterwards."""
     CALL = "call"
-    """It is made for the attempt, and ends with it."""
+    """It is created for the attempt, and ends with it."""
 
 
 class TrialVerdict(enum.Enum):
@@ -63,11 +63,11 @@ class Trial:
     """An attempt and its result."""
 
     attempt: Attempt  # The attempt.
-    provable: bool  # Whether it gets out without confinement, so that its being held means something.
-    escaped: bool  # Whether it got out of the confinement.
+    provable: bool  # Whether it escapes without confinement, so that its denial is significant.
+    escaped: bool  # Whether it escaped the confinement.
     seen: ActEvidence  # Evidence of the confined act.
     control: ActEvidence  # Evidence of the unconfined one.
-    left_open: bool = False  # Whether the tier leaves this open, as SECURITY.md says.
+    left_open: bool = False  # Whether this is a documented gap of the tier, in SECURITY.md.
     mode: Mode = Mode.CALL  # Lifetime of its worker.
 
     @property
@@ -80,7 +80,7 @@ class Trial:
 
     @property
     def stopped_by(self) -> str:
-        """Return the error or the part that held it, as far as it is known; empty where it got out."""
+        """Return the error or the layer that stopped it, if known; empty if it escaped."""
         if self.escaped:
             return ""
         if self.seen.guarded:
@@ -93,21 +93,21 @@ class Trial:
 class Setup:
     """The sandbox that attempts are made against."""
 
-    program: str = "sandbox.selftest.program"  # Module of the program that has the acts.
+    program: str = "sandbox.selftest.program"  # Module of the program with the acts.
     guard: bool = True  # Whether the Python patches are in place.
     without: tuple[str, ...] = ()  # Layers left out.
-    naive: bool = False  # Whether the host handles outputs as one without a sandbox does.
-    tier: Tier = Tier.PROCESS  # Which layers there are.
-    uids: range = range(TRIAL_UID, TRIAL_UID + 1024)  # User ids to give to users, in tiers that do so.
+    naive: bool = False  # Whether the host handles outputs like one without a sandbox.
+    tier: Tier = Tier.PROCESS  # The set of layers.
+    uids: range = range(TRIAL_UID, TRIAL_UID + 1024)  # User ids to assign, in tiers that do so.
     modes: tuple[Mode, ...] = (Mode.CALL,)  # Lifetimes of workers; each attempt is made once in each.
 
     @property
     def has_ids(self) -> bool:
-        """Return whether each user has a user id."""
+        """Return whether each user has a user id of its own."""
         return self.tier in (Tier.USER, Tier.NAMESPACE) and os.geteuid() == 0
 
     def leaves_open(self) -> frozenset[Residue]:
-        """Return the residues that this tier leaves open by design, as in SECURITY.md."""
+        """Return the gaps of this tier by design, as in SECURITY.md."""
         if self.has_ids or self.tier is Tier.NAMESPACE:
             return frozenset({Residue.LOCKS})
         return frozenset(Residue)
@@ -121,7 +121,7 @@ class SelftestReport:
     elapsed_s: float  # Its duration.
 
     def of(self, verdict: TrialVerdict) -> tuple[Trial, ...]:
-        """Return the trials that ended so."""
+        """Return the trials with this verdict."""
         return tuple(trial for trial in self.trials if trial.verdict is verdict)
 
     @property
@@ -135,7 +135,7 @@ class SelftestReport:
 
     @property
     def counted(self) -> tuple[Trial, ...]:
-        """Return the trials that prove something: their attempt gets out of an unconfined process."""
+        """Return the significant trials: their attempt escapes in an unconfined process."""
         return tuple(t for t in self.trials if t.verdict in (TrialVerdict.HELD, TrialVerdict.GOT_OUT))
 
     @property
@@ -145,7 +145,7 @@ class SelftestReport:
 
     @property
     def held(self) -> bool:
-        """Return whether nothing got out that should not."""
+        """Return whether no attempt escaped, except for gaps of the tier."""
         return not self.of(TrialVerdict.GOT_OUT)
 
 
@@ -155,7 +155,7 @@ async def run(
     """Try every attempt, each in a worker of its own, once in each mode of the setup.
 
     Raises:
-        SandboxError: No worker could be had.
+        SandboxError: No worker could be started.
     """
     started = time.monotonic()
     with ground(setup.uids if setup.has_ids else None) as made:
@@ -164,7 +164,7 @@ async def run(
             "LANG": "C.UTF-8",
             SECRET_FILE: str(made.word_file),
             SECRET_WORD: made.word,
-            # Where packages are found, in a checkout.
+            # Needed to find packages in a checkout.
             **{name: os.environ[name] for name in ("PYTHONPATH",) if name in os.environ},
         }
         spec = importlib.util.find_spec(setup.program)
@@ -206,7 +206,7 @@ async def _tried(bench: "_Bench", attempts: Sequence[Attempt], tell: Callable[[T
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Bench:
-    """The place where attempts are tried."""
+    """Resources shared by all trials of a run."""
 
     ground: Ground
     controls: Controls
@@ -219,7 +219,7 @@ class _Bench:
         provable, control = await asyncio.to_thread(self.controls.run, attempt)
         tried = []
         for mode in self.setup.modes:
-            # Waits for the file system, without keeping the loop.
+            # In a thread: the file system would block the event loop.
             stack = contextlib.ExitStack()
             made = await asyncio.to_thread(stack.enter_context, world(self.ground))
             try:
@@ -288,7 +288,7 @@ class _Bench:
 
 @dataclass(slots=True, kw_only=True)
 class _Listener:
-    """Looks at a worker when its act has returned and holds still."""
+    """Listener that inspects a worker when its act has returned and waits."""
 
     look: Callable[[], object] = lambda: None
     found: object = None
@@ -297,16 +297,16 @@ class _Listener:
         """Ignore progress."""
 
     async def request(self, value: Mapping[str, object]) -> Mapping[str, object]:
-        """Look, and let the act go on."""
+        """Inspect the worker, and let the act continue."""
         self.found = await asyncio.to_thread(self.look)
         return {"looked": True}
 
     def waits_for_client(self, value: Mapping[str, object]) -> bool:
-        """Return that nobody else is waited for."""
+        """Return False: no request waits for a client."""
         return False
 
     async def rung(self, rung: Rung) -> None:
-        """Ignore that time passes."""
+        """Ignore the rung."""
 
 
 def _seen(outcome: Outcome) -> ActEvidence:

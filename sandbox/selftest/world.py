@@ -1,6 +1,6 @@
-"""The world of one attempt: an attacker's home, and around it what it must not reach. Made for each attempt.
+"""The world of one attempt: an attacker's home, and objects around it that it must not reach.
 
-Source: user_namespaces(7) and flock(2) for how the host looks; sandbox notes on what others' files are.
+Source: user_namespaces(7) and flock(2) for the host's inspection; sandbox notes on others' files.
 """
 
 import contextlib
@@ -41,7 +41,7 @@ LIMITS = Limits(
     call_processes=40,
     home_bytes=8 * MIB,
 )
-"""Low, so that going beyond them costs this machine little."""
+"""Low, so that exceeding them costs this machine little."""
 
 _MNT_DETACH = 2
 _END_S = 5.0
@@ -54,14 +54,14 @@ class Ground:
     """The folders of all worlds of one run."""
 
     homes: Path  # The folder of all homes; no worker may read it.
-    state: Path  # Where a runner would keep its keys; no worker may read it.
-    shared: Path  # What every worker may read.
-    word: str  # What is planted in the process that all workers come from.
-    word_file: Path  # A file that holds the same word, opened by that process.
-    ids: Iterator[int] | None = None  # User ids to give away, one after the other; None where all is ours.
+    state: Path  # Folder of a runner's keys; no worker may read it.
+    shared: Path  # Folder that every worker may read.
+    word: str  # The word planted in the ancestor of all workers.
+    word_file: Path  # A file that contains this word, opened by that process.
+    ids: Iterator[int] | None = None  # User ids to assign, one after the other; None if all users have ours.
 
     def give(self, *folders: Path) -> int | None:
-        """Give folders and what is in them to a user that has an id of its own, if users have; return it."""
+        """Change the owner of folders and their content to the next user id, if there are any; return it."""
         if self.ids is None:
             return None
         uid = next(self.ids)
@@ -72,29 +72,29 @@ class Ground:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class World:
-    """The surroundings of one attempt, at which the host looks afterwards."""
+    """The surroundings of one attempt, inspected by the host afterwards."""
 
     place: Surroundings  # The paths and numbers given to the act.
-    canary: str  # The word that was planted.
-    ground: Ground  # Where all worlds lie.
+    canary: str  # The planted word.
+    ground: Ground  # The folders of all worlds.
     path: Path  # The home, which the act may write.
     fd: int  # Descriptor of it, taken before the act.
     other: Path  # The home of another user.
-    before: dict[str, Facts]  # What lay outside the home before the act.
+    before: dict[str, Facts]  # Files outside the home before the act.
     stranger: planted.Victim  # A process of a stranger.
-    listening: list[int]  # Descriptors that can be read once something is reached.
+    listening: list[int]  # Descriptors that become readable once a socket is reached.
     terminal: int  # Descriptor of the far end of a terminal.
     uid: int  # User id that may write the home.
-    zygote: int = 0  # Process whose namespaces the act is in, where they are not the host's; else 0.
+    zygote: int = 0  # Process with the namespaces of the act, if they are not the host's; else 0.
 
     def leftovers(self) -> frozenset[kernel_objects.KernelObject]:
-        """Return the kernel objects under the free number, as seen from the process of the act."""
+        """Return the kernel objects under the number `fresh`, as seen from the process of the act."""
         if not self.zygote and self.uid == os.geteuid():
             return kernel_objects.left_here(self.place.fresh)
         return kernel_objects.left_at(self.zygote, self.uid, self.place.fresh)
 
     def changed(self) -> bool:
-        """Return whether anything outside the home is not as it was."""
+        """Return whether anything outside the home has changed."""
         return _outside(self.other, Path(self.place.state), Path(self.place.readable)) != self.before
 
     def outlived(self) -> bool:
@@ -112,13 +112,13 @@ class World:
         return False
 
     def end_survivors(self) -> None:
-        """Kill the processes that the act has left."""
+        """Kill the processes left behind by the act."""
         deadline = time.monotonic() + _END_S
         while self.outlived() and time.monotonic() < deadline:
             for link in glob.iglob("/proc/[0-9]*/fd/*"):
                 with contextlib.suppress(OSError):
                     facts = Path(link.replace("/fd/", "/fdinfo/"))
-                    # Not all that have the file open: a child of ours may, before it executes a program.
+                    # Only lock holders: a child of ours may have the file open too, before its exec.
                     if os.readlink(link) == str(self.path / "pulse") and "lock:" in facts.read_text():
                         os.kill(int(link.split("/")[2]), signal.SIGKILL)
 
@@ -141,7 +141,7 @@ def ground(ids: range | None = None) -> Iterator[Ground]:
 
 @contextmanager
 def world(ground: Ground) -> Iterator[World]:
-    """Make the world of one attempt, and take all of it away again."""
+    """Make the world of one attempt, and remove it on exit."""
     canary, number = _word(), secrets.token_hex(6)
     home, other = ground.homes / f"mine-{number}", ground.homes / f"other-{number}"
     state, shared = ground.state / number, ground.shared / number
@@ -161,7 +161,7 @@ def world(ground: Ground) -> Iterator[World]:
         if ground.ids is not None:
             shared.chmod(0o755)
         uid, _ = ground.give(home), ground.give(other)
-        # Positive, and none that another program would think of.
+        # Positive, and unlikely to be used by another program.
         fresh, planted_number = random.SystemRandom().sample(range(0x7000_0000, 0x7FFF_FFFF), 2)
         stack.callback(kernel_objects.remove, fresh, planted_number)
         stranger = stack.enter_context(planted.victim(canary, other))
@@ -202,7 +202,7 @@ def world(ground: Ground) -> Iterator[World]:
 
 
 def _furnish(folder: Path, word: str) -> None:
-    """Put one of each thing that somebody could want into a folder."""
+    """Fill a folder with one object of each kind that an attacker could target."""
     (folder / "file.txt").write_text(f"secret {word}")
     (folder / "key").write_text(word)
     program = folder / "prog"
@@ -216,7 +216,7 @@ def _furnish(folder: Path, word: str) -> None:
 
 
 def _label(path: Path, word: str) -> None:
-    """Give a file an attribute. A file system may keep none; what needs them is not provable there."""
+    """Set an extended attribute. If the file system has none, attempts that need it are not provable."""
     with contextlib.suppress(OSError):
         os.setxattr(path, "user.word", word.encode())
 
@@ -234,14 +234,14 @@ def _facts(path: Path) -> Facts:
             path.read_bytes(),
             *((name, os.getxattr(path, name)) for name in sorted(os.listxattr(path))),
         ]
-    # The time of change shows all that the rest does not, such as an owner or a flag.
+    # The change time (ctime) reveals all other changes, such as a flag.
     times = (facts.st_mtime_ns, facts.st_ctime_ns)
     identity = (facts.st_dev, facts.st_mode, facts.st_uid, facts.st_gid, facts.st_nlink)
     return *identity, *times, content
 
 
 def _unmount(top: Path) -> None:
-    """Take away what an attempt has mounted below `top`."""
+    """Unmount what an attempt has mounted below `top`."""
     mounts = [line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()]
     for mount in reversed(mounts):
         if mount.startswith(f"{top}/"):

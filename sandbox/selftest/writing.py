@@ -94,7 +94,7 @@ def _set_flags(place: Surroundings) -> None:
 def _set_xflags(place: Surroundings) -> None:
     descriptor, attributes = _read_only(place), bytearray(28)
     fcntl.ioctl(descriptor, _GET_XFLAGS, attributes)
-    # FS_XFLAG_NODUMP in the first of its words.
+    # FS_XFLAG_NODUMP in the first word.
     fcntl.ioctl(descriptor, _SET_XFLAGS, bytes([attributes[0] ^ 0x80]) + bytes(attributes[1:]))
 
 
@@ -118,7 +118,7 @@ def _by_child(place: Surroundings) -> None:
 
 
 def _by_ring(place: Surroundings) -> None:
-    """Make a folder by a queue that no filter of system calls inspects."""
+    """Make a folder by io_uring, which no system call filter inspects."""
     parameters = bytearray(120)
     ring = call("io_uring_setup", 1, parameters)
     tail, array = struct.unpack_from("=I", parameters, 44)[0], struct.unpack_from("=I", parameters, 64)[0]
@@ -132,7 +132,7 @@ def _by_ring(place: Surroundings) -> None:
 
 
 def _by_old_calls(place: Surroundings) -> None:
-    """Make a system call as a 32-bit program does, with other numbers."""
+    """Make a system call like a 32-bit program, with other numbers."""
     if os.uname().machine != "x86_64":
         raise OSError(38, "only x86_64 has this door")
     page = libc.mmap(None, ctypes.c_size_t(4096), 7, _MAP_PRIVATE_ANONYMOUS_32BIT, -1, ctypes.c_long(0))

@@ -14,19 +14,24 @@ from hypothesis import strategies as st
 from result_fakes import FakeHome
 
 from runner.artifacts.named_file import collect, relative_to_home
+from runner.artifacts.put_while_running import RunningPuts
 from runner.errors import CallError, Code
+from runner.files.my_files import Library
+from runner.files.sessions import Unkept
+from runner.formats.database_logs import MOST_LOG_BYTES, LogBudget
+from runner.store.store import BlobStore
 
 MAX = 1000
 ALICE = Path("/tmp/alice")
 
 
 def content(path: object, home: FakeHome) -> bytes:
-    with collect(path, home, max_bytes=MAX) as found:
+    with collect(path, home, max_bytes=MAX, logs=LogBudget()) as found:
         return os.read(found.fd, found.size + 1)
 
 
 def refusal(path: object, home: FakeHome) -> CallError:
-    with pytest.raises(CallError) as caught, collect(path, home, max_bytes=MAX):
+    with pytest.raises(CallError) as caught, collect(path, home, max_bytes=MAX, logs=LogBudget()):
         pass
     return caught.value
 
@@ -59,7 +64,7 @@ def notes(home: FakeHome) -> Iterator[sqlite3.Connection]:
 
 
 def rows(path: str, home: FakeHome, made: Path) -> list[Any]:
-    with collect(path, home, max_bytes=100_000) as found:
+    with collect(path, home, max_bytes=100_000, logs=LogBudget()) as found:
         made.write_bytes(os.read(found.fd, found.size + 1))
         assert found.inode == (home.path / "a/notes.db").stat().st_ino
         assert found.changed_ns == (home.path / "a/notes.db-wal").stat().st_ctime_ns
@@ -81,14 +86,38 @@ def test_database_comes_with_content_of_its_log(
 
 def test_database_too_large_with_its_log_refused(home: FakeHome, notes: sqlite3.Connection) -> None:
     path = home.path / "a/notes.db"
-    with collect("a/notes.db", home, max_bytes=8192) as found:
+    with collect("a/notes.db", home, max_bytes=8192, logs=LogBudget()) as found:
         assert found.size == 8192
     with (
         pytest.raises(CallError) as caught,
-        collect("a/notes.db", home, max_bytes=path.stat().st_size),
+        collect("a/notes.db", home, max_bytes=path.stat().st_size, logs=LogBudget()),
     ):
         pass
     assert caught.value.code is Code.E_FILE_TOO_LARGE
+
+
+def test_log_is_subtracted_from_budget_even_without_a_commit(home: FakeHome) -> None:
+    (home.path / "x.db").write_bytes(b"x")
+    _sparse(home.path / "x.db-wal", 5000)
+    logs = LogBudget(left_bytes=9999)
+
+    with collect("x.db", home, max_bytes=MAX, logs=logs):
+        pass
+    with pytest.raises(CallError, match="the logs of a call's databases"):
+        collect("x.db", home, max_bytes=MAX, logs=logs).__enter__()
+
+
+@pytest.mark.anyio
+async def test_puts_of_running_tool_share_budget_of_logs(home: FakeHome) -> None:
+    (home.path / "x.db").write_bytes(b"x")
+    _sparse(home.path / "x.db-wal", MOST_LOG_BYTES // 2 + 1)
+    library = Library(store=BlobStore(), sessions=Unkept())
+    puts = RunningPuts(files=library.of("alice"), home=home, max_bytes=MAX)
+
+    first, second = [await puts.put({"path": "x.db", "name": "x.db"}) for _ in range(2)]
+
+    assert first["size_bytes"] == 1
+    assert "the logs of a call's databases" in second["refused"]
 
 
 @pytest.mark.parametrize("trick", ["link", "fifo", "hard link", "folder", "garbage"])

@@ -109,6 +109,12 @@ def test_closed_path_is_not_granted(
     assert "not granted" in found
 
 
+def test_listening_is_not_granted(settings: Settings, target: str) -> None:
+    found = grant_of(Denial(operation="socket.bind", path="127.0.0.1:8080"), settings, target)
+
+    assert found == "socket.bind 127.0.0.1:8080: not granted, since no tool may listen"
+
+
 @pytest.mark.parametrize("place", ["example.com:443", "10.0.0.5:5432", "[fd00::5]:1", "localhost:8080"])
 def test_grant_is_one_host_and_one_port(settings: Settings, target: str, place: str) -> None:
     denial = Denial(operation="socket.connect", path=place)

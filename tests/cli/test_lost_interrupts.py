@@ -43,7 +43,7 @@ SERVER = ROOT / "tests" / "proxy" / "bare.py"
         (["serve", FILE, "--transport", "http", "--port", "0"], "fastmcp"),
         (["dev", FILE, "--port", "0"], "watchfiles"),
         (["dev", FILE, "--port", "0"], "fastmcp"),
-        (["proxy", "--transport", "http", "--port", "0", "--", sys.executable, SERVER], "runner.proxy.run"),
+        (["proxy", "--transport", "http", "--port", "0", "--", sys.executable, SERVER], "runner.proxy.calls"),
         (["call", FILE, "shout", "text=hi"], "runner.cli.commands.call"),
     ],
     ids=lambda value: " ".join([value[0]]) if isinstance(value, list) else value,

@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def run(folder: Path, *words: str) -> "subprocess.CompletedProcess[str]":
-    (folder / "homes").mkdir(mode=0o700)
+    (folder / "homes").mkdir(mode=0o700, exist_ok=True)
     environment = {
         **os.environ,
         "RUNNER_STATE_DIR": str(folder / "state"),
@@ -48,6 +48,25 @@ def test_a_variable_that_tools_may_see_reaches_them_all_the_same(
     done = run(tmp_path, "call", str(file), "seen", "--user", "t-seen", "--allow-env", "SEEN_BY_TOOLS")
 
     assert (done.returncode, done.stdout) == (0, "something\n"), done.stderr
+
+
+@pytest.mark.release
+@pytest.mark.kernel
+def test_errors_masked_by_environment_have_no_details(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "masked.py"
+    file.write_text(
+        "from fastmcp import FastMCP\nmcp = FastMCP('masked')\n"
+        "@mcp.tool\ndef fails() -> str:\n    raise ValueError('a detail')\n"
+    )
+    open_call = run(tmp_path, "call", str(file), "fails", "--user", "t-masked")
+    monkeypatch.setenv("FASTMCP_MASK_ERROR_DETAILS", "true")
+
+    masked_call = run(tmp_path, "call", str(file), "fails", "--user", "t-masked")
+
+    assert "Error: a detail [E_TOOL]" in open_call.stderr + open_call.stdout
+    assert "Error: Error calling tool 'fails' [E_TOOL]" in masked_call.stderr + masked_call.stdout
 
 
 @pytest.mark.release

@@ -66,6 +66,7 @@ def test_help_of_an_option_is_the_first_sentence_of_its_setting() -> None:
     shown = CliRunner().invoke(app, ["serve", "--help"], terminal_width=200).output
 
     assert re.search(r"--port <int> +Port the HTTP server listens on; 0 takes a free one\.", shown)
+    assert re.search(r"--allow-sockets +Whether tools .* own processes\.\n", shown)
     assert "](" not in shown
     assert ".md" not in shown
 

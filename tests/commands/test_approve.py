@@ -119,24 +119,24 @@ def test_approved_call_cannot_begin_again(lines: Lines) -> None:
     """A tool asks after its first step: without the answer it would take that step again."""
     params = {"name": "shout", "arguments": {"text": "hi!"}, "_meta": ENVELOPE}
 
-    def asked(**more: Any) -> tuple[str, str]:
+    def outcome(**more: Any) -> tuple[str, str]:
         found = lines.request("tools/call", **params, **more)
         if "content" in found:
             return "", text_of(found)
         return min(found["inputRequests"]), found["requestState"]
 
-    approval, state = asked()
-    question, state = asked(requestState=state, inputResponses={approval: YES})
+    approval, state = outcome()
+    question, state = outcome(requestState=state, inputResponses={approval: YES})
     answers = {question: {"action": "accept", "content": {"value": "Ann"}}}
-    begun_again = [
-        asked(requestState=state),
-        asked(requestState=state, inputResponses={}),
-        asked(requestState=state, inputResponses={"other": YES}),
+    repeats = [
+        outcome(requestState=state),
+        outcome(requestState=state, inputResponses={}),
+        outcome(requestState=state, inputResponses={"other": YES}),
     ]
-    _, text = asked(requestState=state, inputResponses=answers)
+    _, text = outcome(requestState=state, inputResponses=answers)
 
     assert (approval, question) == ("toolcell_approval", "name")
-    assert [name for name, _ in begun_again] == [approval] * len(begun_again)
+    assert [name for name, _ in repeats] == [approval] * len(repeats)
     assert "named Ann by step 1" in text
 
 

@@ -269,7 +269,7 @@ async def test_file_cannot_write_into_home_during_import(folder: Path, user: str
 async def test_hanging_import_ended(folder: Path) -> None:
     message = await refusal(folder, GOOD + "import time\ntime.sleep(3600)\n", load_timeout_s=0.5)
 
-    assert message == "it was still being imported after 0.5 seconds"
+    assert message == "it was still being imported after 0.5 seconds (load_timeout_s)"
 
 
 async def test_name_after_colon_selects_server(folder: Path, user: str) -> None:
@@ -365,7 +365,9 @@ def test_file_hanging_at_import_ends_command(run: Callable[..., Ran], folder: Pa
     ran = run("call", file, "hi", "--user", user, RUNNER_LOAD_TIMEOUT_S="1")
 
     assert ran.status == 2
-    assert one_sentence(ran) == "tool.py cannot be served: it was still being imported after 1 seconds"
+    assert one_sentence(ran) == (
+        "tool.py cannot be served: it was still being imported after 1 seconds (load_timeout_s)"
+    )
 
 
 def test_file_ending_its_process_is_named(run: Callable[..., Ran], folder: Path, user: str) -> None:
@@ -386,7 +388,7 @@ def test_file_ending_its_process_is_named(run: Callable[..., Ran], folder: Path,
         (
             [".", "hi"],
             ". is a folder, and none of fastmcp.json, server.py, __init__.py, main.py, app.py, mcp.py, "
-            "__main__.py in it makes a server; name the Python file that does",
+            "__main__.py in it makes a server, nor is there a */SKILL.md; name the Python file that does",
         ),
         (["notes.txt", "hi"], "notes.txt is not a Python file: its name must end in .py"),
         (
@@ -469,9 +471,10 @@ def test_unavailable_isolation_ends_command(run: Callable[..., Ran], folder: Pat
     ("arguments", "message"),
     [
         (["shoot", "text=hi"], "There is no tool named 'shoot'"),
-        (["shout", "text:=3"], "text: Input should be a valid string"),
+        (["shout", "text:=3"], "text: Input should be a valid string, got 3"),
+        (["shout", "text:={}"], "text: Input should be a valid string, got an object"),
     ],
-    ids=["unknown-tool", "wrong-type"],
+    ids=["unknown-tool", "wrong-type", "wrong-type-of-object"],
 )
 def test_call_with_wrong_arguments_prints_json_error(
     run: Callable[..., Ran], user: str, arguments: list[str], message: str
@@ -481,3 +484,11 @@ def test_call_with_wrong_arguments_prints_json_error(
     assert ran.status == 2
     assert ran.json["results"] == {"error": message}
     assert ran.err == ""
+
+
+def test_result_is_printed_if_its_files_cannot_be_written(run: Callable[..., Ran], user: str) -> None:
+    ran = run("call", HELLO, "shout", "text=hi", "--json", "--user", user, "--out", "/dev/null/folder")
+
+    assert ran.status == 2
+    assert ran.json == {"results": "HI"}
+    assert "cannot be written to /dev/null/folder" in ran.err

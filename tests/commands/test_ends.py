@@ -257,9 +257,12 @@ async def test_zygote_exit_before_worker_call_gets_next_zygote(tmp_path: Path, u
     async with open_toolset(TOOLS / "ends.py", tmp_path, worker_reuse="call") as it:
         assert await fine(it, user)
         async with it.user_pool(User(user), it.key(User(user), access=HomeAccess.NONE)) as user_pool:
-            ended = user_pool.pool.zygote.pid
-        # It takes no order any more, so the call waits for a worker.
-        os.kill(ended, signal.SIGSTOP)
+            zygote = user_pool.pool.zygote
+            while zygote.idle > zygote.at_hand:
+                await anyio.sleep(0.01)
+            # It takes no order any more, and its spare workers are taken, so the call waits for one.
+            os.kill(zygote.pid, signal.SIGSTOP)
+            spare = [await zygote.take() for _ in range(zygote.at_hand)]
         async with anyio.create_task_group() as group:
             answers: list[bool] = []
 
@@ -267,8 +270,10 @@ async def test_zygote_exit_before_worker_call_gets_next_zygote(tmp_path: Path, u
                 answers.append(await fine(it, user))
 
             group.start_soon(ask)
-            while not user_pool.pool.zygote.idle:
+            while not zygote.idle:
                 await anyio.sleep(0.01)
-            os.kill(ended, signal.SIGKILL)
+            os.kill(zygote.pid, signal.SIGKILL)
+        for worker in spare:
+            worker.close()
 
     assert answers == [True]

@@ -18,10 +18,19 @@ pytestmark = [pytest.mark.anyio, pytest.mark.kernel]
 
 SOURCE = """
 from fastmcp import FastMCP
+from fastmcp.server.middleware import Middleware
 from fastmcp.tools import Tool
 from fastmcp.tools.tool_transform import ArgTransform
 
-mcp = FastMCP("hides")
+class Unlisted(Middleware):
+    async def on_list_tools(self, context, call_next):
+        return [tool for tool in await call_next(context) if tool.name != "nowhen"]
+
+mcp = FastMCP("hides", middleware=[Unlisted()])
+
+@mcp.tool
+def nowhen() -> str:
+    return "called by its name only"
 
 @mcp.tool(tags={"hidden"})
 def ghost() -> str:
@@ -68,6 +77,13 @@ def test_hidden_names_are_quoted_once() -> None:
     assert messages == [f"There is no tool named {name!r}" for name in names]
 
 
+def test_unknown_tool_names_no_tools_only_if_that_is_known() -> None:
+    none, unknown = tool_not_found("a", []), tool_not_found("a", None)
+
+    assert none.details["suggestion"] == "The server has no tools"
+    assert unknown.details["suggestion"] == "Request the list of tools again; it may have changed"
+
+
 async def test_hidden_names_reported_once_as_not_found(file: Path, folder: Path, user: str) -> None:
     plain = await listing(Client(runpy.run_path(str(file))["mcp"]))
     async with Toolset.open(settings_in(folder, user=user), [str(file)], user=User(user)) as toolset:
@@ -78,7 +94,8 @@ async def test_hidden_names_reported_once_as_not_found(file: Path, folder: Path,
     ghost, nowhere = (json.loads(text)["results"]["error"] for text in texts[:2])
     assert (ghost, nowhere) == ("There is no tool named 'ghost'", "There is no tool named 'nowhere'")
     # Hidden tools are not among those that could have been meant.
-    assert "ghost" not in json.loads(texts[1])["meta_data"]["details"]["suggestion"]
+    suggestion = json.loads(texts[1])["meta_data"]["details"]["suggestion"]
+    assert suggestion == "The tools are 'adds', 'adds_one'"
     # A hidden parameter: in FastMCP's words, of the parameter once.
     assert texts[2] == plain[2][2]
     assert texts[2].count("secret") == 1

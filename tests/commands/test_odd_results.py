@@ -40,7 +40,7 @@ WAYS: Mapping[str, tuple[str, ...]] = {
     "full": ("proxy", "--contract", "full", "--", sys.executable, str(FILE)),
 }
 FEW, MANY = 50, 4000
-"""Results drawn for each way and version, of which at least seven in eight differ."""
+"""Results drawn for each way and version, of which at least three in four differ."""
 BATCH = 20
 """Calls in flight at once."""
 
@@ -273,7 +273,7 @@ def test_any_result_is_accepted_by_official_clients(
         faulty: Any = {"result": {"content": [{"type": "text"}]}}
         assert {"client 2", "mcp"} <= front.problems([Example("plain", "{}")], [faulty])[0].keys()
         examples = drawn(count)
-        assert len(examples) >= count * 7 // 8
+        assert len(examples) >= count * 3 // 4
         batches = [examples[start : start + BATCH] for start in range(0, len(examples), BATCH)]
         replies = front.receive(batches[0], front.send(batches[0]))
         for batch, following in zip(batches, [*batches[1:], ()], strict=True):

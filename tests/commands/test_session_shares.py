@@ -11,7 +11,7 @@ import pytest
 from mcp_requests import INITIALIZED, initialize, plain
 from support import TOOLS
 
-from runner.protocol.http_sessions import MOST_SESSIONS
+from runner.protocol.endpoint import MOST_SESSIONS
 
 pytestmark = [pytest.mark.release, pytest.mark.anyio, pytest.mark.kernel]
 

@@ -17,8 +17,8 @@ from support import TOOLS, Ran, becomes, call, open_toolset
 
 from runner.call import Completed
 from runner.settings.settings import Settings
-from runner.store.memory import MemoryStore
 from runner.store.protocol import Origin, Record, Scope
+from runner.store.store import BlobStore
 from runner.toolset.toolset import Toolset
 from runner.users.identity import User
 
@@ -289,7 +289,7 @@ async def test_same_names_in_two_folders_stored_once_each(toolset: Toolset, user
     assert sorted((await stored_files(toolset, user)).values()) == ["a3", "b3"]
 
 
-class CountingStore(MemoryStore):
+class CountingStore(BlobStore):
     """A store in memory that counts how often it is asked for one file, and for all."""
 
     finds = lists = 0

@@ -67,14 +67,6 @@ def test_up_leaves_folder_of_other_files_alone(tmp_path: Path) -> None:
     assert written(tmp_path) == ["units/mine"]
 
 
-def test_removed_command_names_its_replacement() -> None:
-    ran = run_here(["ps", "--json"])
-
-    assert ran.returncode == 2
-    assert "runner ps was removed" in ran.stderr
-    assert "systemctl" in ran.stderr
-
-
 @pytest.mark.release
 def test_unit_command_starts_server_of_its_user(tmp_path: Path) -> None:
     port = free_port()

@@ -16,7 +16,8 @@ import httpx2
 import pytest
 from support import SAMPLES, server_url, stop
 
-from runner.store.local.store import LocalStore
+from runner.store.local.blobs import LocalBlobs
+from runner.store.store import BlobStore
 
 pytestmark = [pytest.mark.kernel, pytest.mark.release]
 
@@ -160,7 +161,7 @@ def test_acknowledged_uploads_survive_kill_without_partials(
 
 def left_on_disk(root: Path) -> set[str]:
     """Return the digests of all stored bytes, once what was interrupted has been swept away."""
-    store = LocalStore(root)
+    store = BlobStore(LocalBlobs(root))
     asyncio.run(store.sweep())
     assert list(store.missing()) == []
     assert store.orphans() == []

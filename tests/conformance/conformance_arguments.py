@@ -8,8 +8,7 @@ from conformance_world import World
 
 from runner.errors import CallError
 from runner.settings.settings import Settings
-from runner.steps.inputs import prepare_inputs, read_arguments
-from runner.steps.rewriting import FileDelivery
+from runner.steps.inputs import FileDelivery, prepare_inputs, read_arguments
 from runner.store.protocol import Origin
 from runner.toolset.catalog import ToolSpec
 from runner.users.identity import User

@@ -12,8 +12,8 @@ from runner.output_guard.config import GuardConfig, from_mapping
 from runner.output_guard.pipeline import Guarded, guard
 from runner.output_guard.storing import Keeper
 from runner.output_guard.transformer import Transformer
-from runner.store.memory import MemoryStore
 from runner.store.protocol import Scope
+from runner.store.store import BlobStore
 
 __all__ = ["OPERATIONS"]
 
@@ -38,7 +38,7 @@ def _transformer(settings: Mapping[str, Any] | None) -> Transformer | None:
     return awaited if settings.get("async") else plain
 
 
-async def _guarded(case: Mapping[str, Any], store: MemoryStore) -> Guarded:
+async def _guarded(case: Mapping[str, Any], store: BlobStore) -> Guarded:
     keeper = Keeper(
         config=from_mapping(case.get("config", {})),
         store=store,
@@ -49,7 +49,7 @@ async def _guarded(case: Mapping[str, Any], store: MemoryStore) -> Guarded:
     return await guard(case["result"], keeper, transformer=_transformer(case.get("transformer")))
 
 
-async def _stored(store: MemoryStore) -> list[dict[str, Any]]:
+async def _stored(store: BlobStore) -> list[dict[str, Any]]:
     records = await store.list(scope=_SCOPE)
     return [
         {"mime_type": record.mime, "size_bytes": record.size, "sha256": record.sha256} for record in records
@@ -62,7 +62,7 @@ def _lines(logs: list[dict[str, str]], warnings: Iterable[str]) -> list[dict[str
 
 
 async def _transform(case: Mapping[str, Any]) -> Observation:
-    store = MemoryStore()
+    store = BlobStore()
     with hear() as logs:
         guarded = await _guarded(case, store)
     return {
@@ -73,7 +73,7 @@ async def _transform(case: Mapping[str, Any]) -> Observation:
 
 
 async def _transform_and_observe(case: Mapping[str, Any]) -> Observation:
-    store = MemoryStore()
+    store = BlobStore()
     guarded = await _guarded(case, store)
     observed = await clamp(guarded.value, config=GuardConfig(), store=store, scope=_SCOPE)
     return {"output": observed.value}
@@ -82,7 +82,7 @@ async def _transform_and_observe(case: Mapping[str, Any]) -> Observation:
 async def _clamp(case: Mapping[str, Any]) -> Observation:
     config = dict(case.get("config", {}))
     without_store = config.pop("store", None) == "none"
-    store = MemoryStore()
+    store = BlobStore()
     with hear() as logs:
         clamped = await clamp(
             case["observation"],

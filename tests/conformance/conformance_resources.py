@@ -13,8 +13,8 @@ from mcp.shared.exceptions import MCPError
 from runner.output_guard.config import from_mapping
 from runner.protocol.internals.proxy import HttpAnswer, ask_remote
 from runner.protocol.resource_tools import Reader, Remote, RemoteError, RemoteResources, resource_tools
-from runner.store.memory import MemoryStore
 from runner.store.protocol import Scope
+from runner.store.store import BlobStore
 from runner.worker.internals.low_level import low_level
 
 __all__ = ["OPERATIONS"]
@@ -69,7 +69,7 @@ class _Fake:
 
 
 async def _resources(case: Mapping[str, Any]) -> Observation:
-    fake, store = _Fake(case), MemoryStore()
+    fake, store = _Fake(case), BlobStore()
     events: list[Mapping[str, Any]] = []
     config = {"resources": dict(case.get("config", {}))}
     ours = RemoteResources(

@@ -13,10 +13,10 @@ from conformance_world import hear
 from runner.errors import CallError
 from runner.settings.settings import Settings
 from runner.store.discovery import discover
-from runner.store.memory import MemoryStore
 from runner.store.opening import open_store
 from runner.store.protocol import ArtifactStore, Put, Record, Retention, Scope
 from runner.store.retention import Budgets, RetentionRules
+from runner.store.store import BlobStore
 
 __all__ = ["OPERATIONS"]
 
@@ -51,7 +51,7 @@ class _Sequence:
         rules = RetentionRules(observations=_budgets(self.config))
         noop = self.config.get("store") == "noop"
         none = Settings(store="none:")
-        self.store = open_store(none, rules) if noop else MemoryStore(rules, clock=lambda: self.now)
+        self.store = open_store(none, rules) if noop else BlobStore(rules=rules, clock=lambda: self.now)
 
     async def take(self, step: Mapping[str, Any]) -> None:
         if "put" in step:
@@ -99,7 +99,7 @@ class _Sequence:
 
 def _state_store(spec: Mapping[str, Any]) -> object:
     if "methods" not in spec:
-        return SimpleNamespace(artifact_store=MemoryStore() if spec["artifact_store"] == "InMemory" else None)
+        return SimpleNamespace(artifact_store=BlobStore() if spec["artifact_store"] == "InMemory" else None)
 
     async def method(*_arguments: object, **_options: object) -> None:
         return None

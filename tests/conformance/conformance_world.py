@@ -19,8 +19,9 @@ from runner.files.download_links import DownloadLinks
 from runner.files.my_files import Deferral, Library, MyFiles
 from runner.files.sessions import Sessions
 from runner.homes.homes import HomeLease
-from runner.store.local.store import LocalStore
+from runner.store.local.blobs import LocalBlobs
 from runner.store.protocol import Origin, Record
+from runner.store.store import BlobStore
 from runner.users.capability_tokens import Tokens
 from runner.users.usernames import home_segment
 
@@ -115,7 +116,7 @@ class World:
     @property
     def files(self) -> MyFiles:
         """Return the user's files."""
-        store = LocalStore(self.state / "store", clock=lambda: self.now)
+        store = BlobStore(LocalBlobs(self.state / "store"), clock=lambda: self.now)
         sessions = Sessions(self.state / "sessions")
         library = Library(store=store, sessions=sessions, persist=self.persist, clock=lambda: self.now)
         return library.of(self.user, _SESSION)

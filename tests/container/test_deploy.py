@@ -12,7 +12,7 @@ import yaml
 from compose_spec.models import ComposeSpecification, Service
 
 from runner.files.upkeep import LAST_SEND_S
-from runner.http.health import PATHS
+from runner.http.readiness import PATHS
 from runner.settings.settings import Settings
 from runner.settings.sources import load
 

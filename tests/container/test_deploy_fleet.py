@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from runner.fleet.serve_node import check_of_fleet
-from runner.http.health import PATHS
+from runner.http.readiness import PATHS
 from runner.observation.metrics import Gauges, Metrics
 from runner.settings.settings import Settings
 from runner.settings.sources import load

@@ -193,3 +193,8 @@ def test_long_path_shown_by_both_ends_usual_path_in_full() -> None:
     assert shown.endswith("bb/end.txt")
     assert artifact_missing(longer).details["attempted_path"] == shown
     assert len(artifact_missing(longer).message) < 400
+
+
+def test_missing_file_with_tilde_names_the_expansion() -> None:
+    assert "not expanded" in artifact_missing("~/x.csv").details["suggestion"]
+    assert "not expanded" not in artifact_missing("/tmp/alice/x~").details["suggestion"]

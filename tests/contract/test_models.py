@@ -124,6 +124,7 @@ ERRORS: list[CallError] = [
     error_messages.invalid_result("results", "no"),
     error_messages.network_denied("h", 1),
     error_messages.network_denied(None, None),
+    error_messages.listening_denied("h", 1),
     error_messages.cancelled(),
     error_messages.out_of_descriptors(5, limit=1024),
     error_messages.busy(1.5, value=32),

@@ -65,15 +65,12 @@ def test_artifacts_that_are_not_files_are_data(key: str) -> None:
 @pytest.mark.parametrize(
     "beside",
     [
-        {"artifacts": [{"path": "model/MLmodel", "is_dir": False, "file_size": 412}]},
-        {"artifacts": [{"id": 1, "name": "build", "archive_download_url": "https://a.example"}]},
-        {"artifacts": {"build": 1}},
         {"display": "grid"},
         {"links": {"self": "https://a.example"}},
         {"meta_data": "page 1"},
         {"retryable": "never"},
     ],
-    ids=["paths", "addresses", "object", "display", "links", "meta_data", "retryable"],
+    ids=["display", "links", "meta_data", "retryable"],
 )
 def test_results_beside_foreign_keys_are_tools_own(beside: dict[str, Any]) -> None:
     result = taken({"results": [1], **beside})
@@ -617,6 +614,33 @@ def test_data_with_other_names_not_called_misspelled() -> None:
         assert taken({key: 1, "expression": "234*97"}).warnings == ()
 
 
+@pytest.mark.parametrize("key", ["artifacts", "deferred_artifacts"])
+@pytest.mark.parametrize(
+    ("files", "refused"),
+    [
+        ([{"name": "c.txt", "content": "hello"}], "c.txt"),
+        ([{"name": "k.txt", "file_path": "/tmp/u/k.txt"}], "k.txt"),
+        ([{"path": "/tmp/u/n.txt", "mime": "text/plain"}], None),
+        (["/tmp/u/x.csv"], None),
+        ("/tmp/u/x.csv", None),
+        ({"build": 1}, None),
+    ],
+    ids=str,
+)
+def test_files_beside_results_without_content_reported(key: str, files: Any, refused: str | None) -> None:
+    result = taken({"results": "ok", key: files})
+
+    assert result.speaks_contract
+    assert [error["name"] for error in result.value["meta_data"]["artifact_errors"]] == [refused]
+
+
+def test_one_file_in_place_of_list_is_taken() -> None:
+    result = taken({"results": "ok", "artifacts": {"name": "a.txt", "b64": "aGk="}})
+
+    assert [file["name"] for file in result.value["artifacts"]] == ["a.txt"]
+    assert warned(result, "artifacts is not an array, taken as one file")
+
+
 def test_malformed_file_lists_named_in_warning() -> None:
     result = taken(
         {
@@ -628,9 +652,9 @@ def test_malformed_file_lists_named_in_warning() -> None:
         }
     )
 
-    assert result.value == {"results": 1}
+    assert reasons(result) == ["missing_name", "missing_path"]
     for key in ("artifacts", "deferred_artifacts"):
-        assert f"{key} is not an array, ignored" in result.warnings
+        assert f"{key} is not an array, taken as one file" in result.warnings
     for key in ("returned_file_names", "returned_file_contents"):
         assert f"{key} is ignored beside artifacts" in result.warnings
 

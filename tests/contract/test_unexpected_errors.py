@@ -25,7 +25,7 @@ from runner.http.context import Site
 from runner.protocol.tool_calls import ToolCall
 from runner.server.host import make_host
 from runner.server.web import build_app
-from runner.store.memory import MemoryStore
+from runner.store.store import BlobStore
 from runner.toolset.toolset import Toolset
 from runner.users.capability_tokens import Tokens
 from runner.users.events import Events
@@ -39,7 +39,7 @@ ERAS = pytest.mark.parametrize("mode", ["legacy", "auto"])
 CALL_ID = re.compile(r"\b[0-9a-f]{12}\b")
 
 
-class Failing(MemoryStore):
+class Failing(BlobStore):
     """A store with a mistake in it."""
 
     async def find(self, name: str, *, scope: Any) -> Any:
@@ -150,7 +150,7 @@ async def test_failed_hint_hides_no_error(
     async def fails(*_: Any) -> Any:
         raise SystemError(f"AST constructor recursion depth mismatch in {SECRET}")
 
-    toolset.library = replace(toolset.library, store=MemoryStore())
+    toolset.library = replace(toolset.library, store=BlobStore())
     monkeypatch.setattr(MyFiles, "nearest", fails)
     async with client_of(make_host(toolset, transport="stdio", download_url=None), "auto") as client:
         answer = await client.call_tool_mcp("reads", {"filename": "data.csv"})

@@ -1,6 +1,9 @@
 import errno
 import os
+import socket
+import socketserver
 from pathlib import Path
+from typing import Any
 
 import pytest
 from guard_world import World
@@ -11,6 +14,7 @@ from sandbox.denials.recognise import explain
 from sandbox.outcome import Denial
 
 RULES = PathRules(home=Path("/tmp/alice"), homes=(Path("/tmp"),))
+PING = Denial(operation="socket.socket", path="AF_INET SOCK_RAW protocol 1", layer="kernel")
 KERNEL = Denial(operation="file operation", path="/etc/new", layer="kernel")
 
 
@@ -84,6 +88,31 @@ def test_kernel_denial_is_explained_by_its_path(world: World) -> None:
     assert report.error.explained == Denial(operation="file operation", path="/etc/passwd", layer="kernel")
 
 
+@pytest.mark.parametrize(
+    ("kind", "caller", "function", "expected"),
+    [
+        (socket.SOCK_STREAM, "tool.py", "create_server", ("socket.socket", "")),
+        (socket.SOCK_STREAM | socket.SOCK_CLOEXEC, "tool.py", "f", ("socket.socket", "")),
+        (socket.SOCK_STREAM, socket.__file__, "create_server", ("socket.bind", "")),
+        (socket.SOCK_STREAM, socketserver.__file__, "__init__", ("socket.bind", "")),
+        (socket.SOCK_DGRAM, "tool.py", "f", ("socket.socket", "AF_INET SOCK_DGRAM protocol 0")),
+    ],
+)
+def test_denied_socket_of_server_is_told_from_client(
+    kind: int, caller: str, function: str, expected: tuple[str, str]
+) -> None:
+    names: dict[str, Any] = {}
+    makes = "def __init__(family, type, proto=0): raise PermissionError(1, 'Operation not permitted')"
+    exec(compile(makes, socket.__file__, "exec"), names)
+    exec(compile(f"make = __init__\ndef {function}(kind): make(2, kind)", caller, "exec"), names)
+
+    with pytest.raises(PermissionError) as raised:
+        names[function](kind)
+
+    operation, path = expected
+    assert explain(raised.value, RULES) == Denial(operation=operation, path=path, layer="kernel")
+
+
 def test_a_socket_that_the_kernel_denies_is_explained_as_network(world: World) -> None:
     report = world.run("""
         import os, socket
@@ -97,7 +126,7 @@ def test_a_socket_that_the_kernel_denies_is_explained_as_network(world: World) -
     assert report.value == "made one that is allowed"
     assert report.error is not None
     assert report.error.kind == "PermissionError"
-    assert report.error.explained == Denial(operation="socket.socket", path="", layer="kernel")
+    assert report.error.explained == PING
 
 
 def test_wrapped_connection_error_is_network_denial_without_path(world: World) -> None:
@@ -116,4 +145,4 @@ def test_wrapped_connection_error_is_network_denial_without_path(world: World) -
 
     assert report.value == "made one that is allowed"
     assert report.error is not None
-    assert report.error.explained == Denial(operation="socket.socket", path="", layer="kernel")
+    assert report.error.explained == PING

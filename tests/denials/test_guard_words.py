@@ -70,6 +70,8 @@ def test_shell_name_is_not_taken_for_unwritable_path() -> None:
         sqlite3.OperationalError("unable to open database: /tmp/alice/none/x.db"),
         ended(f"wc: '{TARGET}': No such file or directory\n"),
         ended("Permission denied (publickey)."),
+        ended("bash: /of-another/machine/deploy.sh: Permission denied"),
+        ended("/of-another/machine/\0: Permission denied"),
         subprocess.TimeoutExpired(["x"], 1, output=f"'{TARGET}': Permission denied"),
     ],
     ids=_numbered(),

@@ -4,26 +4,31 @@ import asyncio
 import logging
 import os
 import time
+from collections.abc import Sequence
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from urllib.parse import quote
 
 import pytest
 from other_processes import Start
+from support import assert_reads_only_prolong
 
 from runner.errors import CallError, Code
 from runner.files.my_files import Deferral, Library, MyFiles, open_library
-from runner.files.sessions import Session, Sessions
+from runner.files.sessions import Session, Sessions, Unkept
 from runner.settings.settings import Settings
-from runner.store.local.store import LocalStore, utc_now
+from runner.store.blobs import utc_now
+from runner.store.local.blobs import LocalBlobs
 from runner.store.protocol import Origin, Put, Record, Retention, Scope
+from runner.store.store import BlobStore
 
 pytestmark = pytest.mark.anyio
 
 
 def library(folder: Path, *, persist: bool = True) -> Library:
     return Library(
-        store=LocalStore(folder / "store"), sessions=Sessions(folder / "sessions"), persist=persist
+        store=BlobStore(LocalBlobs(folder / "store")), sessions=Sessions(folder / "sessions"), persist=persist
     )
 
 
@@ -103,6 +108,27 @@ async def observed(files: MyFiles, content: bytes, name: str, namespace: str = "
     return await files.library.store.put_bytes(content, about, scope=files.scope)
 
 
+async def referenced(files: MyFiles, reference: str) -> Record | None:
+    return (await files.referenced([reference])).get(reference)
+
+
+async def test_unknown_references_list_the_store_once(tmp_path: Path) -> None:
+    class Counting(BlobStore):
+        listings = 0
+
+        async def list(self, *, scope: Scope) -> Sequence[Record]:
+            self.listings += 1
+            return await super().list(scope=scope)
+
+    store = Counting()
+    files = Library(store=store, sessions=Unkept()).of("alice")
+    taken = await observed(files, b"taken", "a.json")
+
+    found = await files.referenced([*map(str, range(20)), "a.json"])
+
+    assert (found, store.listings) == ({"a.json": taken}, 1)
+
+
 async def test_referenced_takes_every_form_of_a_reference(tmp_path: Path) -> None:
     files = library(tmp_path).of("alice")
     file = await files.put(b"kept", name="Bericht Q3.csv", origin=Origin.UPLOADED)
@@ -113,11 +139,11 @@ async def test_referenced_takes_every_form_of_a_reference(tmp_path: Path) -> Non
         assert record.name is not None
         encoded = quote(record.name)
         for form in (uri, uri.upper(), f" {uri}/", f"{uri}?offset=0&length=5", record.id, record.id.upper()):
-            assert await files.referenced(form) == record, form
+            assert await referenced(files, form) == record, form
         for form in (record.name, encoded, f"artifact:{record.id}"):
-            assert await files.referenced(form) == record, form
+            assert await referenced(files, form) == record, form
     for none in ("artifact://", "artifact://art_000000000000", "orders_000000000000", "out.csv", "%", ""):
-        assert await files.referenced(none) is None, none
+        assert await referenced(files, none) is None, none
 
 
 async def test_referenced_prefers_my_files_then_the_newest(tmp_path: Path) -> None:
@@ -125,10 +151,10 @@ async def test_referenced_prefers_my_files_then_the_newest(tmp_path: Path) -> No
     await observed(files, b"first", "a.json")
     second = await observed(files, b"second", "a.json")
 
-    assert await files.referenced("a.json") == second
+    assert await referenced(files, "a.json") == second
     record = await files.put(b"third", name="a.json", origin=Origin.UPLOADED)
-    assert await files.referenced("a.json") == record
-    assert await files.referenced(second.id) == second
+    assert await referenced(files, "a.json") == record
+    assert await referenced(files, second.id) == second
 
 
 async def test_referenced_finds_nothing_of_others_or_removed(tmp_path: Path) -> None:
@@ -138,12 +164,12 @@ async def test_referenced_finds_nothing_of_others_or_removed(tmp_path: Path) -> 
     taken = await observed(mine, b"taken", "secret.json")
     forms = [form for r in (file, taken) for form in (r.id, f"artifact://{r.id}", r.shown)]
 
-    assert all([await mine.referenced(form) for form in forms])
+    assert all([await referenced(mine, form) for form in forms])
     for other in ("bob", "Alice", "../alice"):
-        assert not any([await shared.of(other).referenced(form) for form in forms])
+        assert not any([await referenced(shared.of(other), form) for form in forms])
     for record in (file, taken):
         await shared.store.delete(record.id, scope=mine.scope)
-    assert not any([await mine.referenced(form) for form in forms])
+    assert not any([await referenced(mine, form) for form in forms])
 
 
 async def test_referenced_keeps_sessions_apart_without_persistence(tmp_path: Path) -> None:
@@ -151,9 +177,9 @@ async def test_referenced_keeps_sessions_apart_without_persistence(tmp_path: Pat
     mine, other = shared.of("alice", "one"), shared.of("alice", "two")
     taken = await observed(mine, b"taken", "a.json")
 
-    assert await mine.referenced("a.json") == taken
-    assert await other.referenced("a.json") is None
-    assert await other.referenced(f"artifact://{taken.id}") is None
+    assert await referenced(mine, "a.json") == taken
+    assert await referenced(other, "a.json") is None
+    assert await referenced(other, f"artifact://{taken.id}") is None
 
 
 async def test_a_deferred_file_is_used_by_name_until_it_expires(tmp_path: Path) -> None:
@@ -297,7 +323,7 @@ async def test_other_process_keeps_session_alive_until_killed(tmp_path: Path, st
         """
         import sys
         from pathlib import Path
-        from runner.files.sessions import Session, Sessions
+        from runner.files.sessions import Session, Sessions, Unkept
         with Sessions(Path(sys.argv[1])).using(Session(user="alice", name="s")):
             print("used", flush=True)
             sys.stdin.readline()
@@ -386,9 +412,13 @@ def test_a_session_is_known_from_its_first_use_to_its_end(tmp_path: Path) -> Non
     assert list(sessions.known()) == []
 
 
+def test_a_read_begins_no_session_and_prolongs_one(tmp_path: Path) -> None:
+    assert_reads_only_prolong(Sessions(tmp_path / "s"), Session(user="alice", name="one"))
+
+
 async def test_the_scope_of_a_call_is_noted_on_what_it_puts(tmp_path: Path) -> None:
-    persisting = library(tmp_path).of("alice", "s", trace="call")
-    bound = library(tmp_path / "b", persist=False).of("alice", "s", trace="call")
+    persisting = replace(library(tmp_path).of("alice", "s"), trace="call")
+    bound = replace(library(tmp_path / "b", persist=False).of("alice", "s"), trace="call")
 
     scopes = [
         (await files.put(b"x", name="a", origin=Origin.GENERATED)).scope for files in (persisting, bound)

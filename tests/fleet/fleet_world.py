@@ -307,7 +307,7 @@ class HostSide:
         call = request(user, tool, arguments or {}, client or Listening())
         if facts:
             call = replace(call, facts=replace(call.facts, **facts))
-        return await execute(self.toolset, call, self.engine)
+        return await execute(self.toolset, call)
 
     async def result(
         self, tool: str, arguments: Mapping[str, Any] | None = None, *, user: str = "ann"

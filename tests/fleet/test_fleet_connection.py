@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 import pytest
 import redis
 from fleet_world import RedisServer, until
+from support import assert_reads_only_prolong
 
 from runner.errors import CallError, Code
 from runner.files.sessions import Session
@@ -98,6 +99,21 @@ async def test_more_commands_than_connections_are_all_answered(connection: Fleet
     assert await connection.redis.xlen("toolcell:stream:me") == 500
 
 
+async def test_call_that_only_reads_prolongs_session_state(connection: FleetConnection) -> None:
+    writer, reader = (
+        SharedState(redis=connection.redis, state=SessionState(), stay_s=stay_s) for stay_s in (60.0, 600.0)
+    )
+    writer.state.put("ann", None, "k", {"v": 1}, None)
+    await writer.store("ann")
+    (key,) = await connection.redis.keys("*state*")
+    before = await connection.redis.pttl(key)
+
+    await reader.fetch("ann")
+
+    assert reader.state.get("ann", None, "k")[0] == {"v": 1}
+    assert before <= 60_000 < await connection.redis.pttl(key)
+
+
 class _LosingRedis(redis.Redis):
     """A client that loses the reply to its first transaction."""
 
@@ -137,6 +153,28 @@ def test_session_in_use_or_claimed_is_not_claimed(server: RedisServer) -> None:
         ended = sessions.claim(ANN)
 
     assert (in_use, not_idle, claimed, ended) == (None, None, None, None)
+
+
+def test_read_begins_no_session_of_a_fleet(server: RedisServer) -> None:
+    with server.client() as client:
+        assert_reads_only_prolong(SharedSessions(redis=client), ANN)
+
+
+def test_session_in_use_again_is_not_forgotten(server: RedisServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("runner.fleet.shared_sessions.END_S", 0.3)
+    with server.client() as client:
+        sessions = SharedSessions(redis=client)
+        with sessions.using(ANN):
+            pass
+        right = sessions.claim(ANN)
+        assert right is not None
+        right.forget()
+        # It waits until the right has run out.
+        with sessions.using(ANN):
+            right.release()
+            known = list(sessions.known())
+
+    assert known == [ANN]
 
 
 class _Toolset(SimpleNamespace):
@@ -195,6 +233,16 @@ async def test_node_is_fenced_once_redis_is_silent_for_long(
 
     assert not is_fenced
     assert fenced_s > FENCE_S - 2
+
+
+async def test_node_opened_without_redis_is_fenced(connection: FleetConnection, server: RedisServer) -> None:
+    toolset: Any = _Toolset()
+    server.kill()
+
+    async with Node.open(toolset, connection, "r") as node:
+        await node.fenced.wait()
+
+    assert node.calls == {}
 
 
 async def test_call_whose_state_cannot_be_read_gets_an_end(

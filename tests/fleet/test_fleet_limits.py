@@ -9,9 +9,8 @@ import pytest
 from fleet_world import TOOLS, World, alive, code_of, until
 from support import Listening
 
-from runner.fleet.messages import NodeMessage
+from runner.fleet.messages import NodeMessage, release_of
 from runner.fleet.placing import node_of
-from runner.fleet.release import release_of
 
 pytestmark = [pytest.mark.anyio, pytest.mark.needs_s3, pytest.mark.release]
 
@@ -183,15 +182,14 @@ async def test_a_record_without_the_seal_does_nothing(world: World) -> None:
 @pytest.mark.parametrize(
     ("body", "code"),
     [
-        ({"value": {"results": 1, "artifacts": [{}]}, "files": [{"id": "art_000000000000"}]}, "E_STORE"),
-        ({"value": {"results": 1}, "files": [{"id": "art_000000000000"}]}, "E_INVALID_RESULT"),
+        ({"value": {"results": 1}, "files": [{"id": "art_000000000000"}]}, "E_STORE"),
         ({"value": {"results": 1}, "more": 1}, "E_INVALID_RESULT"),
         ({"failure": {"code": "E_NONE", "message": "m"}}, "E_INVALID_RESULT"),
         ({}, "E_INVALID_RESULT"),
         ({"interim": {"foo": 1}}, "E_INVALID_RESULT"),
         ({"value": {"results": 1}, "wire": {"structuredContent": [1, 2]}}, "E_INVALID_RESULT"),
         ({"value": {"results": 1}, "wire": {"resultType": "input_required"}}, "E_INVALID_RESULT"),
-        ({"value": {"results": 1}, "generated": [{"name": "n"}]}, "E_INVALID_RESULT"),
+        ({"value": {"results": 1}, "errors": [["n", "r"]]}, "E_INVALID_RESULT"),
         # Controls: the content of a message is refused, not its sender.
         ({"value": {"results": 1}, "wire": {"structuredContent": {"result": 1}}}, None),
         ({"interim": {"resultType": "input_required", "inputRequests": {}, "foo": 1}}, None),
@@ -228,7 +226,7 @@ async def test_a_node_cannot_hand_over_a_file_of_another_user(world: World) -> N
         calling = asyncio.create_task(host.call("once", _waiting(world, "o", 60.0), client=Listening()))
         await until(lambda: world.runs("o"))
         ((call, _),) = host.placed.items()
-        body = {"value": {"results": 1, "artifacts": [{}]}, "files": [{"id": file.id}]}
+        body = {"value": {"results": 1}, "files": [{"id": file.id}]}
         sealed = host.engine.connection.key.seal(
             NodeMessage(call=call, kind="end", body=body).model_dump(), to=host.engine.host
         )

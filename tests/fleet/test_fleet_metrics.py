@@ -79,13 +79,16 @@ async def test_host_metrics_separate_queued_from_running_calls(world: World) -> 
             asyncio.create_task(asyncio.to_thread(mcp, host.base, _call(world, "w"), session, TOKEN))
             for _ in range(1 + WAITING)
         ]
-        await _await_metric(port, "toolcell_calls_waiting", "", WAITING)
-        meanwhile = await _metrics(port)
+        waiting = running = 0.0
+        # A call that was sent counts as running until its node reports that it waits.
+        while (waiting, running) != (WAITING, 1):
+            found = await _metrics(port)
+            waiting, running = (found[f"toolcell_calls_{state}", ""] for state in ("waiting", "running"))
         # It would let them end first, and nobody waits for them.
         host.process.kill()
         await asyncio.gather(*calls, return_exceptions=True)
 
-    assert meanwhile["toolcell_calls_running", ""] == 1
+    assert (waiting, running) == (WAITING, 1)
 
 
 async def test_node_with_unwritable_state_is_not_ready(world: World) -> None:

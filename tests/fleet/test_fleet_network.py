@@ -21,7 +21,7 @@ from fleet_network import Network, Relay, network
 from fleet_world import TOOLS, NodeProcess, RedisServer, World, alive, text_of, until, wrong_by
 
 from runner.files.my_files import open_library
-from runner.fleet.release import release_of
+from runner.fleet.messages import release_of
 from runner.settings.settings import Settings
 from runner.store.s3.bucket import BucketAddress
 from runner.store.spool import Spool
@@ -57,22 +57,22 @@ class Load:
             turn += 1
             marker = f"{user}{number}-{turn}"
             runs = {"runs": str(self.world.folder / "runs"), "marker": marker, "seconds": 0.05}
-            self.once[f"once-{marker}"] = await self._done(
+            self.once[f"once-{marker}"] = await self.done(
                 client, "once", {**runs, "marker": f"once-{marker}"}
             )
-            self.again[f"again-{marker}"] = await self._done(
+            self.again[f"again-{marker}"] = await self.done(
                 client, "again", {**runs, "marker": f"again-{marker}"}
             )
             text, name = f"file {marker} " * 50, f"{marker}.txt"
-            if await self._done(client, "keep", {"username": "x", "text": text, "name": name}):
+            if await self.done(client, "keep", {"username": "x", "text": text, "name": name}):
                 self.files[user, name] = hashlib.sha256(text.encode()).hexdigest()
 
     async def long(self, client: StdioClient, user: str, marker: str) -> None:
         """Make a call that lasts until its node breaks."""
         arguments = {"runs": str(self.world.folder / "runs"), "marker": marker, "seconds": 300}
-        self.once[marker] = await self._done(client, "once", arguments)
+        self.once[marker] = await self.done(client, "once", arguments)
 
-    async def _done(self, client: StdioClient, tool: str, arguments: dict[str, object]) -> bool:
+    async def done(self, client: StdioClient, tool: str, arguments: dict[str, object]) -> bool:
         output = await client.call_tool(tool, arguments, raise_on_error=False)
         code = "ok"
         if output.is_error:
@@ -207,8 +207,13 @@ async def _under_load(
     await goes_on()
     redis, refused = world.redis.client(), load.ended["E_BUSY"]
     redis.config_set("maxmemory", redis.info("memory")["used_memory"] - 1)
-    await until(lambda: load.ended["E_BUSY"] > refused)
+    # Calls in flight wait for memory, so it takes new ones to be refused.
+    more = list[asyncio.Task[bool]]()
+    while load.ended["E_BUSY"] == refused:
+        more.append(asyncio.create_task(load.done(clients[0], "add", {"a": 1, "b": 2})))
+        await asyncio.sleep(0.5)
     redis.config_set("maxmemory", 0)
+    await asyncio.gather(*more)
     await goes_on()
     relay.cut()
     await asyncio.sleep(60)

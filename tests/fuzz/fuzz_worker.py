@@ -20,7 +20,7 @@ from sandbox.frames import FrameKind
 from sandbox.host.closer import Closer
 from sandbox.host.connection import Connection
 from sandbox.host.lease import Lease, Listener
-from sandbox.host.loop_share import LoopShare
+from sandbox.loop_share import LoopShare
 from sandbox.outcome import Denial, Outcome
 from sandbox.policy import MIB, Limits
 
@@ -158,8 +158,10 @@ async def hear(frames: bytes, printed: bytes, listener: Listener) -> Outcome:
     with theirs:
         theirs.sendall(frames)
         theirs.shutdown(socket.SHUT_WR)
-        worker = SpeakingWorker(Connection(ours, Closer()), output, os.eventfd(0))
-        lease = Lease(zygote=SilentZygote(), worker=worker, limits=LIMITS)  # type: ignore[arg-type]
+        zygote = SilentZygote()
+        connection = Connection(ours, Closer(), zygote.loop_share)
+        worker = SpeakingWorker(connection, output, os.eventfd(0))
+        lease = Lease(zygote=zygote, worker=worker, limits=LIMITS)  # type: ignore[arg-type]
         outcome = await lease.run({"method": "tools/call"}, deadlines=DEADLINES, listener=listener)
         await lease.at_rest()
     return outcome

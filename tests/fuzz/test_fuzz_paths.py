@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from runner.artifacts.named_file import collect, relative_to_home
 from runner.errors import CallError, Code
+from runner.formats.database_logs import LogBudget
 from runner.formats.filenames import MAX_BYTES, safe_name, unique_name
 from runner.system.openat import CONFINED, open_folder, openat2
 from runner.users.usernames import home_segment
@@ -98,7 +99,7 @@ def test_judge_only_allows_or_denies(path: str, act: Act, dir_fd: int | None) ->
 def test_collected_file_is_a_plain_file_of_the_home(path: str) -> None:
     refused: Code | None = None
     try:
-        with collect(path, TREE.home, max_bytes=1 << 20) as found:
+        with collect(path, TREE.home, max_bytes=1 << 20, logs=LogBudget()) as found:
             judged, real = os.fstat(found.fd), os.readlink(f"/proc/self/fd/{found.fd}")
             content = os.read(found.fd, found.size + 1)
     except CallError as error:
@@ -196,5 +197,5 @@ def test_the_tree_holds_what_must_not_be_reached() -> None:
     """A control: a path that leads out does so where nobody looks."""
     assert where(str(TREE.home.path / "to_secret"), follow=True) == str(TREE.bob / "secret")
     assert Path(TREE.home.path / "to_bob" / "secret").read_bytes() == SECRET
-    with pytest.raises(CallError), collect("to_bob/secret", TREE.home, max_bytes=100):
+    with pytest.raises(CallError), collect("to_bob/secret", TREE.home, max_bytes=100, logs=LogBudget()):
         pass

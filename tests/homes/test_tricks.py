@@ -14,6 +14,7 @@ from runner.artifacts.named_file import collect
 from runner.contract.intake import FILES_MAX
 from runner.contract.normalise import normalise
 from runner.errors import CallError, Code
+from runner.formats.database_logs import LogBudget
 from runner.homes.homes import Homes
 from runner.steps.staging import stage
 from runner.store.protocol import Origin, Record
@@ -41,12 +42,12 @@ def bob(tmp_path: Path) -> Path:
 
 
 def content(path: str, home: FakeHome) -> bytes:
-    with collect(path, home, max_bytes=MIB) as found:
+    with collect(path, home, max_bytes=MIB, logs=LogBudget()) as found:
         return os.read(found.fd, found.size + 1)
 
 
 def refusal(path: str, home: FakeHome) -> CallError:
-    with pytest.raises(CallError) as caught, collect(path, home, max_bytes=MIB):
+    with pytest.raises(CallError) as caught, collect(path, home, max_bytes=MIB, logs=LogBudget()):
         pass
     return caught.value
 

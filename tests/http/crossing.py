@@ -417,7 +417,7 @@ async def strangers(crowd: Crowd) -> list[Visitor]:
         "a token without an end": server.token(ann, exp=None),
         "a token for another audience": server.token(ann, aud="https://other.example.com/mcp"),
         "a token of another issuer": server.token(ann, iss="https://other.example.com"),
-        "a cookie with its end changed": {"cookie": cookie["cookie"][:-4] + "AAAA"},
+        "a cookie with its end changed": {"cookie": cookie["cookie"][:-8] + "A" * 8},
         "a cookie of two": {"cookie": mixed},
         "the cookie of an ended session": ended,
         "her cookie, sent by a page of another site": {**cookie, "sec-fetch-site": "cross-site"},

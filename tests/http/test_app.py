@@ -10,7 +10,7 @@ from starlette.testclient import TestClient
 from support import environment_in, serving_over_http
 
 from runner.errors import StartError
-from runner.http import health
+from runner.http import readiness
 from runner.http.origins import KnownOrigins
 from runner.protocol.endpoint import set_up_endpoint
 from runner.protocol.messages import MOST_VALUES
@@ -18,6 +18,8 @@ from runner.settings.settings import Settings
 
 LIMIT = 6 * 1024 * 1024
 HEADERS = {"accept": "application/json, text/event-stream"}
+# A request that opens no session may be long.
+ALONE = {**HEADERS, "mcp-protocol-version": "2026-07-28"}
 
 
 def served(settings: Settings, *, failed: Mapping[str, str] | None = None) -> Starlette:
@@ -26,7 +28,7 @@ def served(settings: Settings, *, failed: Mapping[str, str] | None = None) -> St
 
     server: FastMCP[None] = FastMCP("test")
     app = server.http_app(host_origin_protection=False)
-    app.router.routes.extend(health.routes(tier="process", version="1.2.3", faults=faults))
+    app.router.routes.extend(readiness.routes(tier="process", version="1.2.3", faults=faults))
     app.add_middleware(KnownOrigins, settings=settings)
     set_up_endpoint(app, max_bytes=LIMIT, user=lambda: None, direct=None)
     return app
@@ -40,7 +42,7 @@ def client() -> Iterator[TestClient]:
 
 def posted(client: TestClient, size: int) -> int:
     ping = {"jsonrpc": "2.0", "id": 1, "method": "ping", "params": {"_meta": {"padding": "a" * size}}}
-    return client.post("/mcp", json=ping, headers=HEADERS).status_code
+    return client.post("/mcp", json=ping, headers=ALONE).status_code
 
 
 def test_healthz_reports_tier_and_version(client: TestClient) -> None:
@@ -124,7 +126,9 @@ def test_body_above_sdk_limit_accepted_above_ours_refused(client: TestClient) ->
 def test_body_of_too_many_values_refused_before_parsing(
     client: TestClient, version: str | None, body: str, number: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    headers = {**HEADERS, **({"mcp-protocol-version": version} if version else {})}
+    # A request that opens a session is shorter.
+    in_session = {} if version == "2026-07-28" else {"mcp-session-id": "any"}
+    headers = {**HEADERS, **in_session, **({"mcp-protocol-version": version} if version else {})}
     headers["content-type"] = "application/json"
     # Nothing reads a body: there is nothing to read with.
     monkeypatch.delattr("mcp.server.streamable_http.pydantic_core")
@@ -161,7 +165,7 @@ def test_server_refuses_million_value_body_and_continues(tmp_path: Path) -> None
 def test_text_of_millions_of_commas_is_one_value(client: TestClient) -> None:
     ping = {"jsonrpc": "2.0", "id": 1, "method": "ping", "params": {"_meta": {"padding": "a,[" * 1_200_000}}}
 
-    assert client.post("/mcp", json=ping, headers=HEADERS).status_code == posted(client, 10)
+    assert client.post("/mcp", json=ping, headers=ALONE).status_code == posted(client, 10)
 
 
 def test_body_limit_applies_to_server_with_tokens() -> None:

@@ -31,7 +31,7 @@ from crossing import (
 from crossing_rows import METHODS, MIDDLEWARE, PROMPTS, RESOURCES, ROUTES, TEMPLATES, TOOLS, Row, messages
 from mcp_types.methods import CLIENT_REQUESTS
 
-from runner.protocol.artifact_tools import described
+from runner.protocol.artifact_tools import READING
 
 pytestmark = [pytest.mark.release, pytest.mark.anyio, pytest.mark.kernel, pytest.mark.timeout(1800)]
 KINDS = ["serve", "proxy"]
@@ -271,7 +271,7 @@ async def test_methods_tools_resources_and_prompts_have_rows(server: Server) -> 
     methods = {method for method, version in CLIENT_REQUESTS if version in (HANDSHAKE, NEWEST)}
 
     assert methods - set(METHODS) == set()
-    assert {tool["name"] for tool in [*lists["tools"]["tools"], *described()]} - set(TOOLS) == set()
+    assert {*(tool["name"] for tool in lists["tools"]["tools"]), *READING} - set(TOOLS) == set()
     assert {each["uri"] for each in lists["resources"]["resources"]} - set(RESOURCES) == set()
     assert {each["uriTemplate"] for each in lists["resourceTemplates"]["resourceTemplates"]} - set(
         TEMPLATES

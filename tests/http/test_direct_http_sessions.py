@@ -9,14 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp_requests import plain
 from starlette.applications import Starlette
 from starlette.types import Message
 from support import becomes
 from two_servers import HOME, Client, Webs, messages, opened_in, whole
 
-from runner.http.internals.endpoint import endpoint_of
 from runner.protocol import tool_calls
 from runner.settings.auth import Auth
 
@@ -289,29 +287,3 @@ async def test_tokenless_session_rejects_request_with_token(guarded: Webs, *, di
 
     assert again[0]["status"] == 404
     assert not guarded.taken
-
-
-async def test_running_call_keeps_session_from_idling(
-    webs: Webs, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level("INFO", "mcp.server.streamable_http_manager")
-
-    def is_over(client: Client) -> bool:
-        return f"Session {client.session} idle timeout" in caplog.messages
-
-    monkeypatch.setattr(manager_of(webs.direct), "session_idle_timeout", 4)
-    client, idle = await Client.of(webs.direct), await Client.of(webs.direct)
-    async with running(webs, client) as asking:
-        assert await becomes(lambda: is_over(idle))
-        assert not is_over(client)
-        assert not asking.done()
-        assert b"beside" in (await client.post(plain("echo", {"value": "beside"}, id=8)))[1]["body"]
-        await client.post({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 7}})
-        await asking
-
-    assert await becomes(lambda: is_over(client))
-    assert (await client.post(plain("echo")))[0]["status"] == 404
-
-
-def manager_of(web: Starlette) -> StreamableHTTPSessionManager:
-    return endpoint_of(web)[0]

@@ -1,21 +1,31 @@
 import asyncio
 import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 from starlette.applications import Starlette
+from starlette.responses import StreamingResponse
 from starlette.testclient import TestClient
+from starlette.types import Message
 
 from runner.files.download_links import PURPOSE, DownloadLinks
 from runner.files.my_files import Library
 from runner.files.sessions import Sessions
-from runner.http.file_response import UnsatisfiableRangeError, content_disposition, parse_range
+from runner.http.file_response import (
+    OpenedResponse,
+    UnsatisfiableRangeError,
+    content_disposition,
+    parse_range,
+)
 from runner.http.link_downloads import routes
-from runner.store.local.store import LocalStore
-from runner.store.protocol import Origin
+from runner.store.local.blobs import LocalBlobs
+from runner.store.protocol import Origin, Record
+from runner.store.store import BlobStore
 from runner.users.capability_tokens import Tokens
 
 DATA = bytes(range(256)) * 4096
@@ -43,7 +53,9 @@ class Site:
 def site(tmp_path: Path) -> Iterator[Site]:
     (tmp_path / "state").mkdir()
     tokens = Tokens(tmp_path / "state" / "tokens.json")
-    library = Library(store=LocalStore(tmp_path / "store"), sessions=Sessions(tmp_path / "sessions"))
+    library = Library(
+        store=BlobStore(LocalBlobs(tmp_path / "store")), sessions=Sessions(tmp_path / "sessions")
+    )
     with TestClient(Starlette(routes=routes(tokens, library, clock=lambda: NOW))) as client:
         yield Site(client=client, tokens=tokens, library=library)
 
@@ -170,6 +182,35 @@ def test_head_gives_headers_of_whole_file_without_bytes(site: Site) -> None:
     assert answer.headers["content-length"] == str(len(DATA))
 
 
+def test_head_reads_no_byte() -> None:
+    sent: list[Message] = []
+    read: list[bytes] = []
+
+    async def content() -> AsyncIterator[bytes]:
+        read.append(b"bytes")
+        yield b"bytes"
+
+    @asynccontextmanager
+    async def opened() -> AsyncIterator[Any]:
+        yield content()
+
+    async def receive() -> Message:
+        raise AssertionError
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    answer = OpenedResponse(
+        file=cast("Record", None),
+        opened=opened(),
+        shaped=lambda pieces: StreamingResponse(pieces, headers={"content-length": "5"}),
+    )
+    asyncio.run(answer({"type": "http", "method": "HEAD"}, receive, send))
+
+    assert ([message.get("body", b"") for message in sent], read) == ([b"", b""], [])
+    assert (b"content-length", b"5") in sent[0]["headers"]
+
+
 def test_no_answer_leaves_descriptor_open(site: Site, tmp_path: Path) -> None:
     link = site.link(site.keep())
     site.client.get(link)
@@ -204,7 +245,9 @@ def test_session_file_downloaded_by_link_until_session_ends(tmp_path: Path) -> N
     (tmp_path / "state").mkdir()
     tokens = Tokens(tmp_path / "state" / "tokens.json")
     library = Library(
-        store=LocalStore(tmp_path / "store"), sessions=Sessions(tmp_path / "sessions"), persist=False
+        store=BlobStore(LocalBlobs(tmp_path / "store")),
+        sessions=Sessions(tmp_path / "sessions"),
+        persist=False,
     )
     mine, theirs = library.of("alice", "one"), library.of("alice", "two")
     key = asyncio.run(mine.put(b"content", name="a.txt", origin=Origin.GENERATED)).id

@@ -41,7 +41,18 @@ def test_pages_list_each_file_once_during_changes(served: Served, ann: TestClien
 
 
 @pytest.mark.parametrize(
-    "query", ["limit=0", "limit=1001", "limit=x", "limit=-1", "limit=", "cursor=x", "cursor=W10"]
+    "query",
+    [
+        "limit=0",
+        "limit=1001",
+        f"limit={'9' * 5000}",
+        "limit=00000001001",
+        "limit=x",
+        "limit=-1",
+        "limit=",
+        "cursor=x",
+        "cursor=W10",
+    ],
 )
 def test_impossible_page_refused_with_a_sentence(served: Served, ann: TestClient, query: str) -> None:
     served.keep(b"mine", "mine.txt")
@@ -208,6 +219,31 @@ def test_single_use_link_opens_file_once(served: Served, ann: TestClient) -> Non
 
     assert statuses == [200, 403, 200, 403]
     assert "single use" in sentence
+
+
+def test_link_keeps_the_name_it_was_ordered_with(served: Served, ann: TestClient) -> None:
+    key = served.keep(b"content", "a.txt").id
+    served.keep(b"content", "b.txt")
+    url, latest = (
+        ann.post(f"/api/files/{key}/link{query}", json={}).json()["url"] for query in ("?filename=a.txt", "")
+    )
+
+    with served.visitor() as anybody:
+        names = [anybody.get(each).headers["content-disposition"] for each in (url, latest)]
+
+    assert names == ['attachment; filename="a.txt"', 'attachment; filename="b.txt"']
+
+
+def test_refused_request_leaves_single_use_link_valid(served: Served, ann: TestClient) -> None:
+    key = served.keep(b"content", "a.txt").id
+    url = ann.post(f"/api/files/{key}/link", json={"single_use": True}).json()["url"]
+
+    with served.visitor() as anybody:
+        framed = anybody.get(url, headers={"sec-fetch-dest": "iframe"})
+        past_end = anybody.get(url, headers={"range": "bytes=99-"})
+        statuses = [anybody.get(url).status_code for _ in range(2)]
+
+    assert (framed.status_code, past_end.status_code, statuses) == (403, 416, [200, 403])
 
 
 def test_link_reveals_neither_user_nor_file_name(served: Served, ann: TestClient) -> None:

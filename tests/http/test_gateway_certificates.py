@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from operator import attrgetter
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -123,7 +124,7 @@ async def served(authority: Authority, **more: Any) -> AsyncIterator[Served]:
         await send({"type": "http.response.start", "status": 200, "headers": [length]})
         await send({"type": "http.response.body", "body": user})
 
-    gateway: Any = Peers(Gateway(page, settings=settings, give=str))
+    gateway: Any = Peers(Gateway(page, settings=settings, give=attrgetter("name")))
     config = uvicorn.Config(
         gateway, http=TlsConnection, ws="none", log_config=None, access_log=False, lifespan="off"
     )

@@ -1,16 +1,12 @@
 """JSON web tokens of a real issuer, at a real server: whose count, and when the keys of the issuer change."""
 
-import asyncio
 import base64
 import json
 import time
 from collections.abc import Callable
 
-import httpx2
 import pytest
 from issuer import AUDIENCE, Issuer, initialize, made
-
-from runner.users.issuer_keys import KEPT_S, MOST_BYTES, IssuerKeys
 
 pytestmark = [pytest.mark.kernel, pytest.mark.release]
 
@@ -52,35 +48,3 @@ def test_unknown_key_ids_do_not_trigger_endless_fetches(issuer: Issuer, serve_to
     assert statuses == {401}
     assert issuer.fetches == before == 1
     assert initialize(url, issuer.token()).status_code == 200
-
-
-def test_unfetchable_keys_stay_valid_for_an_hour(issuer: Issuer) -> None:
-    now = [1000.0]
-    keys = IssuerKeys(clock=lambda: now[0])
-
-    async def got() -> int:
-        async with httpx2.AsyncClient(transport=keys) as client:
-            return len((await client.get(f"{issuer.address}/jwks")).json()["keys"])
-
-    assert asyncio.run(got()) == 1
-    issuer.status = 302
-    now[0] += KEPT_S
-    assert asyncio.run(got()) == 1
-    now[0] += 1
-    with pytest.raises(httpx2.ConnectError, match="status 302"):
-        asyncio.run(got())
-
-
-@pytest.mark.parametrize("content", [b"[]", b"{}", b'{"keys": 1}', b"no", b" " * (MOST_BYTES + 1)])
-def test_malformed_key_set_not_fetched(issuer: Issuer, content: bytes) -> None:
-    class Odd(Issuer):
-        keys = content
-
-    issuer.__class__ = Odd
-
-    async def got() -> httpx2.Response:
-        async with httpx2.AsyncClient(transport=IssuerKeys()) as client:
-            return await client.get(f"{issuer.address}/jwks")
-
-    with pytest.raises(httpx2.ConnectError):
-        asyncio.run(got())

@@ -114,7 +114,7 @@ async def test_login_with_opaque_tokens_uses_introspection(
     assert storage.tokens is not None
     assert initialize(url, storage.tokens.access_token).status_code == 200
     # The end of its signature changed: no user's.
-    assert initialize(url, storage.tokens.access_token[:-4] + "AAAA").status_code == 401
+    assert initialize(url, storage.tokens.access_token[:-8] + "A" * 8).status_code == 401
     elsewhere = {"redirect_uris": ["https://evil.example.com/callback"], "token_endpoint_auth_method": "none"}
     assert httpx2.post(f"{address}/register", json=elsewhere, trust_env=False, timeout=180).status_code == 400
     here = {**elsewhere, "redirect_uris": ["http://localhost:5/callback"]}

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from site_support import Served
 from test_identity_readiness import login_provider
 
 from runner.errors import UsageError
@@ -56,6 +57,22 @@ def test_answer_that_is_no_metadata_is_passed_over(page: object, tmp_path: Path)
         settings = Settings(auth=auth, state_dir=tmp_path, public_url="http://127.0.0.1:8000")
 
         assert auth_provider(settings) is not None
+
+
+@pytest.mark.parametrize(("redirects", "status"), [(20, 201), (1000, 413)])
+def test_registration_of_client_is_bounded(redirects: int, status: int, tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.touch(mode=0o600)
+    secret.write_text("of the client")
+    with login_provider() as away:
+        issuer = away.publish(introspection_endpoint=f"{away.address}/introspect")
+        auth = Auth(kind="oauth_proxy", issuer=issuer, client_id="runner", client_secret_file=secret)
+        served = Served.at(tmp_path, tokens=False, auth=auth, public_url="http://127.0.0.1:8000")
+    client = {"redirect_uris": [f"http://localhost:{5000 + number}/" for number in range(redirects)]}
+
+    answer = served.visitor().post("/register", json=client)
+
+    assert answer.status_code == status, answer.text
 
 
 def test_key_in_place_of_its_file_is_not_shown(tmp_path: Path) -> None:

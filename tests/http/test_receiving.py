@@ -1,5 +1,8 @@
+import asyncio
 import base64
 import contextlib
+import os
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -7,7 +10,14 @@ from typing import Any
 import pytest
 from asgi_support import asking
 from site_support import TOKENS, Served
+from starlette.requests import Request
 from starlette.testclient import TestClient
+from starlette.types import Message
+from support import becomes
+
+from runner.http.upload import receive
+from runner.http.upload_room import UploadRooms
+from runner.store.retention import Quota
 
 DATA = bytes(range(256)) * 10_000
 LIMIT = 3_000_000
@@ -77,6 +87,20 @@ def test_body_stored_under_name_in_address(served: Served, ann: TestClient, meth
     assert (record["filename"], record["content_type"], record["size"]) == ("data.csv", "text/csv", len(DATA))
     assert answer.headers["location"] == f"/api/files/{record['key']}"
     assert served.contents() == {"data.csv": DATA}
+
+
+@pytest.mark.parametrize(
+    ("header", "value", "status"),
+    [("content-range", "bytes 5-6/7", 400), ("content-encoding", "gzip", 415)],
+)
+def test_part_or_coded_body_is_not_stored(
+    served: Served, ann: TestClient, header: str, value: str, status: int
+) -> None:
+    answer = ann.put("/api/files?filename=a.txt", content=b"nt", headers={header: value})
+    whole = ann.put("/api/files?filename=b.txt", content=b"x", headers={"content-encoding": "identity"})
+
+    assert (answer.status_code, whole.status_code) == (status, 201)
+    assert served.contents() == {"b.txt": b"x"}
 
 
 def test_form_file_stored_without_boundaries(served: Served, ann: TestClient) -> None:
@@ -206,7 +230,7 @@ def test_full_disk_is_507_with_a_sentence(
     from runner.http import upload
 
     assert ann.post("/api/files?filename=a", content=b"a").status_code == 201
-    monkeypatch.setattr(upload, "free_bytes", lambda _folder: 0)
+    monkeypatch.setattr(upload, "least_free_bytes", lambda _disk: 2**63)
     answer = ann.post("/api/files?filename=b", content=b"b")
 
     assert answer.status_code == 507
@@ -315,3 +339,37 @@ def test_json_body_above_value_limit_refused(served: Served, ann: TestClient) ->
     assert answer.status_code == 400
     assert "more than 10,000 values" in answer.json()["error"]
     assert list(served.contents()) == ["a"]
+
+
+@pytest.mark.anyio
+async def test_cancelled_upload_waits_for_its_write(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    began, may_end, real = threading.Event(), threading.Event(), os.statvfs
+
+    def slow(path: Any) -> os.statvfs_result:
+        began.set()
+        assert may_end.wait(60)
+        return real(path)
+
+    async def body() -> Message:
+        return {"type": "http.request", "body": b"content"}
+
+    async def upload() -> None:
+        scope = {"type": "http", "method": "PUT", "headers": [], "query_string": b"filename=a.txt"}
+        async with (
+            UploadRooms(quota=Quota).one(served.files()) as room,
+            receive(Request(scope, body), served.site.settings, room, max_json_bytes=1),
+        ):
+            raise AssertionError
+
+    monkeypatch.setattr(os, "statvfs", slow)
+    uploading = asyncio.create_task(upload())
+    assert await becomes(began.is_set)
+    uploading.cancel()
+    for _turn in range(10):
+        await asyncio.sleep(0)
+    is_waiting = not uploading.done()
+    may_end.set()
+
+    assert is_waiting
+    with pytest.raises(asyncio.CancelledError):
+        await uploading

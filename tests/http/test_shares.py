@@ -107,3 +107,23 @@ async def test_stream_left_by_client_no_longer_counts(
     held.let_go.set()
 
     assert (await client.get("/held", headers=of(ANN))).status_code == 200
+
+
+async def test_download_by_link_counts_as_request_of_its_user(
+    served: tuple[httpx2.AsyncClient, Held],
+) -> None:
+    client, held = served
+    put = await client.put("/api/files?filename=a.txt", content=b"a", headers=of(ANN))
+    link = f"/api/files/{put.json()['key']}/link"
+    url = (await client.post(link, json={}, headers=of(ANN))).json()["url"]
+    assert (await client.get(url)).status_code == 200
+    single = (await client.post(link, json={"single_use": True}, headers=of(ANN))).json()["url"]
+    holding = [asyncio.create_task(client.get("/held", headers=of(ANN))) for _ in range(MOST_REQUESTS)]
+    assert await becomes(lambda: held.count == MOST_REQUESTS)
+
+    refused = [(await client.get(each)).status_code for each in (url, url, single)]
+    held.let_go.set()
+    await asyncio.gather(*holding)
+
+    assert refused == [429, 429, 429]
+    assert [(await client.get(each)).status_code for each in (url, single, single)] == [200, 200, 403]

@@ -44,6 +44,14 @@ async def events(answer: Answer, last: str) -> list[dict[str, Any]]:
     return [event for _, event in events_read]
 
 
+async def test_head_of_the_stream_ends(served: Served) -> None:
+    headers = {"authorization": f"Bearer {TOKENS['ann']}"}
+    async with listening(served) as opened, asking(served.web, "HEAD", "/events", headers=headers) as answer:
+        statuses = (opened.status, answer.status)
+
+    assert statuses == (200, 405)
+
+
 async def test_stored_file_announced_by_reference(served: Served) -> None:
     async with listening(served) as answer:
         record = await served.files().put(b"%PDF-content", name="a.pdf", origin=Origin.GENERATED)

@@ -1,10 +1,9 @@
-import os
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from runner.users.capability_tokens import TokenError, Tokens
+from runner.users.capability_tokens import USES_PER_USER, TokenError, Tokens
 
 NOW = 1_800_000_000.0
 
@@ -52,7 +51,7 @@ def test_concurrent_single_uses_accept_one(tokens: Tokens) -> None:
 def test_unverified_token_uses_nothing(tokens: Tokens) -> None:
     token = signed(tokens)
 
-    refused = [verified(tokens, token, key="art_2"), verified(tokens, token[:-3] + "AAA")]
+    refused = [verified(tokens, token, key="art_2"), verified(tokens, token[:-8] + "A" * 8)]
 
     assert refused == [None, None]
     assert verified(tokens, token) == "ann"
@@ -60,13 +59,43 @@ def test_unverified_token_uses_nothing(tokens: Tokens) -> None:
 
 def test_use_record_removed_when_token_expires(tokens: Tokens, tmp_path: Path) -> None:
     verified(tokens, signed(tokens))
-    during = os.listdir(tmp_path / "used-tokens")
+    during = records(tmp_path)
 
     verified(tokens, signed(tokens, now=NOW + 61), now=NOW + 61)
-    after = os.listdir(tmp_path / "used-tokens")
+    after = records(tmp_path)
+    tokens.rotate_after(1e9, now=NOW + 122)
 
-    assert (len(during), len(after)) == (1, 1)
+    assert (len(during), len(after), records(tmp_path)) == (1, 1, [])
     assert during != after
+
+
+def test_single_uses_of_user_bounded_by_expiry(tokens: Tokens, tmp_path: Path) -> None:
+    assert verified(tokens, signed(tokens)) == "ann"
+    (folder,) = (tmp_path / "used-tokens").iterdir()
+    for number in range(1, USES_PER_USER):
+        (folder / f"{NOW + 60:.0f}-{number}").touch()
+
+    at_limit = verified(tokens, signed(tokens))
+    other = tokens.sign(user="bob", key="art_1", purpose="download", now=NOW, ttl_s=60, once=True)
+
+    assert (at_limit, verified(tokens, signed(tokens, once=False))) == (None, "ann")
+    assert verified(tokens, other) == "bob"
+    assert verified(tokens, signed(tokens, now=NOW + 61), now=NOW + 61) == "ann"
+    assert len(records(tmp_path)) == 2
+
+
+def test_use_recorded_by_earlier_version_counts(tokens: Tokens, tmp_path: Path) -> None:
+    token = signed(tokens)
+    assert verified(tokens, token) == "ann"
+
+    (record,) = records(tmp_path)
+    record.rename(tmp_path / "used-tokens" / record.name)
+
+    assert verified(tokens, token) is None
+
+
+def records(folder: Path) -> list[Path]:
+    return [path for path in (folder / "used-tokens").rglob("*-*") if path.is_file()]
 
 
 def test_single_use_cannot_be_removed_from_token(tokens: Tokens) -> None:

@@ -195,7 +195,7 @@ def test_altered_or_foreign_purpose_cookie_rejected(with_tokens: Served) -> None
     cookies = [
         good,
         f"other.{token}",
-        f"{session}.{token[:-2]}AA",
+        f"{session}.{token[:-8]}AAAAAAAA",
         f"{session}.{for_download}",
         f"{session}.{of_bob}",
         session,

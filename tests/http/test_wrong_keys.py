@@ -87,6 +87,22 @@ def test_right_token_answered_while_wrong_ones_wait(
     assert not any("hunter2" in str(vars(record)) for record in caplog.records)
 
 
+def test_valid_token_without_session_not_counted_as_wrong(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    served = Served.at(tmp_path)
+
+    def counted(**headers: str) -> tuple[int, int]:
+        caplog.clear()
+        with served.visitor(**headers) as client:
+            status = client.get("/artifacts/art_000000000000").status_code
+        return status, sum(record.name == "runner.http.wrong_keys" for record in caplog.records)
+
+    valid = counted(authorization=f"Bearer {TOKENS['ann']}")
+
+    assert (valid, counted(**WRONG)) == ((401, 0), (401, 1))
+
+
 def named(user: object, *, claim: str = "sub") -> dict[str, str]:
     """A token that says whose it is, and proves nothing."""
     claims_part = base64.urlsafe_b64encode(json.dumps({claim: user}).encode()).decode().rstrip("=")

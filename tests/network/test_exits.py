@@ -6,10 +6,14 @@ import errno
 import gc
 import socket
 import struct
+import time
 from collections.abc import Sequence
+from types import SimpleNamespace
 
 import pytest
+from support import counting_turns
 
+from sandbox.loop_share import LoopShare
 from sandbox.network.destinations import Destinations
 from sandbox.network.dns import RecordType
 from sandbox.network.egress import Egress, addresses_of
@@ -19,6 +23,15 @@ pytestmark = pytest.mark.anyio
 PUBLIC, PRIVATE = "93.184.215.14", "10.1.2.3"
 SERVER = ("192.0.2.53", 53)
 ONE, OTHER = 100, 200
+
+
+class Resting(LoopShare):
+    """A share that is never available again, and counts rests instead of waiting."""
+
+    rests = 0
+
+    async def rest(self) -> None:
+        self.rests += self.rest_s(now=time.monotonic()) > 0
 
 
 class Book:
@@ -38,7 +51,7 @@ class Book:
 
 def exits_of(*rules: str, **names: Sequence[str] | Exception) -> tuple[Egress, Book]:
     book = Book(**names)
-    return Egress(destinations=Destinations.parse(rules), look_up=book), book
+    return Egress(destinations=Destinations.parse(rules), look_up=book, share=LoopShare()), book
 
 
 def question(name: str, kind: RecordType = RecordType.IPV4) -> bytes:
@@ -157,7 +170,7 @@ async def test_missing_name_is_answered_with_its_code(
 
 async def test_name_server_exists_only_with_reachable_names() -> None:
     named, _ = exits_of("good.test")
-    linked = Egress(reach=frozenset({("127.0.0.1", 8080)}))
+    linked = Egress(reach=frozenset({("127.0.0.1", 8080)}), share=LoopShare())
 
     addresses = named.own(SERVER, ONE)
 
@@ -231,6 +244,48 @@ async def test_two_questions_on_one_connection_are_both_answered() -> None:
     assert [kind for _, kind in book.queries] == [RecordType.IPV4, RecordType.IPV6]
     assert lengths[1] - lengths[0] == 12
     writer.close()
+
+
+async def replies(exits: Egress, count: int) -> None:
+    """Send questions at once, and receive their replies."""
+    theirs = exits.own(SERVER, ONE)
+    assert theirs is not None
+    reader, writer = await asyncio.open_connection(sock=theirs)
+    writer.write(count * question("other.test"))
+    for _ in range(count):
+        (length,) = struct.unpack(">H", await reader.readexactly(2))
+        await reader.readexactly(length)
+    writer.close()
+
+
+async def test_simultaneous_questions_are_charged_and_leave_turns() -> None:
+    share = Resting(at_once=0.0, per_s=1e-9)
+    exits = Egress(destinations=Destinations.parse(["good.test"]), share=share)
+
+    async with counting_turns() as turns:
+        await replies(exits, 200)
+
+    assert turns.count >= 200
+    assert share.rests >= 199
+
+
+async def test_excess_questions_are_answered_slowly(monkeypatch: pytest.MonkeyPatch) -> None:
+    exits, _ = exits_of("good.test")
+    waits: list[float] = []
+    sleep = asyncio.sleep
+
+    async def record(seconds: float) -> None:
+        waits.append(seconds)
+        await sleep(0)
+
+    monkeypatch.setattr(asyncio, "sleep", record)
+    monkeypatch.setattr("sandbox.network.egress.time", SimpleNamespace(monotonic=lambda: 100.0))
+    monkeypatch.setattr(LoopShare, "rest_s", lambda _self, *, now: 0.0)
+
+    await replies(exits, 1020)
+
+    assert max(waits[:1000]) == 0.0
+    assert max(waits) == pytest.approx(0.2, abs=0.011)
 
 
 async def test_the_connection_is_tcp_so_that_every_client_can_use_it() -> None:

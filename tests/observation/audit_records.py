@@ -18,7 +18,7 @@ def record(**more: object) -> CallRecord:
         "is_known": True,
         "outcome": "ok",
         "elapsed_s": 0.5,
-        "inputs": [FileFacts(sha256="ab" * 32, size=7)],
+        "inputs": [FileFacts(sha256="ab" * 32, bytes=7)],
         "denials": [("open", "landlock")],
     }
     return CallRecord(**{**facts, **more})  # type: ignore[arg-type]

@@ -21,7 +21,7 @@ def ended(tool: str = "report", *, known: bool = True, outcome: str = "ok") -> C
         outcome=outcome,
         elapsed_s=0.3,
         steps=(("admit", 0.1), ("run", 0.3)),
-        outputs=(FileFacts(sha256=None, size=40),),
+        outputs=(FileFacts(sha256=None, bytes=40),),
         denials=(("open", "landlock"),),
     )
 

@@ -25,7 +25,7 @@ from runner.output_guard.json_view import text_of
 from runner.output_guard.message import guard_message
 from runner.output_guard.pipeline import Guarded
 from runner.output_guard.storing import Keeper
-from runner.store.memory import MemoryStore
+from runner.store.store import BlobStore
 
 # Examples are the same in each run, so that a change is judged by what it changes.
 RUN = re.compile(r"[A-Za-z0-9+/_-]{1000,}")
@@ -176,7 +176,7 @@ def test_host_answers_obey_guard_with_schema_and_as_error(
     content: list[Any], structured: dict[str, Any], schema: dict[str, Any] | None, failed: bool
 ) -> None:
     message = {"content": content, "structuredContent": structured, "isError": failed, "_meta": {"own": 1}}
-    files = Library(store=MemoryStore(), sessions=Sessions(Path("nowhere"))).of("alice")
+    files = Library(store=BlobStore(), sessions=Sessions(Path("nowhere"))).of("alice")
     call = GuardedCall(tool="t", server="s", files=files, schema=schema)
 
     async def run() -> dict[str, Any]:

@@ -7,9 +7,8 @@ import pytest
 from pydantic import BaseModel
 
 from runner.errors import UsageError
-from runner.output_guard.artifact_field import ArtifactField
+from runner.output_guard.artifact_field import ArtifactField, preset_names
 from runner.output_guard.config import Budget, GuardConfig, from_mapping
-from runner.output_guard.preset import names
 
 
 def test_the_defaults_are_those_of_the_document() -> None:
@@ -57,7 +56,7 @@ def test_own_fields_replace_those_of_a_preset() -> None:
     assert "get_view_as_pdf" in config.tool_fields
 
 
-@pytest.mark.parametrize("name", names())
+@pytest.mark.parametrize("name", preset_names())
 def test_every_preset_is_valid(name: str) -> None:
     assert from_mapping({"tool_fields": {"$preset": name}}).tool_fields
 
@@ -107,7 +106,7 @@ def test_every_setting_is_documented() -> None:
 def test_every_preset_is_documented() -> None:
     text = (Path(__file__).parents[2] / "docs" / "output-guard.md").read_text()
 
-    assert [name for name in names() if f"| `{name}` |" not in text] == []
+    assert [name for name in preset_names() if f"| `{name}` |" not in text] == []
 
 
 def test_the_configuration_cannot_be_changed() -> None:

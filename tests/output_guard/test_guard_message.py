@@ -41,6 +41,16 @@ def test_small_result_is_unchanged(shelf: Shelf) -> None:
     assert sent(message, shelf) == message
 
 
+def test_text_of_result_nested_too_deep_has_reference(shelf: Shelf) -> None:
+    deep: Any = "bottom"
+    for _ in range(150):
+        deep = {"k": deep}
+
+    value = sent({"content": [{"type": "text", "text": "deep"}], "structuredContent": deep}, shelf)
+
+    assert f"artifact://{shelf.records[0].id}" in value["content"][0]["text"]
+
+
 def test_files_become_links_in_the_order_of_their_blocks(shelf: Shelf) -> None:
     """Source: S4-79."""
     blob = {"uri": "t://r.pdf", "mimeType": "application/pdf", "blob": b64(PDF)}

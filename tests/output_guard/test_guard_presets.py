@@ -11,10 +11,10 @@ import pytest
 from guard_samples import FORMATS, PDF, b64
 from guard_shelf import SCOPE, Shelf
 
+from runner.output_guard.artifact_field import preset_names
 from runner.output_guard.config import from_mapping
 from runner.output_guard.message import guard_message
 from runner.output_guard.pipeline import Guarded
-from runner.output_guard.preset import names
 from runner.output_guard.storing import Keeper
 
 RECORDED = Path(__file__).parent / "recorded"
@@ -52,7 +52,7 @@ def text_of(result: dict[str, Any]) -> str:
 def test_each_preset_has_a_server_with_recorded_outputs() -> None:
     origins = {name: recorded(name)["origin"] for name in FILES}
 
-    assert {"tableau", "github", *SERVERS} == set(names())
+    assert {"tableau", "github", *SERVERS} == set(preset_names())
     assert {name.partition("-")[0] for name in FILES} == SERVERS
     assert all(re.fullmatch(r"(@[\w-]+/)?[\w-]+@[\d.]+", origin["package"]) for origin in origins.values())
     assert all(origin["recorded_by"] == "scripts/record_outputs" for origin in origins.values())

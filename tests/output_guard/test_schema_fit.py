@@ -12,7 +12,7 @@ from guard_shelf import Shelf, guarded
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from runner.output_guard.schema_fit import fits, satisfies
+from runner.output_guard.schema_fit import fits, left_out, satisfies
 
 LONG = "words " * 4_000
 AHEAD = r"^(?=A)[A-Z]+-[0-9]+$"
@@ -81,6 +81,20 @@ def test_content_without_a_shorter_form_has_no_fit(item: dict[str, Any]) -> None
     fit = shorter({"x": LONG}, of(item))
 
     assert fit is None or len(fit["x"]) >= 20_000
+
+
+def test_left_out_members_are_counted_by_pointer() -> None:
+    same = [1, 2, 3]
+    was = {"a/b": {"rows": [*range(9)], "map": {"x": 1, "y": 2}}, "same": same, "text": LONG, "gone": 1}
+    made = {"a/b": {"rows": [0, 1], "map": {"x": 1}}, "same": same, "text": "cut"}
+
+    assert left_out(was, made, most=9) == {
+        "": {"kept": 3, "of": 4},
+        "/a~1b/rows": {"kept": 2, "of": 9},
+        "/a~1b/map": {"kept": 1, "of": 2},
+    }
+    assert len(left_out(was, made, most=2)) == 2
+    assert left_out(was, was, most=9) == {}
 
 
 def test_changed_parts_are_judged() -> None:

@@ -28,7 +28,8 @@ def test_page_of_named_origin_gets_token_its_server_can_verify(boards: Shown) ->
     with httpx2.Client(base_url=boards.base, timeout=180) as server:
         good = server.post("/api/dashboards/verify", json={"id": "monitor-42", "token": token})
         other = server.post("/api/dashboards/verify", json={"id": "monitor-43", "token": token})
-        forged = server.post("/api/dashboards/verify", json={"id": "monitor-42", "token": token[:-2] + "AA"})
+        altered = {"id": "monitor-42", "token": token[:-8] + "A" * 8}
+        forged = server.post("/api/dashboards/verify", json=altered)
 
     assert answer.status_code == 201
     assert 0 < answer.json()["ttl_s"] <= 600

@@ -264,9 +264,6 @@ class Keeping:
             pass
         return "lasted"
 
-    def slows(self, _channel: Channel) -> object:
-        return os.nice(5)
-
     def narrows(self, _channel: Channel, limit: str, hard: bool) -> object:
         """Leave less of a limit of the kernel than a call is to have."""
         which = getattr(resource, limit)

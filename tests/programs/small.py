@@ -1,8 +1,10 @@
 """A program for tests of the sandbox: does what its call says, without any framework."""
 
+import ctypes
 import hashlib
 import os
 import resource
+import signal
 import socket
 import struct
 import sys
@@ -26,10 +28,26 @@ def _written(path: Path) -> object:
     return {}
 
 
+def _breed(*_: object) -> None:
+    if os.fork() == 0:
+        time.sleep(3600)
+
+
+def _breed_in_a_group(*_: object) -> None:
+    """Start a process in the group of one that has ended."""
+    if os.fork() == 0:
+        os.setpgid(0, 0)
+        if os.fork():
+            os._exit(0)
+        time.sleep(3600)
+
+
 def _bred(config: Mapping[str, object]) -> Mapping[str, object]:
     if not config.get("breeds"):
         return {}
-    child = os.fork()
+    # Raw, since a library function passes SIGCHLD as the exit signal.
+    clone = {"x86_64": 56, "aarch64": 220}[os.uname().machine]
+    child = os.fork() if config["breeds"] == "fork" else ctypes.CDLL(None).syscall(clone, 0, 0, 0, 0, 0)
     if child == 0:
         time.sleep(3600)
     return {"child": child}
@@ -42,15 +60,28 @@ class Small:
         """Nothing is the same for all that will be loaded."""
 
     def load(self, config: Mapping[str, object]) -> object:
+        hello = self._loaded(config)
+        if config.get("stays"):
+            time.sleep(3600)
+        return hello
+
+    def _loaded(self, config: Mapping[str, object]) -> object:
         match config.get("load"):
             case "fails":
                 raise LoadError("line 3 is wrong", 3)
+            case "exits":
+                print("usage: small\n\nerror: --root is required\n", file=sys.stderr)
+                raise LoadError("it exits", is_exit=True)
             case "hangs":
                 time.sleep(3600)
             case "dies":
                 os._exit(9)
             case "threads":
                 threading.Thread(target=time.sleep, args=(3600,), daemon=True).start()
+            case "process later" | "process in a group later":
+                breed = _breed if config["load"] == "process later" else _breed_in_a_group
+                signal.signal(signal.SIGALRM, breed)
+                signal.setitimer(signal.ITIMER_REAL, 0.2)
             case "grows":
                 self._data = bytearray(os.urandom(1 << 20)) * 300
             case "prints":

@@ -13,11 +13,12 @@ import anyio
 import httpx2
 import pytest
 from fastmcp import Context, FastMCP
-from fastmcp.server.dependencies import get_access_token, get_http_headers
+from fastmcp.server.dependencies import get_access_token, get_http_headers, get_http_request
 from fastmcp.server.extensions import ServerExtension
 from fastmcp.utilities.tasks import TaskConfig
 from fastmcp.utilities.types import get_cached_typeadapter
 from mcp import ClientSession
+from mcp.server.connection import Connection
 from mcp.server.request_state import RequestStateBoundary
 from mcp.shared.dispatcher import CallOptions
 from mcp.shared.memory import create_client_server_memory_streams
@@ -25,8 +26,10 @@ from mcp_requests import META, VERSION, modern, usual
 from mcp_types import ClientCapabilities, RootsCapability, ServerCapabilities
 
 from runner.protocol.internals.connection import (
+    connection_facts,
     connection_levels,
     connection_of,
+    direct_facts,
     is_ready,
     message_levels,
     notify_client,
@@ -62,21 +65,16 @@ async def passed_on(ctx: Any, call_next: Any) -> Any:
 
 
 class Store:
-    """FastMCP's key-value protocol, as far as session state needs it."""
+    """Session state of a host, which a worker requests."""
 
     def __init__(self) -> None:
-        self.items: dict[tuple[str | None, str], dict[str, Any]] = {}
+        self.items: dict[tuple[str, str], dict[str, Any]] = {}
 
-    async def get(self, key: str, *, collection: str | None = None) -> dict[str, Any] | None:
-        return self.items.get((collection, key))
-
-    async def put(
-        self, key: str, value: Mapping[str, Any], *, collection: str | None = None, ttl: float | None = None
-    ) -> None:
-        self.items[collection, key] = dict(value)
-
-    async def delete(self, key: str, *, collection: str | None = None) -> bool:
-        return self.items.pop((collection, key), None) is not None
+    async def ask(self, method: str, params: Mapping[str, Any]) -> dict[str, Any]:
+        place = (params["collection"], params["key"])
+        if method == "state/put":
+            self.items[place] = params["value"]
+        return {"value": self.items.get(place)}
 
 
 # ---------------------------------------------------------------- worker
@@ -119,7 +117,7 @@ async def test_worker_does_not_seal_what_host_seals() -> None:
     server = FastMCP("sealed")
     before = [type(item) for item in low_level(server).middleware]
 
-    await single_call_server(server, Store())
+    await single_call_server(server, unasked)
 
     after = [type(item) for item in low_level(server).middleware]
     assert RequestStateBoundary in before
@@ -137,7 +135,7 @@ async def test_worker_runs_every_tool_in_foreground() -> None:
     assert tool is not None
     tool.task_config = TaskConfig(mode="optional")
 
-    await single_call_server(server, Store())
+    await single_call_server(server, unasked)
 
     served_tool = await server.get_tool("slow")
     assert served_tool is not None
@@ -152,7 +150,7 @@ async def test_worker_has_no_extensions_of_its_server() -> None:
     server.add_extension(Own())
     before = low_level(server).get_capabilities().extensions
 
-    await single_call_server(server, Store())
+    await single_call_server(server, unasked)
 
     assert "org.example/own" in (before or {})
     assert "org.example/own" not in (low_level(server).get_capabilities().extensions or {})
@@ -166,7 +164,7 @@ async def test_session_state_kept_in_given_store_under_given_session() -> None:
         await ctx.set_state("key", ctx.session_id)
         return str(await ctx.get_state("key"))
 
-    await single_call_server(server, store)
+    await single_call_server(server, store.ask)
     replies = [await served(server, "remember", session) for session in ("one", "two")]
 
     assert replies == ["one", "two"]
@@ -185,7 +183,7 @@ async def test_mounted_servers_keep_separate_state() -> None:
         server.tool(remember)
     inner.mount(innermost, namespace="most")
     outer.mount(inner, namespace="in")
-    await single_call_server(outer, store)
+    await single_call_server(outer, store.ask)
 
     names = ("remember", "in_remember", "in_most_remember")
     stores = [await served(outer, name, "one", {"value": name}) for name in names]
@@ -196,21 +194,51 @@ async def test_mounted_servers_keep_separate_state() -> None:
     assert await served(outer, "in_remember", "two") == "None"
 
 
-async def test_tool_sees_token_and_headers_of_its_request() -> None:
+def test_facts_have_query_and_client_but_no_cookie() -> None:
+    headers = [(b"x-own", b"yes"), (b"cookie", b"key")]
+    scope = {"headers": headers, "query_string": b"tenant=acme", "client": ("192.0.2.1", 5000)}
+    connection = Connection.from_envelope(VERSION, None, None)
+
+    direct = direct_facts(scope, 1, {"_meta": META}, None)
+    of_sdk = connection_facts(connection, scope, 1, None, can_ask=True)
+
+    for facts in (direct, of_sdk):
+        assert facts.headers == [("x-own", "yes")]
+        assert (facts.query, facts.peer) == ("tenant=acme", ("192.0.2.1", 5000))
+
+
+async def test_tool_sees_facts_of_its_http_request() -> None:
     server = FastMCP("facts")
 
     @server.tool
     def seen() -> dict[str, Any]:
         token = get_access_token()
-        return {"claims": token.claims if token else None, "own": get_http_headers().get("x-own")}
+        request = get_http_request()
+        return {
+            "claims": token.claims if token else None,
+            "own": get_http_headers().get("x-own"),
+            "query": dict(request.query_params),
+            "client": request.client and request.client.host,
+        }
 
-    await single_call_server(server, Store())
+    await single_call_server(server, unasked)
     token = {"token": "t", "client_id": "c", "scopes": [], "claims": {"sub": "alice"}}
     answer = await served(
-        server, "seen", transport="streamable-http", token=token, headers=[("x-own", "yes")]
+        server,
+        "seen",
+        transport="streamable-http",
+        token=token,
+        headers=[("x-own", "yes")],
+        query="tenant=acme&key=%C3%BC",
+        peer=["192.0.2.1", 5000],
     )
 
-    assert answer == {"claims": {"sub": "alice"}, "own": "yes"}
+    assert answer == {
+        "claims": {"sub": "alice"},
+        "own": "yes",
+        "query": {"tenant": "acme", "key": "ü"},
+        "client": "192.0.2.1",
+    }
 
 
 async def test_first_call_reuses_prebuilt_validators() -> None:
@@ -220,7 +248,7 @@ async def test_first_call_reuses_prebuilt_validators() -> None:
     def plain(number: int = 1, ctx: Context | None = None) -> int:
         return number
 
-    await single_call_server(server, Store())
+    await single_call_server(server, unasked)
     before = get_cached_typeadapter.cache_info().misses
     await warm_type_adapters(server)
     warmed = get_cached_typeadapter.cache_info().misses

@@ -11,11 +11,12 @@ import anyio
 import pytest
 from mcp.shared.message import SessionMessage
 from mcp_types import JSONRPCNotification
+from support import counting_turns
 
 from runner.protocol import lines
 from runner.protocol.lines import MOST_UNREADABLE, IncomingLines, OutgoingLines
 from runner.protocol.messages import Unreadable, read_message
-from sandbox.host.loop_share import LoopShare
+from sandbox.loop_share import LoopShare
 
 pytestmark = pytest.mark.anyio
 
@@ -142,20 +143,12 @@ async def test_loop_yields_between_lines(
     monkeypatch.setattr(lines, "_TURN_S", -1.0, raising=False)
     incoming = IncomingLines(pipe[0])
     os.write(pipe[1], data * 1000)
-    turns = 0
 
-    async def others() -> None:
-        nonlocal turns
-        while True:
-            await asyncio.sleep(0)
-            turns += 1
+    async with counting_turns() as turns:
+        for _ in range(1000):
+            await incoming.receive()
 
-    going_on = asyncio.create_task(others())
-    for _ in range(1000):
-        await incoming.receive()
-    going_on.cancel()
-
-    assert turns >= 999
+    assert turns.count >= 999
 
 
 async def test_reader_rests_after_long_loop_use(pipe: list[int], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,17 +6,20 @@ import json
 import os
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from subprocess import PIPE, Popen
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from mcp_types import JSONRPCResponse
+from mcp.shared.exceptions import MCPError
+from mcp_types import CLIENT_INFO_META_KEY, JSONRPCResponse
 from somebody import somebody
 
 from runner.protocol import messages
-from runner.protocol.messages import DEPTH_MAX, MOST_VALUES, Unreadable, read_message
+from runner.protocol.messages import DEPTH_MAX, MOST_VALUES, Unreadable, check_meta, read_message
 
 
 def nested(depth: int) -> str:
@@ -215,3 +218,20 @@ def test_stdio_unreadable_request_refused_next_answered(
     assert answers[1]["id"] == 6
     assert "the request is made of more than 1,000,000 values" in answers[1]["error"]["message"]
     assert answers[2]["id"] == 5
+
+
+@pytest.mark.parametrize(
+    ("params", "key", "most"),
+    [
+        (lambda text: {"clientInfo": {"name": text}}, "clientInfo", 1 << 18),
+        (lambda text: {"_meta": {CLIENT_INFO_META_KEY: {"name": text}}}, CLIENT_INFO_META_KEY, 1 << 18),
+        (lambda text: {"_meta": {"progressToken": text}}, "progressToken", 1024),
+    ],
+)
+def test_long_words_about_a_client_are_refused(
+    params: Callable[[str], dict[str, Any]], key: str, most: int
+) -> None:
+    check_meta(params("a" * (most // 2)))
+
+    with pytest.raises(MCPError, match=f"{key} has more than {most:,} characters"):
+        check_meta(params("a" * (most + 1)))

@@ -72,6 +72,18 @@ def named(monkeypatch: pytest.MonkeyPatch) -> str:
     return user
 
 
+async def test_session_with_too_many_or_long_uris_is_refused(toolset: Toolset, named: str) -> None:
+    async with connected(toolset, "legacy") as client:
+        for number in range(512):
+            await client.session.subscribe_resource(f"artifact://{number}")
+        with pytest.raises(MCPError, match="512 URIs"):
+            await client.session.subscribe_resource("artifact://more")
+        await client.session.unsubscribe_resource("artifact://0")
+        with pytest.raises(MCPError, match="2048 characters"):
+            await client.session.subscribe_resource("artifact://" + "a" * 2048)
+        await client.session.subscribe_resource("artifact://more")
+
+
 @pytest.mark.parametrize("mode", ["legacy", "auto"])
 async def test_both_eras_announce_subscription_support(toolset: Toolset, named: str, mode: str) -> None:
     async with connected(toolset, mode) as client:

@@ -80,6 +80,7 @@ def names(folder: str, number: int) -> None:
 
 TOOLS: dict[str, Callable[..., Any]] = {
     "pid": os.getpid,
+    "cwd": os.getcwd,
     "child": lambda: subprocess.Popen(["sleep", "600"]).pid,
     "detached": lambda: subprocess.Popen(["sleep", "600"], start_new_session=True).pid,
     "crash": lambda: os._exit(3),

@@ -20,10 +20,9 @@ from mcp.shared.exceptions import MCPError
 from support import ROOT, server_url, settings_in, stop
 
 from runner.protocol.internals.proxy import HttpAnswer, ask_remote
-from runner.proxy.run import ways_to
 from runner.proxy.server import make_proxy
 from runner.proxy.targets import Target
-from runner.proxy.upstreams import Upstreams
+from runner.proxy.upstreams import Upstreams, ways_to
 
 REMOTE = Path(__file__).parent / "remote.py"
 BARE = Path(__file__).parent / "bare.py"

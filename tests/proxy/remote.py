@@ -20,7 +20,13 @@ from pydantic import BaseModel
 PNG = bytes.fromhex("89504e470d0a1a0a") + bytes(2000)
 PDF = b"%PDF-1.7\n" + bytes(range(256)) * 20
 
-mcp = FastMCP("remote", version="7.7", instructions="Ask for rows.")
+mcp = FastMCP(
+    "remote",
+    version="7.7",
+    instructions="Ask for rows.",
+    website_url="https://remote.example",
+    icons=[mcp_types.Icon(src="https://remote.example/icon.png")],
+)
 
 
 class Page(BaseModel):

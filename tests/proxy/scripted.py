@@ -2,9 +2,9 @@
 
 It is a JSON object:
     tools: the tools as listed.
-    introduction: members of the answer to `initialize`, in place of its own.
     lists_after_s: seconds until tools are listed.
     answers: by tool, the result of a call, or `{"error": …}` for an error of JSON-RPC.
+    pages: the number of characters of each resource, by address.
     exits_on: methods that end it as the first message.
     exits_in: tools whose call ends it.
     hangs_in: tools whose call never ends, and lets nothing be read, once it has reported progress.
@@ -35,11 +35,15 @@ def send(**message: Any) -> None:
 def answered(method: str, params: dict[str, Any]) -> dict[str, Any] | None:
     if method == "initialize":
         about = {"name": "scripted", "version": "1"}
-        made = {"protocolVersion": "2025-06-18", "capabilities": {"tools": {}}, "serverInfo": about}
-        return {"result": {**made, **SCRIPT.get("introduction", {})}}
+        able: dict[str, Any] = {"tools": {}, "resources": {}}
+        made = {"protocolVersion": "2025-06-18", "capabilities": able, "serverInfo": about}
+        return {"result": made}
     if method == "tools/list":
         time.sleep(SCRIPT.get("lists_after_s", 0))
         return {"result": {"tools": SCRIPT.get("tools", [])}}
+    if method == "resources/read":
+        page = {"uri": params["uri"], "mimeType": "text/html;profile=mcp-app"}
+        return {"result": {"contents": [{**page, "text": "x" * SCRIPT["pages"][params["uri"]]}]}}
     if method != "tools/call":
         return {"error": {"code": -32601, "message": "Method not found"}}
     name = params["name"]

@@ -1,11 +1,9 @@
-"""A server over HTTP that says more than anybody can hold, plainly or packed: its answer ends at a bound."""
+"""Bounds of answers over HTTP: their length, and their content coding."""
 
-import asyncio
 import gzip
 import json
 import time
-import zlib
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator
 from email.message import Message
 from itertools import pairwise
 from pathlib import Path
@@ -17,9 +15,10 @@ from contracting import VERSIONS
 from far import far_server, tool
 from mcp.shared.exceptions import MCPError
 from proxying import over_http, proxied
+from support import counting_turns
 
-from runner.proxy.http_transport import AnswerBound
-from sandbox.host.loop_share import LoopShare
+from runner.proxy.remote import AnswerBound
+from sandbox.loop_share import LoopShare
 
 pytestmark = [pytest.mark.anyio, pytest.mark.filterwarnings("ignore::mcp.MCPDeprecationWarning")]
 
@@ -32,17 +31,6 @@ TOLD = "server message too long"
 
 def event(message: bytes) -> bytes:
     return b"event: message\ndata: " + message + b"\n\n"
-
-
-def twice(body: bytes) -> bytes:
-    return gzip.compress(gzip.compress(body))
-
-
-CODINGS: dict[str, Callable[[bytes], bytes]] = {
-    "gzip": gzip.compress,
-    "x-gzip": gzip.compress,
-    "deflate": zlib.compress,
-}
 
 
 class Server:
@@ -75,10 +63,8 @@ class Server:
             events = (b": " + b"y" * 1000 + b"\n\n") * (2 * BOUND // 1000) + event(body)
         else:
             events = event(body) if form == "event" else body
-        if coding in CODINGS:
-            return {**kind, "content-encoding": coding}, [CODINGS[coding](events)]
         if coding:
-            return {**kind, "content-encoding": coding.replace("+", ", ")}, [twice(events)]
+            return {**kind, "content-encoding": coding.replace("+", ", ")}, [gzip.compress(events)]
         return kind, [events]
 
     def without_end(self, begin: bytes) -> Iterator[bytes]:
@@ -88,7 +74,8 @@ class Server:
             self.sent += 65536
 
 
-FORMS = [f"{form}{coding}" for form in ("json", "event") for coding in ("", "-gzip", "-x-gzip", "-deflate")]
+CODED = [f"{form}-{coding}" for form in ("json", "event") for coding in ("gzip", "br", "gzip+gzip")]
+FORMS = ["json", "event"]
 
 
 @pytest.fixture
@@ -103,10 +90,7 @@ def far(server: Server) -> Iterator[str]:
         "endless",
         "comments",
         "events",
-        "json-br",
-        "event-br",
-        "json-gzip+gzip",
-        "event-gzip+gzip",
+        *CODED,
     ]
     with far_server([tool(name) for name in names], server.answer, server.form) as url:
         yield url
@@ -128,7 +112,7 @@ async def refusal(client: Any, name: str, **arguments: Any) -> str:
 
 @VERSIONS
 @pytest.mark.parametrize("form", FORMS)
-async def test_message_accepted_up_to_bound_in_any_encoding(
+async def test_message_accepted_up_to_bound(
     folder: Path, user: str, far: str, server: Server, version: str, form: str
 ) -> None:
     settings = {"max_payload_bytes": BOUND, "contract": "guard"}
@@ -168,7 +152,7 @@ async def test_endless_answer_abandoned_at_bound(
 
 
 @VERSIONS
-@pytest.mark.parametrize("name", ["json-br", "event-br", "json-gzip+gzip", "event-gzip+gzip"])
+@pytest.mark.parametrize("name", CODED)
 async def test_unrequested_encoding_refused_by_name(
     folder: Path, user: str, far: str, version: str, name: str
 ) -> None:
@@ -227,22 +211,14 @@ async def test_long_stream_read_yields_to_other_tasks(monkeypatch: pytest.Monkey
     headers = {"content-type": "text/event-stream"}
     response = httpx2.Response(200, headers=headers, stream=Body(b"\n" * (1 << 20)), request=to_remote())
     await AnswerBound(server="remote", most_bytes=BOUND).hold(response)
-    turns, at = 0, []
-
-    async def others() -> None:
-        nonlocal turns
-        while True:
-            turns += 1
-            await asyncio.sleep(0)
-
-    waiting = asyncio.create_task(others())
+    at: list[int] = []
     assert isinstance(response.stream, httpx2.AsyncByteStream)
-    async for _part in response.stream:
-        time.sleep(0.01)  # noqa: ASYNC251 - it is to hold the loop up
-        at.append(turns)
-        if len(at) == 20:
-            break
-    waiting.cancel()
+    async with counting_turns() as turns:
+        async for _part in response.stream:
+            time.sleep(0.01)  # noqa: ASYNC251 - it is to hold the loop up
+            at.append(turns.count)
+            if len(at) == 20:
+                break
 
     between = [after - before for before, after in pairwise(at)]
     assert (max(between) > 20) is rests
@@ -255,40 +231,6 @@ async def test_body_without_encoding_read_unchanged(named: str) -> None:
     await AnswerBound(server="remote", most_bytes=BOUND).hold(response)
 
     assert await response.aread() == b"{}"
-
-
-@pytest.mark.parametrize("kind", ["application/json", "text/event-stream"])
-async def test_compressed_answer_inflated_in_turns_up_to_bound(
-    kind: str,
-) -> None:
-    packed = gzip.compress(bytes(64 << 20))
-    headers = {"content-type": kind, "content-encoding": "gzip"}
-    response = httpx2.Response(200, headers=headers, stream=Body(packed), request=to_remote())
-    await AnswerBound(server="remote", most_bytes=BOUND).hold(response)
-    pieces, turns = [0], 0
-
-    async def others() -> None:
-        nonlocal turns
-        while True:
-            turns += 1
-            await asyncio.sleep(0)
-
-    async def read() -> None:
-        if kind == "text/event-stream":
-            async for _event in httpx2.EventSource(response, max_event_size=None):
-                pass
-        async for piece in response.aiter_bytes():
-            pieces.append(len(piece))  # noqa: PERF401 - reading raises, and what came before counts
-
-    waiting = asyncio.create_task(others())
-    with pytest.raises((httpx2.StreamError, httpx2.SSEError), match=SAYS_WHY):
-        await read()
-    waiting.cancel()
-
-    assert len(packed) < 65536
-    assert sum(pieces) == (BOUND if kind == "application/json" else 0)
-    assert max(pieces) <= 65536
-    assert turns >= 32
 
 
 @pytest.mark.parametrize("end", [b"\n\n", b"\r\r", b"\r\n\r\n"], ids=repr)
@@ -309,18 +251,9 @@ async def test_event_stream_decoded_as_utf_8_whatever_its_header() -> None:
     assert [event.data async for event in httpx2.EventSource(response)] == ["a"]
 
 
-async def test_invalid_gzip_reported() -> None:
-    headers = {"content-type": "application/json", "content-encoding": "gzip"}
-    response = httpx2.Response(200, headers=headers, stream=Body(b"{}"), request=to_remote())
-    await AnswerBound(server="remote", most_bytes=BOUND).hold(response)
-
-    with pytest.raises(httpx2.StreamError, match="an answer of remote cannot be decompressed"):
-        await response.aread()
-
-
-async def test_accept_encoding_of_entry_is_sent() -> None:
+async def test_no_coding_is_asked_for_whatever_the_entry_says() -> None:
     bound = AnswerBound(server="remote", most_bytes=BOUND)
     async with bound.client(headers={"Accept-Encoding": "gzip"}) as theirs, bound.client() as ours:
         codings = [client.headers.get_list("accept-encoding") for client in (theirs, ours)]
 
-    assert codings == [["gzip"], ["identity"]]
+    assert codings == [["identity"], ["identity"]]

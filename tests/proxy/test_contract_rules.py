@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
+from runner.proxy.answers import without_our_words
 from runner.proxy.calls import created_task, task_message
-from runner.proxy.foreign_words import without_our_words
 from runner.proxy.targets import contract_of
 
 

@@ -75,6 +75,14 @@ def test_command_gets_our_streams_own_environment_and_status(tmp_path: Path, hos
     assert not (tmp_path / "policy.json").exists()
 
 
+def test_command_killed_by_signal_exits_as_in_shell(tmp_path: Path, host: Any) -> None:
+    process = launch(tmp_path, host, SHELL, "-c", "kill -SEGV $$")
+
+    _, err = process.communicate(timeout=120)
+
+    assert process.returncode == 128 + signal.SIGSEGV, err
+
+
 def test_command_cannot_write_beside_its_home(tmp_path: Path, host: Any) -> None:
     process = launch(tmp_path, host, SHELL, "-c", f"echo x > {tmp_path}/beside || echo denied")
 

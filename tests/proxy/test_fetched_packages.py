@@ -11,10 +11,9 @@ from proxying import proxied, result
 from support import settings_in
 
 from runner.errors import UsageError
-from runner.proxy.confined_command import check_command
-from runner.proxy.fetched_packages import authority_variables, fetches, package_folder, package_variables
-from runner.proxy.run import ways_to
+from runner.proxy.confined_command import check_command, fetches, package_folder, package_variables
 from runner.proxy.targets import Target
+from runner.proxy.upstreams import ways_to
 from sandbox.errors import IsolationUnavailable
 
 FETCHERS = [
@@ -92,18 +91,15 @@ def test_package_folder_is_separate_per_server_and_user(folder: Path) -> None:
 
 
 def test_package_variables_name_the_folder_alone(folder: Path) -> None:
-    values = package_variables(folder)
-
-    assert {name for name, value in values.items() if not value.startswith(f"{folder}/")} == {
-        "UV_COMPILE_BYTECODE",
-        "npm_config_update_notifier",
-    }
-
-
-def test_system_certificate_authorities_alone_passed_on() -> None:
     outer = {"SSL_CERT_FILE": "/etc/ssl/ca.crt", "NODE_EXTRA_CA_CERTS": "/home/ann/ca.pem", "KEY": "/etc/x"}
 
-    assert authority_variables(outer) == {"SSL_CERT_FILE": "/etc/ssl/ca.crt"}
+    values = package_variables(folder, outer)
+
+    assert {name: value for name, value in values.items() if not value.startswith(f"{folder}/")} == {
+        "SSL_CERT_FILE": "/etc/ssl/ca.crt",
+        "UV_COMPILE_BYTECODE": "1",
+        "npm_config_update_notifier": "false",
+    }
 
 
 @pytest.mark.anyio

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from support import settings_in
 
 from runner.proxy.hints import folder_hint
 
@@ -11,16 +12,16 @@ from runner.proxy.hints import folder_hint
     "words", [("run", "--directory", "{}", "server"), ("run", "--directory={}"), ("{}",)]
 )
 def test_ungranted_folder_named_with_its_option(words: tuple[str, ...], tmp_path: Path) -> None:
-    folder = tmp_path
+    folder, homes = tmp_path, Path("/nowhere/homes")
     named = [word.format(folder) for word in words]
 
-    hint = folder_hint(named, (), Path("/nowhere/homes"))
+    hint = folder_hint(named, settings_in(tmp_path, homes=homes))
 
     assert hint == f"its command names {folder}, which --allow-read={folder} lends to be read"
-    assert folder_hint(named, (folder,), Path("/nowhere/homes")) is None
-    assert folder_hint(named, (folder.parent,), Path("/nowhere/homes")) is None
+    for lent in (folder, folder.parent):
+        assert folder_hint(named, settings_in(tmp_path, homes=homes, allow_read=(lent,))) is None
 
 
 @pytest.mark.parametrize("word", ["relative", "--verbose", "/gone/folder", "/usr/bin"])
-def test_other_words_give_no_hint(word: str) -> None:
-    assert folder_hint([word], (), Path("/tmp")) is None
+def test_other_words_give_no_hint(word: str, tmp_path: Path) -> None:
+    assert folder_hint([word], settings_in(tmp_path)) is None

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from mcp.shared.exceptions import MCPError
 
-from runner.proxy.foreign_words import legible_error, legible_message
+from runner.proxy.answers import legible_error, legible_message
 
 MANY: list[Any] = [[[]] * 10_000, {f"{n}": 0 for n in range(10_000)}, [[[0] * 1000]] * 10]
 

@@ -38,6 +38,10 @@ def pdf() -> dict:
     content = base64.b64encode(b"%PDF-1.7 " + bytes(range(256)) * 20).decode()
     return {"results": {"name": "r", "content": content}}
 
+@mcp.tool(meta={"ui": {"visibility": ["app"]}})
+def page_pdf() -> dict:
+    return {"content": base64.b64encode(b"%PDF-1.7 " + bytes(range(256)) * 2000).decode()}
+
 @mcp.tool
 def artifact_info(id: str) -> str:
     return "the file's own"
@@ -106,6 +110,17 @@ async def test_long_and_binary_results_reach_model_as_references(mode: str, serv
 
 def _reference(text: str) -> Any:
     return json.loads(text)["artifact"]
+
+
+@ERAS
+async def test_result_for_page_passes_only_to_widget(mode: str, served: Any) -> None:
+    async with served(mode) as client:
+        marked = await client.call_tool("page_pdf", {}, meta={"toolcell/widget": "asked"})
+        # The control: a client that may ignore the visibility of tools.
+        unmarked = await client.call_tool("page_pdf", {})
+
+    assert len(marked.structured_content["content"]) > 600_000
+    assert "artifact" in unmarked.structured_content["content"]
 
 
 async def test_switch_removes_our_own_tools(served: Any) -> None:

@@ -12,10 +12,10 @@ from runner.errors import UsageError
 from runner.files.my_files import FileChange, Library, MyFiles
 from runner.files.sessions import Sessions
 from runner.output_guard.config import GuardConfig
-from runner.output_guard.guard import GuardedCall, OutputGuard, config_of
+from runner.output_guard.guard import LEFT_OUT_META, GuardedCall, OutputGuard, config_of
 from runner.settings.sources import config_report, load
-from runner.store.memory import MemoryStore
 from runner.store.retention import Budgets, budgets_of
+from runner.store.store import BlobStore
 
 pytestmark = pytest.mark.anyio
 
@@ -30,7 +30,7 @@ def changes() -> list[FileChange]:
 
 @pytest.fixture
 def files(tmp_path: Path, changes: list[FileChange]) -> MyFiles:
-    return Library(store=MemoryStore(), sessions=Sessions(tmp_path), changed=changes.append).of("alice")
+    return Library(store=BlobStore(), sessions=Sessions(tmp_path), changed=changes.append).of("alice")
 
 
 def message(**more: Any) -> dict[str, Any]:
@@ -67,6 +67,22 @@ async def test_text_and_structured_content_together_within_limit(
     assert {change.record.id for change in changes} == {
         record.id for record in await files.library.store.list(scope=files.scope)
     }
+
+
+async def test_rows_left_out_of_structured_content_are_counted(files: MyFiles) -> None:
+    rows = [{"row": n} for n in range(20_000)]
+    schema = {"type": "object", "properties": {"result": {"type": "array"}}, "required": ["result"]}
+    call = GuardedCall(tool="t", files=files, schema=schema)
+
+    guarded = await GUARD.message(
+        message(structuredContent={"result": rows}, _meta={"own": 1}), call, media_stay=True
+    )
+    whole = await GUARD.message(message(structuredContent={"result": rows[:9]}), call, media_stay=True)
+
+    part = guarded["structuredContent"]["result"]
+    assert part == rows[: len(part)]
+    assert guarded["_meta"] == {"own": 1, LEFT_OUT_META: {"/result": {"kept": len(part), "of": 20_000}}}
+    assert "_meta" not in whole
 
 
 async def test_requested_bytes_and_kept_pictures_unchanged(files: MyFiles) -> None:

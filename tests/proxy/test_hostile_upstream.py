@@ -17,7 +17,7 @@ from proxying import RawSession, over_http, proxied
 from support import settings_in
 
 from runner.files.my_files import open_library
-from runner.proxy.foreign_words import MOST_CHARS
+from runner.proxy.answers import MOST_CHARS
 from runner.store.protocol import Origin
 
 pytestmark = [

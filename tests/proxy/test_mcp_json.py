@@ -11,8 +11,8 @@ from proxying import BARE, proxied
 from support import settings_in
 
 from runner.errors import UsageError
-from runner.proxy.run import ways_to
 from runner.proxy.targets import expanded, read_targets
+from runner.proxy.upstreams import ways_to
 from runner.settings.trust import read_judged, trust
 
 VARIABLES = {"API_KEY": "sk-real", "MODE": "", "RUNNER_TOKEN": "ours"}
@@ -217,3 +217,24 @@ def test_any_server_name_gives_its_own_prefix(config: Path, caplog: pytest.LogCa
     ]
     derived = {vars(record)["prefix"] for record in caplog.records if record.message == "server name derived"}
     assert derived == {target.name for target in targets} - {"docs"}
+
+
+@pytest.mark.anyio
+@pytest.mark.kernel
+async def test_cwd_of_entry_is_working_folder_if_lent(
+    folder: Path, user: str, config: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    work = folder / "work"
+    work.mkdir()
+    entry = {"command": sys.executable, "args": [str(BARE)], "cwd": "work"}
+    seen = []
+    settings: list[dict[str, Any]] = [{"allow_read": [str(work)]}, {}, {}]
+    for lent in settings:
+        async with proxied(folder, user, *written(config, entry), **lent) as client:
+            seen.append(json.loads((await client.call_tool("cwd")).content[0].text))
+
+    assert seen[0] == str(work)
+    assert str(folder) not in seen[1]
+    warnings = [vars(record) for record in caplog.records if record.message == "command runs in its home"]
+    assert [each["cwd"] for each in warnings] == [str(work)] * 2
+    assert "is not open to the command" in warnings[0]["problem"]

@@ -24,10 +24,10 @@ from support import alive, becomes, settings_in
 
 from runner.errors import UsageError
 from runner.homes.emptying import Emptied, remove
-from runner.proxy.confined_command import check_command, lent_to
-from runner.proxy.run import ways_to
+from runner.proxy.confined_command import check_command
 from runner.proxy.server import make_proxy
 from runner.proxy.targets import Target
+from runner.proxy.upstreams import ways_to
 from runner.settings.execution import ToolSettings
 from sandbox.errors import IsolationUnavailable
 from sandbox.probe.machine import Tier
@@ -473,13 +473,12 @@ def test_argument_leading_to_keys_or_state_refused(
         Target(name="s", command=(sys.executable, "server.py", more), folder=folder)
         for more in ("data.txt", named)
     )
-    program = check_command(plain, settings)
 
-    assert lent_to(plain, program, settings) == settings
+    assert ways_to(settings, [plain])
     with pytest.raises(
         UsageError, match=f"the word .*{Path(named).name}.* would open .*; leave the word out"
     ):
-        lent_to(other, program, settings)
+        ways_to(settings, [other])
 
 
 @pytest.mark.parametrize("planted", ["pyvenv.cfg", "data.txt"])

@@ -16,11 +16,11 @@ from support import ROOT, settings_in
 
 from runner.contract.missed_network import missed_network
 from runner.errors import UsageError
-from runner.proxy.hints import UnlentPaths, network_hint, option_hint, variable_hint
-from runner.proxy.run import ways_to
+from runner.proxy.hints import network_hint, option_hint, relative_hint, variable_hint
 from runner.proxy.targets import Target
+from runner.proxy.upstreams import ways_to
 from runner.settings.lendable import within
-from runner.settings.rights import Rights
+from sandbox.probe.machine import Tier
 
 pytestmark = [
     pytest.mark.needs_root,
@@ -89,8 +89,8 @@ async def test_filesystem_server_works_on_granted_folder_only(
     assert refused != "secret"
     # Where the folder is invisible, the server omits it and writes the denial itself: the log has the option.
     assert (f"--allow-read={beside}" in refused) == (tier != "namespace"), refused
-    options = [getattr(record, "option", "") for record in caplog.records]
-    assert (f"--allow-read={beside}" in options) == (tier == "namespace"), options
+    hints = [getattr(record, "hint", "") for record in caplog.records]
+    assert sum(f"--allow-read={beside} lends" in hint for hint in hints) == 1, hints
 
 
 async def test_memory_server_keeps_file_in_granted_folder(
@@ -167,13 +167,13 @@ def test_folder_of_command_is_not_granted_to_it(folder: Path, lent: Path) -> Non
         ways_to(settings_in(folder), [target])
 
 
-def test_semaphore_denial_names_tier_that_allows_it() -> None:
+def test_semaphore_denial_names_tier_that_allows_it(folder: Path) -> None:
     error = (
         'File "/usr/lib/python3/multiprocessing/synchronize.py" / SemLock: [Errno 30] Read-only file system'
     )
 
-    hint = option_hint(error, Rights(), homes=Path("/tmp"), unseen=(), shares_memory=False)
-    there = option_hint(error, Rights(), homes=Path("/tmp"), unseen=(), shares_memory=True)
+    hint = option_hint(error, settings_in(folder), Tier.PROCESS)
+    there = option_hint(error, settings_in(folder), Tier.NAMESPACE)
 
     assert hint is not None
     assert "POSIX semaphore" in hint
@@ -214,59 +214,12 @@ def test_semaphore_denial_names_tier_that_allows_it() -> None:
         ),
     ],
 )
-def test_option_found_in_server_message(words: str, flag: str | None) -> None:
-    rights = Rights(read=(Path("/srv/read"),), write=(Path("/srv/write"),))
+def test_option_found_in_server_message(words: str, flag: str | None, folder: Path) -> None:
+    settings = settings_in(folder, allow_read=(Path("/srv/read"),), allow_write=(Path("/srv/write"),))
 
-    hint = option_hint(words, rights, homes=Path("/tmp"), unseen=(Path("/srv"),), shares_memory=False)
+    hint = option_hint(words, settings, Tier.NAMESPACE)
 
     assert (hint is None) if flag is None else (hint is not None and f"operator: {flag} would" in hint)
-
-
-@pytest.mark.parametrize(
-    ("words", "options"),
-    [
-        ("cannot use /srv/a/b", ["--allow-read=/srv/a"]),
-        ("cannot use `/srv/a/b`, nor (/srv/a/c).", ["--allow-read=/srv/a"]),
-        ("cannot use /srv/a|b$HOME/c", ["'--allow-read=/srv/a|b$HOME'"]),
-        ("cannot use /srv/read/b, /srv/own/b, /srv/a/../own/b, /srv/a/b/../../read/b or /etc/passwd", []),
-        ("cannot use /srv/program/b", []),
-        ("GET https://host.example/srv/a/b: 404; GET /api/v1/items: 404; see srv/a/b, a/srv/b", []),
-        ("cannot use /root/.ssh/id_rsa or /proc/1/environ", []),
-        ("cannot use /srv" + "/a" * 4000, []),
-        (
-            " ".join(f"/srv/{number}/a" for number in range(1000)),
-            [f"--allow-read=/srv/{number}" for number in range(16)],
-        ),
-    ],
-)
-def test_unexplained_path_failure_logged_once_for_operator(
-    words: str, options: list[str], caplog: pytest.LogCaptureFixture
-) -> None:
-    rights = Rights(read=(Path("/srv/read"),))
-    paths = UnlentPaths("notes", rights, homes=Path("/tmp"), never=(Path("/srv/own"),))
-    paths.readable = (Path("/srv/program"),)
-
-    for _ in range(3):
-        paths.note(words)
-
-    logged = [(getattr(record, "server", ""), getattr(record, "option", "")) for record in caplog.records]
-    assert logged == [("notes", option) for option in options]
-
-
-def test_changing_failure_paths_checked_up_to_bound() -> None:
-    slices: list[object] = []
-
-    class Counted(str):
-        def __getitem__(self, part: object) -> str:
-            slices.append(part)
-            return super().__getitem__(part)  # type: ignore[index]
-
-    paths = UnlentPaths("notes", Rights(), homes=Path("/tmp"))
-
-    for number in range(100):
-        paths.note(Counted(f"cannot use /srv/{number}/a"))
-
-    assert len(slices) == 16
 
 
 def test_long_path_compared_with_folders_as_text() -> None:
@@ -295,6 +248,21 @@ def test_missing_variable_is_named(words: str, name: str | None) -> None:
     hint = variable_hint(words, ("API_KEY",), ("API_KEY", "ALLOWED_DIR", "PYTHONPATH"))
 
     assert (hint is None) if name is None else (hint is not None and f"--allow-env={name} passes it" in hint)
+
+
+@pytest.mark.parametrize(
+    ("words", "path"),
+    [
+        ("FileNotFoundError: [Errno 2] No such file or directory: 'logs/a.log'", "logs/a.log"),
+        ("Error: ENOENT: no such file or directory, open 'conf.json' / at open", "conf.json"),
+        ("FileNotFoundError: [Errno 2] No such file or directory: '/opt/a'", None),
+        ("Error: Cannot find module 'express'", None),
+    ],
+)
+def test_relative_path_not_found_names_working_folder(words: str, path: str | None) -> None:
+    hint = relative_hint(words)
+
+    assert (hint is None) if path is None else (hint is not None and path in hint and "scratch home" in hint)
 
 
 @pytest.mark.parametrize(

@@ -41,7 +41,14 @@ def test_file_has_several_servers(tmp_path: Path) -> None:
 
     assert read_targets([str(file)]) == (
         Target(name="a", url="http://a/mcp", headers={"X": "1"}, source=file),
-        Target(name="b", command=("b", "1"), env={"K": "v"}, folder=tmp_path / "sub", source=file),
+        Target(
+            name="b",
+            command=("b", "1"),
+            env={"K": "v"},
+            folder=tmp_path / "sub",
+            runs_there=True,
+            source=file,
+        ),
     )
 
 

@@ -8,7 +8,8 @@ import anyio
 import pytest
 
 from runner.errors import CallError, Code
-from runner.proxy.deadline_watch import WatchedListener, watch
+from runner.proxy.calls import watch
+from runner.proxy.upstream import WatchedListener
 from runner.steps.listener import CallListener
 from runner.toolset.session_state import SessionState
 from sandbox.deadlines import Deadlines

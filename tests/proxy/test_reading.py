@@ -12,16 +12,17 @@ from runner.errors import CallError, Code
 from runner.files.my_files import Library, MyFiles
 from runner.files.sessions import Sessions
 from runner.protocol.artifact_resources import MAX_BLOB_BYTES, read_artifact
-from runner.protocol.artifact_tools import READ_MAX_CHARS, described, read_back, reading_result
-from runner.store.memory import MemoryStore
+from runner.protocol.artifact_tools import READ_MAX_CHARS, offered, read_back, reading_result
+from runner.settings.settings import Settings
 from runner.store.protocol import Put, Retention
+from runner.store.store import BlobStore
 
 pytestmark = pytest.mark.anyio
 
 
 @pytest.fixture
 def files(tmp_path: Path) -> MyFiles:
-    return Library(store=MemoryStore(), sessions=Sessions(tmp_path)).of("alice")
+    return Library(store=BlobStore(), sessions=Sessions(tmp_path)).of("alice")
 
 
 async def stored(files: MyFiles, content: bytes, mime: str = "text/plain") -> str:
@@ -191,15 +192,17 @@ async def test_invalid_re2_pattern_is_explained(files: MyFiles) -> None:
 
 
 def test_reading_tools_are_marked_read_only() -> None:
-    assert [tool["name"] for tool in described()] == ["artifact_info", "artifact_read", "artifact_search"]
-    assert all(tool["annotations"]["readOnlyHint"] for tool in described())
-    assert all(tool["inputSchema"]["type"] == "object" for tool in described())
+    tools = offered(Settings())
+
+    assert [tool["name"] for tool in tools] == ["artifact_info", "artifact_read", "artifact_search"]
+    assert all(tool["annotations"]["readOnlyHint"] for tool in tools)
+    assert all(tool["inputSchema"]["type"] == "object" for tool in tools)
 
 
 @settings(deadline=None)
 @given(text=st.text(max_size=300), offset=st.integers(0, 400), length=st.integers(1, 50))
 async def test_part_of_text_is_exact(text: str, offset: int, length: int) -> None:
-    files = Library(store=MemoryStore(), sessions=Sessions(Path("unused"))).of("alice")
+    files = Library(store=BlobStore(), sessions=Sessions(Path("unused"))).of("alice")
     content = text.replace("\0", "").encode("utf-8", "replace")
     id_ = await stored(files, content)
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runner.proxy.repair import Fault, introduction, repaired
+from runner.proxy.answers import Faults, repaired
 
 PNG = base64.b64encode(bytes.fromhex("89504e470d0a1a0a0000000d49484452") + bytes(40)).decode()
 TEXT = {"type": "text", "text": "x"}
@@ -35,9 +35,12 @@ JSON = st.recursive(
 )
 
 
-def made(method: str, result: Any, *, has_sessions: bool = True, **params: Any) -> tuple[Any, list[Fault]]:
-    answer, faults = asyncio.run(repaired(method, params, result, has_sessions=has_sessions))
-    return answer, [*faults]
+def made(
+    method: str, result: Any, *, has_sessions: bool = True, **params: Any
+) -> tuple[Any, dict[tuple[str, str], bool]]:
+    faults = Faults("remote")
+    answer = asyncio.run(repaired(method, params, result, faults, has_sessions=has_sessions))
+    return answer, faults.known
 
 
 def called(**result: Any) -> Any:
@@ -50,7 +53,7 @@ def test_faultless_result_unchanged() -> None:
     link = {"type": "resource_link", "uri": "file:///a", "name": "a", "size": 3, "unknown": [1]}
     result = {"content": [TEXT, link], "structuredContent": {"a": None}, "isError": False, "_meta": {"k": 1}}
 
-    assert made("tools/call", result, name="tool") == (result, [])
+    assert made("tools/call", result, name="tool") == (result, {})
 
 
 @pytest.mark.parametrize(
@@ -75,7 +78,7 @@ def test_faulty_block_is_repaired(block: Any, expected: dict[str, Any]) -> None:
     answer, faults = made("tools/call", {"content": [TEXT, block]}, name="tool")
 
     assert answer["content"] == [TEXT, expected]
-    assert [(fault.item, fault.is_left_out) for fault in faults] == [("tool", False)]
+    assert [(item, is_left_out) for (item, _problem), is_left_out in faults.items()] == [("tool", False)]
 
 
 @pytest.mark.parametrize(
@@ -107,48 +110,13 @@ def test_tool_listed_twice_is_left_out_once() -> None:
     answer, faults = made("tools/list", {"tools": [first, second]})
 
     assert answer["tools"] == [first]
-    assert faults == [Fault("a", "it is listed twice", is_left_out=True)]
-
-
-INTRODUCED = {
-    "protocolVersion": "2025-06-18",
-    "capabilities": {"tools": {"listChanged": True}},
-    "serverInfo": {"name": "odd", "version": "1"},
-}
-
-
-@pytest.mark.parametrize(
-    ("changes", "expected"),
-    [
-        ({"protocolVersion": None}, {"protocolVersion": "2024-11-05"}),
-        ({"capabilities": None}, {"capabilities": {}}),
-        ({"capabilities": ["tools"]}, {"capabilities": {"tools": {}}}),
-        ({"capabilities": {"tools": True, "resources": False}}, {"capabilities": {"tools": {}}}),
-        ({"capabilities": {"tools": {}, "experimental": {"x": 1}}}, {"capabilities": {"tools": {}}}),
-        ({"serverInfo": {"name": "odd"}}, {"serverInfo": {"name": "odd", "version": "unknown"}}),
-        ({"serverInfo": {"name": "odd", "version": 2}}, {"serverInfo": {"name": "odd", "version": "2"}}),
-        ({"serverInfo": None}, {"serverInfo": {"name": "unknown", "version": "unknown"}}),
-        ({"instructions": ["first", "second"]}, {"instructions": "first\nsecond"}),
-        ({"instructions": {"text": 1}}, {}),
-    ],
-    ids=str,
-)
-def test_faulty_introduction_is_repaired(changes: dict[str, Any], expected: dict[str, Any]) -> None:
-    result, faults = introduction({**INTRODUCED, **changes})
-
-    mcp_types.InitializeResult.model_validate(result, by_name=False)
-    assert result == {**INTRODUCED, **expected}
-    assert [fault.item for fault in faults] == ["initialize"]
-
-
-def test_valid_introduction_passes_unchanged() -> None:
-    assert introduction({**INTRODUCED, "foreign": 1}) == ({**INTRODUCED, "foreign": 1}, ())
+    assert faults == {("a", "it is listed twice"): True}
 
 
 def test_structured_list_is_kept_for_later_era() -> None:
     answer, faults = made("tools/call", {"content": [TEXT], "structuredContent": [1]}, has_sessions=False)
 
-    assert (answer["structuredContent"], faults) == ([1], [])
+    assert (answer["structuredContent"], faults) == ([1], {})
 
 
 def test_task_without_name_is_refused() -> None:
@@ -185,7 +153,7 @@ def test_invalid_tool_leaves_others_in_list(tool: Any, expected: dict[str, Any] 
 
     assert answer == {"tools": [first] if expected is None else [first, expected], "nextCursor": "n"}
     mcp_types.ListToolsResult.model_validate(answer, by_name=False)
-    assert [fault.is_left_out for fault in faults] in ([expected is None], [])
+    assert [*faults.values()] in ([expected is None], [])
     assert faults or tool["title"] is None
 
 
@@ -215,7 +183,7 @@ def test_invalid_item_leaves_others_in_list(
 
     getattr(mcp_types, model).model_validate(answer, by_name=False)
     assert len(answer[key]) == 2
-    assert [fault.is_left_out for fault in faults] == [False, True]
+    assert [*faults.values()] == [False, True]
 
 
 def test_contents_and_messages_are_repaired() -> None:
@@ -241,7 +209,7 @@ def test_any_list_can_be_read_afterwards(items: list[Any]) -> None:
 
     mcp_types.ListToolsResult.model_validate(answer, by_name=False)
     # Items that are alike have one fault.
-    left_out = sum(fault.is_left_out for fault in faults)
+    left_out = sum(faults.values())
     assert len(answer["tools"]) <= len(items) - left_out
     assert left_out or len(answer["tools"]) == len(items)
 
@@ -260,7 +228,7 @@ async def test_countless_faults_yield_to_event_loop() -> None:
             longest = max(longest, time.thread_time() - began)
 
     ticking = asyncio.create_task(tick())
-    answer, _ = await repaired("tools/list", {}, {"tools": tools}, has_sessions=True)
+    answer = await repaired("tools/list", {}, {"tools": tools}, Faults("remote"), has_sessions=True)
     ticking.cancel()
 
     assert answer["tools"] == [GOOD]
@@ -272,7 +240,7 @@ def test_blocks_beyond_limit_become_one(block: Any) -> None:
     answer, faults = made("tools/call", {"content": [block] * 10_000}, name="tool")
     prompt, _ = made("prompts/get", {"messages": [{"role": "user", "content": [block] * 5_000}] * 2})
 
-    assert faults[0].problem == "it has more than 4096 content blocks"
+    assert next(iter(faults)) == ("tool", "it has more than 4096 content blocks")
     assert len(faults) <= 2
     for blocks in (answer["content"], [message["content"] for message in prompt["messages"]]):
         assert len(blocks) == 4097

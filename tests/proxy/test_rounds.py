@@ -6,9 +6,11 @@ from typing import Any
 import pytest
 from mcp.shared.exceptions import MCPError
 
+from runner.errors import CallError
 from runner.protocol.resource_tools import RemoteError
 from runner.proxy.questions import Pausing, answered
 from runner.steps.listener import ClientRefusal
+from runner.toolset.drain import Drain
 
 pytestmark = pytest.mark.anyio
 
@@ -97,6 +99,13 @@ async def ask_twice(client: Any) -> dict[str, Any]:
     return {"answers": [first["content"], second["content"]]}
 
 
+async def resumed(
+    pausing: Pausing, interim: dict[str, Any], answers: dict[str, Any], client: Any, user: str, **more: Any
+) -> Any:
+    """Return what the client gets that repeats a call with answers."""
+    return await pausing.run(ask_twice, client, user, state=interim["requestState"], answers=answers, **more)
+
+
 def reply(interim: dict[str, Any], word: str) -> dict[str, Any]:
     return {number: {"action": "accept", "content": word} for number in interim["inputRequests"]}
 
@@ -105,8 +114,8 @@ async def test_paused_call_resumes_when_client_returns() -> None:
     pausing, coming_back = Pausing(), Somebody()
 
     first = await pausing.run(ask_twice, Somebody(), "ann")
-    second = await pausing.go_on(first["requestState"], reply(first, "a"), coming_back, "ann", token="t")
-    result = await pausing.go_on(first["requestState"], reply(second, "b"), Somebody(), "ann")
+    second = await resumed(pausing, first, reply(first, "a"), coming_back, "ann", token="t")
+    result = await resumed(pausing, first, reply(second, "b"), Somebody(), "ann")
 
     assert [question["params"]["message"] for question in first["inputRequests"].values()] == ["one"]
     assert [question["params"]["message"] for question in second["inputRequests"].values()] == ["two"]
@@ -157,7 +166,7 @@ async def test_reports_ordered_across_resumed_requests() -> None:
     may_report.set()
     for _ in range(100):
         await asyncio.sleep(0)
-    result = await pausing.go_on(interim["requestState"], reply(interim, "a"), second, "ann", token="second")
+    result = await resumed(pausing, interim, reply(interim, "a"), second, "ann", token="second")
 
     assert result == {"content": []}
     assert first.received == received_before
@@ -172,7 +181,7 @@ async def test_later_request_without_progress_token_gets_none() -> None:
     pausing, coming_back = Pausing(), Somebody()
 
     first = await pausing.run(ask_twice, Somebody(), "ann", token="first")
-    await pausing.go_on(first["requestState"], reply(first, "a"), coming_back, "ann")
+    await resumed(pausing, first, reply(first, "a"), coming_back, "ann")
     await pausing.close()
 
     assert coming_back.received == []
@@ -182,7 +191,7 @@ async def test_unanswered_question_is_asked_again() -> None:
     pausing = Pausing()
 
     first = await pausing.run(ask_twice, Somebody(), "ann")
-    again = await pausing.go_on(first["requestState"], {}, Somebody(), "ann")
+    again = await resumed(pausing, first, {}, Somebody(), "ann")
     await pausing.close()
 
     assert again == first
@@ -205,9 +214,9 @@ async def test_paused_call_of_another_user_not_resumable() -> None:
     first = await pausing.run(ask_twice, Somebody(), "ann")
 
     with pytest.raises(MCPError, match="no longer waits"):
-        await pausing.go_on(first["requestState"], reply(first, "a"), Somebody(), "bob")
+        await resumed(pausing, first, reply(first, "a"), Somebody(), "bob")
 
-    second = await pausing.go_on(first["requestState"], reply(first, "a"), Somebody(), "ann")
+    second = await resumed(pausing, first, reply(first, "a"), Somebody(), "ann")
     await pausing.close()
     assert second["inputRequests"]
 
@@ -235,15 +244,38 @@ async def test_question_nobody_answers_ends_with_refusal() -> None:
 async def test_oldest_paused_call_of_user_dropped_at_limit() -> None:
     pausing = Pausing()
     other = await pausing.run(ask_twice, Somebody(), "bob")
-    names = [(await pausing.run(ask_twice, Somebody(), "ann"))["requestState"] for _ in range(17)]
+    questions = [await pausing.run(ask_twice, Somebody(), "ann") for _ in range(17)]
 
     with pytest.raises(MCPError, match="no longer waits"):
-        await pausing.go_on(names[0], {}, Somebody(), "ann")
+        await resumed(pausing, questions[0], {}, Somebody(), "ann")
 
-    resumed = [await pausing.go_on(name, {}, Somebody(), "ann") for name in names[1:]]
-    assert len(resumed) == 16
-    assert (await pausing.go_on(other["requestState"], {}, Somebody(), "bob"))["inputRequests"]
+    again = [await resumed(pausing, each, {}, Somebody(), "ann") for each in questions[1:]]
+    assert len(again) == 16
+    assert (await resumed(pausing, other, {}, Somebody(), "bob"))["inputRequests"]
     await pausing.close()
+
+
+async def test_unanswered_question_does_not_delay_stop() -> None:
+    pausing, drain = Pausing(), Drain()
+    drain.begins.append(pausing.stop)
+
+    async def tell(_notice: str) -> None:
+        pass
+
+    async def work(client: Any) -> dict[str, Any]:
+        async with drain.call(tell):
+            return await ask_twice(client)
+
+    first = await pausing.run(work, Somebody(), "ann")
+    assert drain.running
+    drain.begin(600)
+    async with asyncio.timeout(60):
+        await drain.done()
+
+    with pytest.raises(MCPError, match="no longer waits"):
+        await resumed(pausing, first, reply(first, "a"), Somebody(), "ann")
+    with pytest.raises(CallError, match="server was stopped"):
+        await pausing.run(ask_twice, Somebody(), "ann")
 
 
 async def test_client_cancelling_request_ends_call() -> None:

@@ -1,18 +1,23 @@
 """Servers whose handshake, errors and answers differ from those of the usual libraries."""
 
 import asyncio
+import base64
 import json
 import sys
 import time
 from dataclasses import replace
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import pytest
+from mcp.client import advertise
 from mcp.shared.exceptions import MCPError
-from proxying import proxied, unreachable
+from proxying import RawSession, proxied, unreachable
 
+from runner.proxy.remote import Server
 from runner.proxy.targets import Target
+from runner.toolset.catalog import ToolSpec
 
 pytestmark = [pytest.mark.release, pytest.mark.anyio]
 
@@ -88,19 +93,12 @@ async def test_call_that_ends_its_server_is_repeated_if_idempotent(
         ended = await client.call_tool_mcp("ends", {})
         after = await client.call_tool_mcp("pid", {})
 
-    assert "E_CRASHED" in ended.content[0].text
-    assert "it said: ends ended it" in ended.content[0].text
+    about = json.loads(ended.content[0].text)["meta_data"]
+    assert about["error_code"] == "E_CRASHED"
+    assert about["details"] == {"status": "exit status 1", "output": "ends ended it"}
+    assert "the command ended (exit status 1), and is started at the next call" in ended.content[0].text
     assert not after.is_error
     assert noted(folder).count("ends") == calls
-
-
-@MODES
-async def test_server_with_faulty_introduction_is_connected(folder: Path, user: str, mode: str) -> None:
-    target = scripted(folder, tools=[tool("find")], introduction={"capabilities": None, "serverInfo": {}})
-    async with proxied(folder, user, target, mode=mode) as client:
-        found = await client.call_tool("find")
-
-    assert int(found.content[0].text)
 
 
 @pytest.mark.parametrize(
@@ -187,3 +185,78 @@ async def test_command_that_does_not_stop_is_ended_after_cancel(
 
     assert not after.is_error
     assert noted(folder)[-3:] == (["slow", "start", "next"] if hangs else ["start", "slow", "next"])
+
+
+async def test_large_page_for_host_passes_unchanged(folder: Path, user: str) -> None:
+    target = scripted(folder, pages={"ui://page": 2_000_000, "note://page": 2_000_000})
+    async with proxied(folder, user, target) as client:
+        (page,) = await client.read_resource("ui://page")
+        # The control: a model may read any other resource.
+        (note,) = await client.read_resource("note://page")
+
+    assert (page.uri, page.mime_type, len(page.text)) == ("ui://page", "text/html;profile=mcp-app", 2_000_000)
+    assert "artifact" in json.loads(note.text)
+
+
+@MODES
+async def test_result_for_page_passes_only_to_clients_that_hide_it(
+    folder: Path, user: str, mode: str
+) -> None:
+    content = base64.b64encode(b"%PDF-1.7\n" + bytes(range(256)) * 50).decode()
+    wire = {"content": [{"type": "text", "text": "read"}], "structuredContent": {"bytes": content}}
+    tools = [tool("read", _meta={"ui": {"visibility": ["app"]}}), tool("see")]
+    target = scripted(folder, tools=tools, answers={"read": wire, "see": wire})
+    hides = {"extensions": [advertise("io.modelcontextprotocol/ui")]}
+    async with (
+        proxied(folder, user, target, mode=mode, client=hides) as host,
+        proxied(folder, user, target, mode=mode) as other,
+    ):
+        seen = [
+            (await client.call_tool(name, meta=meta)).structured_content
+            for client, name, meta in (
+                (host, "read", None),
+                (other, "read", {"toolcell/widget": "asked"}),
+                (host, "see", None),
+                (other, "read", None),
+            )
+        ]
+
+    assert [value == {"bytes": content} for value in seen] == [True, True, False, False]
+
+
+def test_tool_listed_for_models_never_counts_as_page_tool() -> None:
+    server = Server(name="scripted")
+    first, later = (
+        ToolSpec.of(tool("read", _meta={"ui": {"visibility": seen}}), identity="username")
+        for seen in (["model", "app"], ["app"])
+    )
+
+    assert Server(name="other").only_pages(later)
+    assert not server.only_pages(first)
+    assert not server.only_pages(later)
+
+
+async def test_proxy_without_its_server_announces_own_version(folder: Path, user: str) -> None:
+    async with proxied(folder, user, scripted(folder, writes="no JSON")) as client:
+        about = client.session.server_info
+
+    assert (about.name, about.version) == ("runner proxy", version("toolcell"))
+
+
+@MODES
+async def test_call_without_name_is_refused(folder: Path, user: str, mode: str) -> None:
+    async with proxied(folder, user, scripted(folder, tools=[tool("None")]), mode=mode) as client:
+        named = await RawSession(client).request("tools/call", {"name": "None"})
+        with pytest.raises(MCPError, match=r"params\.name is missing"):
+            await RawSession(client).request("tools/call", {"arguments": {}})
+
+    assert not named.get("isError")
+    assert noted(folder) == ["start", "None"]
+
+
+async def test_start_in_progress_does_not_delay_stop(folder: Path, user: str) -> None:
+    target = Target(name="slow", command=(sys.executable, "-c", "import time; time.sleep(600)"))
+    async with asyncio.timeout(120), proxied(folder, user, target, load_timeout_s=600) as client:
+        began = client.session.server_info.name
+
+    assert began == "runner proxy"

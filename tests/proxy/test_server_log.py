@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from fastmcp import Client
+from held_objects import open_descriptors
 from hypothesis import given
 from hypothesis import strategies as st
 from proxying import over_stdio, proxied, upstreams_for
@@ -18,7 +19,7 @@ from support import ROOT, environment_in
 
 from runner.formats.terminal_text import has_hidden
 from runner.proxy.server import make_proxy
-from runner.proxy.stderr import LastWords, ServerLog
+from runner.proxy.stdio_process import LastWords, ServerLog
 from sandbox.token_bucket import TokenBucket
 
 pytestmark = [
@@ -206,13 +207,13 @@ async def test_unread_output_relayed_when_server_ends(
 async def test_missing_host_stderr_relays_nothing_leaks_no_descriptor(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    before = len(os.listdir("/proc/self/fd"))
+    before = open_descriptors()
     with monkeypatch.context() as patched, LastWords("x") as output:
         patched.setattr(sys, "stderr", None)
         os.write(output.file.fileno(), b"its last words\n")
         assert await output.wait() == "its last words"
 
-    assert len(os.listdir("/proc/self/fd")) <= before
+    assert open_descriptors() <= before
 
 
 @given(st.lists(st.binary(max_size=60), max_size=60), st.integers(0, 600))

@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import re
+import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
@@ -15,15 +16,14 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import CONNECTION_CLOSED, INTERNAL_ERROR, INVALID_REQUEST
 
 from runner.protocol.internals.proxy import (
-    Disconnected,
     HttpAnswer,
+    NoAnswer,
     Peer,
     RelayingSession,
-    UnreadableAnswer,
     ask_remote,
 )
 from runner.proxy.stdio_process import TOO_MANY_REQUESTS, AnswerLines, ServerLines
-from runner.proxy.upstream import NotificationPace, PacedMessages
+from runner.proxy.upstream import NotificationPace
 
 pytestmark = pytest.mark.anyio
 
@@ -62,8 +62,8 @@ class Answering(Peer):
     pace: NotificationPace
     received: asyncio.Queue[tuple[str, Any]]
 
-    def bounded(self, messages: Any) -> PacedMessages:
-        return PacedMessages(self.pace, messages)
+    def opened(self, messages: Any) -> None:
+        messages.shed = self.pace.drop
 
     async def on_request(self, method: str, params: Mapping[str, Any] | None) -> dict[str, Any]:
         match method:
@@ -76,7 +76,8 @@ class Answering(Peer):
         return {"said": dict(params or {})}
 
     async def on_notification(self, method: str, params: Mapping[str, Any] | None) -> None:
-        await self.received.put((method, params))
+        if self.pace.passes(time.monotonic()):
+            await self.received.put((method, params))
 
 
 @asynccontextmanager
@@ -114,7 +115,7 @@ async def test_error_of_server_is_not_a_lost_connection(server: Server) -> None:
     with pytest.raises(MCPError) as refused:
         await request
 
-    assert not isinstance(refused.value, Disconnected)
+    assert not isinstance(refused.value, NoAnswer)
     assert (refused.value.message, refused.value.data) == ("not today", [1])
 
 
@@ -130,7 +131,7 @@ async def test_unreadable_answer_ends_its_request_with_reason(server: Server) ->
         (deep, "nests deeper than 200 levels"),
         (odd, "is not a JSON-RPC message"),
     ):
-        with pytest.raises(UnreadableAnswer) as refused:
+        with pytest.raises(NoAnswer) as refused:
             await request
         assert words in refused.value.message
 
@@ -184,7 +185,7 @@ async def test_server_that_reads_no_answers_disconnected(server: Server) -> None
             server.send(id="unread", method="other", params={"text": "x" * 4000})
         await asyncio.sleep(0)
 
-    with pytest.raises(Disconnected, match=TOO_MANY_REQUESTS):
+    with pytest.raises(NoAnswer, match=TOO_MANY_REQUESTS):
         await request
 
 
@@ -195,6 +196,6 @@ async def test_waiting_request_ends_with_connection(server: Server) -> None:
     server.hang_up()
 
     for waiting in (request, server.ask("more")):
-        with pytest.raises(Disconnected) as ended:
+        with pytest.raises(NoAnswer) as ended:
             await waiting
         assert ended.value.code == CONNECTION_CLOSED

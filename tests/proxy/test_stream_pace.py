@@ -12,8 +12,6 @@ import pytest
 from proxying import over_http, proxied
 from support import becomes
 
-from runner.proxy.http_transport import StreamPace
-
 pytestmark = [pytest.mark.anyio, pytest.mark.filterwarnings("ignore::mcp.MCPDeprecationWarning")]
 
 
@@ -83,7 +81,7 @@ async def test_ending_streams_reopened_at_bounded_rate(
         waits.append(wait_s)
         await asyncio.sleep(3600)
 
-    monkeypatch.setattr("runner.proxy.http_transport.sleep", wait)
+    monkeypatch.setattr("runner.proxy.remote.sleep", wait)
     start = time.monotonic()
     async with proxied(folder, user, over_http(address), mode="legacy") as client:
         first = await client.call_tool("add")
@@ -93,14 +91,3 @@ async def test_ending_streams_reopened_at_bounded_rate(
     assert [each.content[0].text for each in (first, second)] == ["3", "3"]
     # Of each of two connections, for the list of tools and the client: fifty at once, then ten a second.
     assert len(opened) <= 2 * (50 + 10 * (time.monotonic() - start))
-
-
-def test_stream_opens_burst_then_a_few_per_second() -> None:
-    pace = StreamPace()
-
-    waits = [pace.spend(1, now=100.0) for _ in range(53)]
-    later = pace.spend(1, now=1000.0)
-
-    assert waits[:50] == [0.0] * 50
-    assert waits[-1] == pytest.approx(0.3)
-    assert later == 0

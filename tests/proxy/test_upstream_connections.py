@@ -9,7 +9,6 @@ from far import far_server
 from proxying import over_http, over_stdio, proxied, upstreams_for
 from support import becomes
 
-from runner.proxy.http_transport import AnswerBound, HttpTransport
 from runner.proxy.remote import Announced
 from runner.proxy.upstream import Upstream
 from runner.users.identity import User
@@ -28,7 +27,6 @@ async def test_drop_of_replaced_connection_keeps_the_new_one(folder: Path, user:
                 names=upstreams.names,
                 config=upstreams.guard.config,
                 user=User(user),
-                transport=lambda: HttpTransport(url, {}, AnswerBound(server="far", most_bytes=1 << 20)),
                 front=None,
                 announced=Announced(),
             )

@@ -80,7 +80,7 @@ async def test_home_kept_for_call_whose_server_has_ended(folder: Path, user: str
     async with upstreams_for(folder, user, over_stdio("homed", HOMED)) as upstreams:
         upstream = upstreams._of_user(User(user), "homed", Announced())
         await upstream.spec("copy")
-        await upstreams.in_home(upstream, User(user))
+        await upstream.move_home()
         await upstream.connected()
         assert home.is_dir()
 
@@ -113,11 +113,11 @@ async def test_list_change_of_one_user_restarts_no_other_process(folder: Path, u
         await upstream.connected()
 
         way.learn(homed, other.name, by_url=False)
-        await upstreams.in_home(upstream, User(user))
+        await upstream.move_home()
         went_on = upstream.is_connected
         # The control: a list of the user's own process does.
         way.learn(homed, user, by_url=False)
-        await upstreams.in_home(upstream, User(user))
+        await upstream.move_home()
 
         assert went_on
         assert not upstream.is_connected

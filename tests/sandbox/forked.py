@@ -1,6 +1,7 @@
 """Run a function in a forked process and learn how it ended."""
 
 import contextlib
+import gc
 import json
 import os
 import select
@@ -63,7 +64,11 @@ def fork() -> int:
     with warnings.catch_warnings():
         # pytest-xdist has threads; the child uses none of what they hold.
         warnings.simplefilter("ignore", DeprecationWarning)
-        return os.fork()
+        pid = os.fork()
+    if pid == 0:
+        # Garbage of earlier tests would close descriptors whose numbers the child uses again.
+        gc.freeze()
+    return pid
 
 
 def answer(write: int, function: Function, before: Callable[[], None]) -> None:

@@ -8,10 +8,13 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from sandbox.deadlines import Rung
+from support import becomes
+
+from sandbox.deadlines import Deadlines, Rung
 from sandbox.host.forkserver import Forkserver
 from sandbox.host.pool import IdleWorkers, Pool, ZygoteSource
 from sandbox.host.retirement import Reuse
+from sandbox.outcome import Outcome
 from sandbox.policy import Limits, Policy
 from sandbox.readable import default_read
 
@@ -22,8 +25,10 @@ __all__ = [
     "Ears",
     "forkserver_of",
     "homeless_pool_of",
+    "parks",
     "pool_of",
     "reusing_pool_of",
+    "run",
 ]
 
 TESTS = Path(__file__).parents[1]
@@ -158,3 +163,18 @@ reusing_pool_of = partial(pool_of, reuse=STAYS)
 
 homeless_pool_of = partial(pool_of, with_home=False)
 """A pool whose workers have no home."""
+
+
+async def run(pool: Pool, act: str, *args: object, ears: Ears | None = None, **limits: float) -> Outcome:
+    """Run a call in a worker of its own, wait until it is gone, and refill the pool."""
+    lease = await pool.lease(pool.policy.limits)
+    deadlines = Deadlines(**{"idle_s": 120.0, "total_s": 180.0, **limits})
+    outcome = await lease.run({"act": act, "args": list(args)}, deadlines=deadlines, listener=ears or Ears())
+    await lease.at_rest()
+    pool.refill()
+    return outcome
+
+
+async def parks(pool: Pool, count: int) -> None:
+    """Wait until so many workers are parked, and none is on its way."""
+    assert await becomes(lambda: (pool.zygote.at_hand, pool.zygote.idle) == (count, count))

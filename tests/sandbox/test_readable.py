@@ -431,6 +431,7 @@ def test_temporary_folder_of_other_users_unreadable(tmp_path: Path, deny: list[P
 
         assert covered(Path(others), plain.read)
         assert not covered(Path(others), found.read)
+        assert not covered(Path("/var/log"), found.read)
         assert covered(Path("/var/cache"), found.read)
 
 

@@ -239,7 +239,7 @@ async def test_attempt_stopped_by_one_layer_escapes_without_it(layer: str) -> No
 
 
 async def test_capability_layer_alone_drops_root_rights() -> None:
-    attempts = named("resources-nice", "resources-fifo")
+    attempts = named("resources-mlock", "resources-mmap-locked")
 
     report = await run(attempts, Setup(program=PROGRAM, guard=False, without=("privileges",)))
 

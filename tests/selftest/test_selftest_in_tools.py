@@ -165,8 +165,8 @@ async def tried(attempt: Attempt, carrier: Carrier, at: Ground) -> tuple[bool, A
         got = call.result()
         answer = carrier.home / "answer"
         # The file is not guarded, as the result is, and what has a word could tell it by other ways.
-        told = claimed(json.loads(answer.read_text()), None) if answer.exists() else None
-        seen = replace(told or ActEvidence(claim=got, error=got), during=during, output_bytes=len(got))
+        evidence = claimed(json.loads(answer.read_text()), None) if answer.exists() else None
+        seen = replace(evidence or ActEvidence(claim=got, error=got), during=during, output_bytes=len(got))
         return await asyncio.to_thread(attempt.escaped, made, seen), seen
 
 

@@ -125,10 +125,7 @@ def test_an_unknown_key_is_refused_with_the_nearest_known_one(content: str, sent
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("playground_connect", ["*"]),
-        ("playground_model_url", "https://host.example/v1"),
-        ("auth.jwks_max_age_s", 5),
-        ("identity_case", "lower"),
+        ("idle_workers", 5),
         ("s3_endpoint", "https://s3.example.com"),
         ("auth.gateway_key", "key.pem"),
         ("auth.token_endpoint", "https://issuer/token"),

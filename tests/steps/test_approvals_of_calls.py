@@ -13,10 +13,9 @@ from fastmcp import Client, FastMCP
 from fastmcp.client.elicitation import ElicitResult
 from support import settings_in
 
-from runner.proxy.run import ways_to
 from runner.proxy.server import make_proxy
 from runner.proxy.targets import Target
-from runner.proxy.upstreams import Upstreams
+from runner.proxy.upstreams import Upstreams, ways_to
 from runner.server.host import make_host
 from runner.toolset.approvals import ApprovalFiles
 from runner.toolset.toolset import Toolset
@@ -182,20 +181,20 @@ async def test_approved_call_goes_on_through_questions_of_its_tool(connect: Conn
 
 @pytest.mark.parametrize("is_cancelled", [True, False])
 async def test_abandoned_questions_free_their_places(connect: Connect, *, is_cancelled: bool) -> None:
-    asked, questions, calls = asyncio.Event(), list[str](), list["asyncio.Task[str]"]()
+    question_open, questions, calls = asyncio.Event(), list[str](), list["asyncio.Task[str]"]()
 
     async def person(message: str, *rest: Any) -> Any:
         questions.append(message)
         if len(questions) <= 17:
-            asked.set()
+            question_open.set()
             await asyncio.sleep(3600)
         return {"approve": True}
 
     async with connect(person) as client:
         for number in range(17):
-            asked.clear()
+            question_open.clear()
             calls.append(asyncio.create_task(text_of(client, "delete", path=f"/{number}")))
-            await asked.wait()
+            await question_open.wait()
             if is_cancelled:
                 calls[-1].cancel()
                 await asyncio.wait(calls[-1:])

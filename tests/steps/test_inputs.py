@@ -8,8 +8,8 @@ from runner.files.my_files import Library
 from runner.files.sessions import Sessions
 from runner.homes.homes import Homes
 from runner.steps.inputs import prepare_inputs
-from runner.store.memory import MemoryStore
 from runner.store.protocol import Origin, Put, Retention
+from runner.store.store import BlobStore
 from runner.toolset.catalog import ToolSpec
 from runner.users.identity import User
 
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.anyio
 
 
 async def test_files_of_one_name_staged_side_by_side(place: Path) -> None:
-    files = Library(store=MemoryStore(), sessions=Sessions(place / "sessions")).of("alice")
+    files = Library(store=BlobStore(), sessions=Sessions(place / "sessions")).of("alice")
     file = await files.put(b"kept", name="a.json", origin=Origin.UPLOADED)
     about = Put(name="a.json", retention=Retention.OBSERVATIONS)
     taken = [

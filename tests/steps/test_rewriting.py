@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from runner.errors import CallError, Code
-from runner.steps.rewriting import FileDelivery, Inputs, Rewriting
+from runner.steps.inputs import FileDelivery, Inputs, Rewriting
 from runner.toolset.catalog import ToolSpec
 
 HELD = {"a.txt": "a.txt", "B .csv": "B_.csv"}

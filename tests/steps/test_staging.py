@@ -13,8 +13,9 @@ from runner.files.my_files import Library, MyFiles
 from runner.files.sessions import Sessions
 from runner.homes.homes import HomeLease, Homes
 from runner.steps.staging import stage
-from runner.store.local.store import LocalStore
+from runner.store.local.blobs import LocalBlobs
 from runner.store.protocol import Origin, Record
+from runner.store.store import BlobStore
 
 pytestmark = [pytest.mark.anyio, pytest.mark.release]
 
@@ -27,7 +28,9 @@ def home(place: Path) -> Iterator[HomeLease]:
 
 @pytest.fixture
 def files(place: Path) -> MyFiles:
-    return Library(store=LocalStore(place / "store"), sessions=Sessions(place / "sessions")).of("alice")
+    return Library(store=BlobStore(LocalBlobs(place / "store")), sessions=Sessions(place / "sessions")).of(
+        "alice"
+    )
 
 
 @pytest.fixture

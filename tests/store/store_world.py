@@ -5,11 +5,14 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
+from runner.store.local.blobs import LocalBlobs
 from runner.store.protocol import ArtifactStore, Origin, Put, Record, Retention, Scope
+from runner.store.store import BlobStore
 
-__all__ = ["ALICE", "BOB", "NOBODY", "Clock", "content_of", "keep", "observe", "run"]
+__all__ = ["ALICE", "BOB", "NOBODY", "Clock", "content_of", "keep", "observe", "root_of", "run"]
 
 ALICE = Scope(user_id="alice")
 BOB = Scope(user_id="bob")
@@ -27,6 +30,12 @@ class Clock:
 
     def advance(self, seconds: float) -> None:
         self.now += timedelta(seconds=seconds)
+
+
+def root_of(store: BlobStore) -> Path:
+    """Return the folder of a local store."""
+    assert isinstance(store.blobs, LocalBlobs)
+    return store.blobs.root
 
 
 async def keep(

@@ -86,22 +86,6 @@ class StoreSuite:
         assert list(await store.list(scope=ALICE)) == [record]
         assert await read(store, record) == b"a,b\n1,2\n"
 
-    async def test_last_observation_is_the_newest_of_its_name(self, store: ArtifactStore) -> None:
-        about = replace(NOTE, name="Übersicht.txt")
-        await store.put_bytes(b"a file", Put(name="Übersicht.txt"), scope=ALICE)
-        assert await store.last_observation("Übersicht.txt", scope=ALICE) is None
-
-        await store.put_bytes(b"first", about, scope=ALICE)
-        second = await store.put_bytes(b"second", about, scope=ALICE)
-        await store.put_bytes(b"other", replace(NOTE, name="other.txt"), scope=ALICE)
-
-        assert await store.last_observation("Übersicht.txt", scope=ALICE) == second
-        assert await store.last_observation("Übersicht.txt", scope=BOB) is None
-        assert await store.delete(second.id, scope=ALICE)
-        found = await store.last_observation("Übersicht.txt", scope=ALICE)
-        assert found is not None
-        assert found.size == len(b"first")
-
     async def test_another_user_has_none_of_it(self, store: ArtifactStore) -> None:
         record = await store.put_bytes(b"secret", Put(name="s.txt"), scope=ALICE)
 

@@ -1,10 +1,14 @@
 """Consistency of a scope's area with `Scope.admits`."""
 
+import asyncio
+
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runner.store.areas import place_of, places_for
-from runner.store.protocol import Scope
+from runner.store.blobs import MemoryBlobs
+from runner.store.entries import place_of, places_for
+from runner.store.protocol import Origin, Put, Scope
+from runner.store.store import BlobStore
 
 names = st.sampled_from([None, "a", "b", "", "users/a", '["a", null]', "a\0"])
 users = st.sampled_from([None, "a", "b", "a/../b", "Ünï", "a\0"])
@@ -36,3 +40,36 @@ def test_a_place_is_a_folder_below_the_store(scope: Scope) -> None:
 @given(scope=scopes)
 def test_an_owner_comes_first_among_the_places_it_may_reach(scope: Scope) -> None:
     assert next(iter(places_for(scope))) == place_of(scope)
+
+
+class Counting(MemoryBlobs):
+    """Blobs that count reads."""
+
+    reads = 0
+
+    def get(self, key: str) -> tuple[bytes, str] | None:
+        self.reads += 1
+        return super().get(key)
+
+
+def test_many_records_of_one_user_displace_none_of_another() -> None:
+    blobs = Counting()
+    store = BlobStore(blobs, most_remembered=50)
+
+    async def put(user: str, count: int) -> None:
+        for number in range(count):
+            about = Put(name=f"f{number}.txt", origin=Origin.UPLOADED)
+            await store.put_bytes(b"x", about, scope=Scope(user_id=user))
+
+    async def reads_of(user: str) -> int:
+        before = blobs.reads
+        await store.list(scope=Scope(user_id=user))
+        return blobs.reads - before
+
+    async def listed() -> list[int]:
+        await put("bob", 20)
+        await put("ann", 60)
+        await reads_of("bob")
+        return [await reads_of("ann"), await reads_of("bob")]
+
+    assert asyncio.run(listed()) == [60, 0]

@@ -11,13 +11,13 @@ from s3_servers import raw_client
 from suite import ALICE, Clock, read
 
 from runner.errors import CallError, Code
-from runner.store.content import FileContent
-from runner.store.damage import Verified
-from runner.store.local.store import LocalStore
+from runner.store.content import FileContent, Verified
+from runner.store.local.blobs import LocalBlobs
 from runner.store.protocol import ArtifactStore, Put, Record
 from runner.store.s3.bucket import BucketAddress
 from runner.store.s3.store import S3Store
 from runner.store.spool import Spool, SpoolingStore
+from runner.store.store import BlobStore
 
 pytestmark = [pytest.mark.anyio, pytest.mark.needs_s3]
 
@@ -49,7 +49,9 @@ def flip_in(path: Path, at: int) -> None:
 @pytest.fixture(params=["local", "s3"])
 def store_and_flip(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[ArtifactStore, Flip]:
     if request.param == "local":
-        return LocalStore(tmp_path), lambda record, at: flip_in(place_of_bytes(tmp_path, record), at)
+        return BlobStore(LocalBlobs(tmp_path)), lambda record, at: flip_in(
+            place_of_bytes(tmp_path, record), at
+        )
     address: BucketAddress = request.getfixturevalue("rgw")
     client = raw_client(address)
 
@@ -120,7 +122,7 @@ async def copied(store: ArtifactStore, record: Record, fd: int) -> None:
 
 
 async def test_file_changed_after_its_copy_is_verified_again(tmp_path: Path) -> None:
-    store = LocalStore(tmp_path / "store")
+    store = BlobStore(LocalBlobs(tmp_path / "store"))
     content = os.urandom(2_000_000)
     record = await store.put_bytes(content, Put(name="a.bin"), scope=ALICE)
     for name in ("one", "two"):
@@ -159,14 +161,14 @@ async def collected(content: FileContent) -> bytes:
 async def test_a_file_that_ends_too_early_is_damaged(tmp_path: Path) -> None:
     path = tmp_path / "a"
     path.write_bytes(b"abc")
-    record = await LocalStore(tmp_path / "store").put_bytes(b"abcdef", Put(name="a"), scope=ALICE)
+    record = await BlobStore(LocalBlobs(tmp_path / "store")).put_bytes(b"abcdef", Put(name="a"), scope=ALICE)
     with path.open("rb") as file:
         content = FileContent(fd=file.fileno(), start=0, end=6, record=record)
         with pytest.raises(CallError, match="holds 3 bytes of its 6"):
             await collected(content)
 
 
-class Away(LocalStore):
+class Away(BlobStore):
     """A store that takes nothing for now."""
 
     async def put_bytes(self, *_: object, **__: object) -> Record:
@@ -179,11 +181,11 @@ async def test_damaged_pending_file_is_neither_read_nor_sent(
     tmp_path: Path, clock: Clock, caplog: pytest.LogCaptureFixture
 ) -> None:
     spool = Spool(tmp_path / "spool")
-    waiting = SpoolingStore(Away(tmp_path / "store"), spool, now=clock)
+    waiting = SpoolingStore(Away(), spool, now=clock)
     record = await waiting.put_bytes(b"content", Put(name="a.txt"), scope=ALICE)
     (stored,) = (tmp_path / "spool").rglob("objects/*")
     flip_in(stored, 3)
-    there = LocalStore(tmp_path / "store")
+    there = BlobStore(LocalBlobs(tmp_path / "store"))
     back = SpoolingStore(there, spool, now=clock)
 
     with pytest.raises(CallError, match="not the ones"):

@@ -14,13 +14,13 @@ from suite import ALICE
 
 from runner.errors import CallError, Code
 from runner.store.checking import Check
-from runner.store.local.store import LocalStore
-from runner.store.memory import MemoryStore
+from runner.store.local.blobs import LocalBlobs
 from runner.store.noop import NoStore
 from runner.store.protocol import Put
 from runner.store.s3.bucket import BucketAddress
 from runner.store.s3.store import S3Store
 from runner.store.spool import Spool, SpoolingStore
+from runner.store.store import BlobStore
 
 pytestmark = [pytest.mark.anyio, pytest.mark.needs_root]
 
@@ -33,7 +33,7 @@ def silent() -> Iterator[str]:
 
 
 async def test_a_store_that_works_has_no_fault(tmp_path: Path, rgw: BucketAddress) -> None:
-    for store in (LocalStore(tmp_path), MemoryStore(), NoStore(), S3Store(rgw)):
+    for store in (BlobStore(LocalBlobs(tmp_path)), BlobStore(), NoStore(), S3Store(rgw)):
         assert await store.fault() is None
     assert await SpoolingStore(S3Store(rgw), Spool(tmp_path / "spool")).fault() is None
     assert [path.name for path in tmp_path.rglob(".trial*")] == []
@@ -41,22 +41,22 @@ async def test_a_store_that_works_has_no_fault(tmp_path: Path, rgw: BucketAddres
 
 async def test_full_disk_is_a_fault_until_there_is_room(tmp_path: Path) -> None:
     with small_disk(tmp_path / "disk") as disk:
-        await LocalStore(disk / "store").put_bytes(b"x", Put(name="a.txt"), scope=ALICE)
+        await BlobStore(LocalBlobs(disk / "store")).put_bytes(b"x", Put(name="a.txt"), scope=ALICE)
         taken = fill(disk)
 
-        message = str(await LocalStore(disk / "store").fault())
+        message = str(await BlobStore(LocalBlobs(disk / "store")).fault())
         taken.unlink()
 
         assert "No space left" in message
         assert str(tmp_path) not in message
-        assert await LocalStore(disk / "store").fault() is None
+        assert await BlobStore(LocalBlobs(disk / "store")).fault() is None
 
 
 async def test_a_local_store_that_is_read_only_says_so(tmp_path: Path) -> None:
     with small_disk(tmp_path / "disk") as disk:
-        await LocalStore(disk / "store").put_bytes(b"x", Put(name="a.txt"), scope=ALICE)
+        await BlobStore(LocalBlobs(disk / "store")).put_bytes(b"x", Put(name="a.txt"), scope=ALICE)
         with read_only(disk):
-            assert "Read-only" in str(await LocalStore(disk / "store").fault())
+            assert "Read-only" in str(await BlobStore(LocalBlobs(disk / "store")).fault())
 
 
 @pytest.mark.parametrize("wrong", ["access_key", "secret_key", "bucket"])

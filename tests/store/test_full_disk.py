@@ -9,9 +9,10 @@ from disks import fill, read_only, small_disk
 from suite import ALICE, BOB, Clock, read
 
 from runner.errors import CallError, Code
-from runner.store.local.store import LocalStore
-from runner.store.measuring import measured
+from runner.store.local.blobs import LocalBlobs
 from runner.store.protocol import Put, Record, Retention
+from runner.store.reports import measured
+from runner.store.store import BlobStore
 
 pytestmark = [pytest.mark.anyio, pytest.mark.needs_root]
 
@@ -24,7 +25,7 @@ def disk(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
         yield folder
 
 
-async def filled(store: LocalStore) -> list[Record]:
+async def filled(store: BlobStore) -> list[Record]:
     records = [await store.put_bytes(os.urandom(9000), Put(name=f"{n}.bin"), scope=ALICE) for n in range(20)]
     records.append(await store.put_bytes(b"seen", OBSERVED, scope=ALICE))
     await store.put_bytes(b"bob's", Put(name="b.txt"), scope=BOB)
@@ -32,7 +33,7 @@ async def filled(store: LocalStore) -> list[Record]:
 
 
 async def test_on_a_full_disk_files_are_listed_read_and_removed(disk: Path) -> None:
-    store = LocalStore(disk / "store")
+    store = BlobStore(LocalBlobs(disk / "store"))
     records = await filled(store)
     fill(disk)
 
@@ -49,19 +50,19 @@ async def test_on_a_full_disk_files_are_listed_read_and_removed(disk: Path) -> N
 
 
 async def test_on_a_disk_that_others_keep_full_every_file_is_removed(disk: Path) -> None:
-    store = LocalStore(disk / "store")
+    store = BlobStore(LocalBlobs(disk / "store"))
     records = await filled(store)
 
     for record in records:
         fill(disk)
-        assert await LocalStore(disk / "store").delete(record.id, scope=ALICE)
+        assert await BlobStore(LocalBlobs(disk / "store")).delete(record.id, scope=ALICE)
 
     assert list(await store.list(scope=ALICE)) == []
     assert store.orphans() == []
 
 
 async def test_what_ended_is_swept_from_a_full_disk(disk: Path, clock: Clock) -> None:
-    store = LocalStore(disk / "store", clock=clock)
+    store = BlobStore(LocalBlobs(disk / "store"), clock=clock)
     about = Put(name="a.bin", expires_at=clock())
     await store.put_bytes(os.urandom(9000), about, scope=ALICE)
     fill(disk)
@@ -72,7 +73,7 @@ async def test_what_ended_is_swept_from_a_full_disk(disk: Path, clock: Clock) ->
 
 
 async def test_put_on_full_disk_is_refused_and_leaves_nothing(disk: Path) -> None:
-    store = LocalStore(disk / "store")
+    store = BlobStore(LocalBlobs(disk / "store"))
     records = await filled(store)
     fill(disk)
 
@@ -91,7 +92,7 @@ async def test_put_on_full_disk_is_refused_and_leaves_nothing(disk: Path) -> Non
 
 async def test_put_whose_record_does_not_fit_leaves_nothing(tmp_path: Path) -> None:
     with small_disk(tmp_path / "disk", options="nr_inodes=150") as disk:
-        store = LocalStore(disk / "store")
+        store = BlobStore(LocalBlobs(disk / "store"))
         records = await filled(store)
         with pytest.raises(OSError, match="No space left"):
             take_inodes(disk)
@@ -108,7 +109,7 @@ async def test_put_whose_record_does_not_fit_leaves_nothing(tmp_path: Path) -> N
 
 async def test_a_disk_without_room_for_one_more_file_lets_files_go(tmp_path: Path) -> None:
     with small_disk(tmp_path / "disk", options="nr_inodes=150") as disk:
-        store = LocalStore(disk / "store")
+        store = BlobStore(LocalBlobs(disk / "store"))
         records = await filled(store)
         with pytest.raises(OSError, match="No space left"):
             take_inodes(disk)
@@ -119,7 +120,7 @@ async def test_a_disk_without_room_for_one_more_file_lets_files_go(tmp_path: Pat
 
 
 async def test_on_a_disk_that_takes_nothing_files_are_listed_and_read(disk: Path) -> None:
-    store = LocalStore(disk / "store")
+    store = BlobStore(LocalBlobs(disk / "store"))
     records = await filled(store)
 
     with read_only(disk):

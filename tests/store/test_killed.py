@@ -33,7 +33,8 @@ import asyncio, os, shutil, signal, sys, threading
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from store_world import ALICE, BOB, content_of, keep
-from runner.store.local.store import LocalStore
+from runner.store.local.blobs import LocalBlobs
+from runner.store.store import BlobStore
 
 base = Path(sys.argv[1])
 CHANGING = set(
@@ -53,7 +54,7 @@ def in_a_child(work):
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 async def before():
-    store = LocalStore(base / "first")
+    store = BlobStore(LocalBlobs(base / "first"))
     await keep(store, b"first", "first.txt")
     await keep(store, b"first", "shared.txt")
     await keep(store, b"only", "only.txt")
@@ -82,7 +83,7 @@ async def state(store):
     return found
 
 async def look(root):
-    store = LocalStore(root)
+    store = BlobStore(LocalBlobs(root))
     found = await state(store)
     swept = await store.sweep()
     assert await state(store) == found
@@ -105,7 +106,7 @@ while ended != 0:
     shutil.copytree(base / "first", root)
     async def work():
         killed_at(number)
-        await act(LocalStore(root))
+        await act(BlobStore(LocalBlobs(root)))
     ended = in_a_child(work)
     assert ended in (0, -9), ended
     assert in_a_child(lambda: look(root)) == 0, number

@@ -5,16 +5,16 @@ from pathlib import Path
 import pytest
 from suite import Clock, MakeStore, StoreSuite
 
-from runner.store.local.store import LocalStore
-from runner.store.memory import MemoryStore
+from runner.store.local.blobs import LocalBlobs
 from runner.store.retention import RetentionRules
+from runner.store.store import BlobStore
 
 
 class TestLocal(StoreSuite):
     @pytest.fixture
     def make_store(self, tmp_path: Path) -> MakeStore:
-        def make(rules: RetentionRules, clock: Clock) -> LocalStore:
-            return LocalStore(tmp_path / "store", rules, clock)
+        def make(rules: RetentionRules, clock: Clock) -> BlobStore:
+            return BlobStore(LocalBlobs(tmp_path / "store"), rules, clock=clock)
 
         return make
 
@@ -22,7 +22,7 @@ class TestLocal(StoreSuite):
 class TestMemory(StoreSuite):
     @pytest.fixture
     def make_store(self) -> MakeStore:
-        def make(rules: RetentionRules, clock: Clock) -> MemoryStore:
-            return MemoryStore(rules, clock=clock)
+        def make(rules: RetentionRules, clock: Clock) -> BlobStore:
+            return BlobStore(rules=rules, clock=clock)
 
         return make

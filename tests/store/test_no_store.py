@@ -16,11 +16,11 @@ from runner.errors import CallError, Code
 from runner.files.my_files import Deferral, Library, MyFiles
 from runner.files.sessions import Sessions
 from runner.store.discovery import discover
-from runner.store.local.store import LocalStore
-from runner.store.memory import MemoryStore
+from runner.store.local.blobs import LocalBlobs
 from runner.store.noop import NoStore
 from runner.store.protocol import Origin, Put, Record, Retention, Scope
 from runner.store.retention import Budgets, RetentionRules
+from runner.store.store import BlobStore
 
 pytestmark = pytest.mark.anyio
 
@@ -81,10 +81,10 @@ async def test_without_a_store_a_put_is_described_and_warned_of_once(
 
 def test_a_store_is_found_as_an_attribute_and_by_its_methods() -> None:
     """Source: S4-68 and S4-69."""
-    store = MemoryStore()
+    store = BlobStore()
 
     assert discover(Having(store)) is store
-    assert isinstance(discover(Keeper()), MemoryStore)
+    assert isinstance(discover(Keeper()), BlobStore)
 
 
 @pytest.mark.parametrize("lacking", ["put_artifact", "get_artifact", "delete_artifact"])
@@ -96,7 +96,7 @@ def test_what_lacks_one_method_is_no_store(lacking: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "state", [None, 5, Having(None), Having("store"), Having(MemoryStore), Keeper, object()]
+    "state", [None, 5, Having(None), Having("store"), Having(BlobStore), Keeper, object()]
 )
 def test_what_only_looks_like_a_store_is_none(state: object) -> None:
     assert discover(state) is None
@@ -199,9 +199,9 @@ async def processed(files: MyFiles, payload: dict[str, Any], *content: dict[str,
 async def test_missing_store(tmp_path: Path) -> None:
     """Source: S4-102."""
     payload = {"results": 1, "artifacts": [{"name": "a.txt", "b64": "aGk=", "mime": "text/plain"}]}
-    good = Library(store=MemoryStore(), sessions=Sessions(tmp_path)).of("alice")
+    good = Library(store=BlobStore(), sessions=Sessions(tmp_path)).of("alice")
     (tmp_path / "file").write_text("no folder")
-    gone = Library(store=LocalStore(tmp_path / "file"), sessions=Sessions(tmp_path)).of("alice")
+    gone = Library(store=BlobStore(LocalBlobs(tmp_path / "file")), sessions=Sessions(tmp_path)).of("alice")
 
     stored, lost = await processed(good, payload), await processed(gone, payload)
 
@@ -213,7 +213,7 @@ async def test_missing_store(tmp_path: Path) -> None:
 @pytest.mark.parametrize("data", ["aGk", "aGk=", "a-_k", "not base64!", "A"])
 async def test_malformed_base64(tmp_path: Path, data: str) -> None:
     """Source: S4-102."""
-    files = Library(store=MemoryStore(), sessions=Sessions(tmp_path)).of("alice")
+    files = Library(store=BlobStore(), sessions=Sessions(tmp_path)).of("alice")
     payload = {"results": 1, "artifacts": [{"name": "a.txt", "b64": data, "mime": "text/plain"}]}
 
     result = await processed(files, payload)
@@ -225,7 +225,7 @@ async def test_malformed_base64(tmp_path: Path, data: str) -> None:
 
 async def test_decode_failure(tmp_path: Path) -> None:
     """Source: S4-102."""
-    files = Library(store=MemoryStore(), sessions=Sessions(tmp_path)).of("alice")
+    files = Library(store=BlobStore(), sessions=Sessions(tmp_path)).of("alice")
     blobs = [base64.b64encode(b"good").decode(), "%%%"]
     blocks = [
         {"type": "resource", "resource": {"uri": f"t://{n}.bin", "blob": blob, "mimeType": "image/png"}}
@@ -240,7 +240,7 @@ async def test_decode_failure(tmp_path: Path) -> None:
 
 async def test_access_denied(tmp_path: Path) -> None:
     """Source: S4-102."""
-    library = Library(store=LocalStore(tmp_path / "store"), sessions=Sessions(tmp_path))
+    library = Library(store=BlobStore(LocalBlobs(tmp_path / "store")), sessions=Sessions(tmp_path))
     record = await library.of("alice").put(b"secret", name="a.txt", origin=Origin.UPLOADED)
 
     for scope in (BOB, NOBODY, Scope(session_id="alice")):
@@ -253,7 +253,7 @@ async def test_access_denied(tmp_path: Path) -> None:
 
 async def test_oversized_payload() -> None:
     """Source: S4-102."""
-    store = MemoryStore(RetentionRules(observations=Budgets(max_artifact_bytes=100)))
+    store = BlobStore(rules=RetentionRules(observations=Budgets(max_artifact_bytes=100)))
     await observe(store, b"x" * 100)
 
     with pytest.raises(CallError, match="above the limit of 100 bytes") as raised:
@@ -265,7 +265,7 @@ async def test_oversized_payload() -> None:
 
 def test_a_store_in_memory_serves_operations_that_overlap() -> None:
     async def many() -> int:
-        store = MemoryStore()
+        store = BlobStore()
         await asyncio.gather(*(keep(store, b"%d" % (number % 20), "a.txt") for number in range(100)))
         return len(await store.list(scope=ALICE))
 

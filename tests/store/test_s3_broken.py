@@ -17,9 +17,8 @@ from support import until
 
 from runner.errors import CallError, Code
 from runner.store.protocol import Put
-from runner.store.s3.bucket import Bucket, BucketAddress
+from runner.store.s3.bucket import PART_BYTES, Bucket, BucketAddress, Stopped
 from runner.store.s3.store import S3Store
-from runner.store.s3.upload import PART_BYTES, Stopped, upload
 
 pytestmark = [pytest.mark.anyio, pytest.mark.needs_s3]
 
@@ -85,7 +84,7 @@ def test_an_upload_that_fails_leaves_no_part_behind(rgw: BucketAddress) -> None:
     content = b"x" * (4 * PART_BYTES)
 
     with pytest.raises((CallError, Stopped)):
-        upload(bucket, key, content, len(content), mime="text/plain", metadata={}, stop=stop)
+        bucket.upload(key, content, len(content), mime="text/plain", metadata={}, stop=stop)
 
     assert 3 in sent
     assert not list(bucket.uploads(key))
@@ -100,7 +99,7 @@ def test_an_upload_whose_last_answer_was_lost_is_complete(rgw: BucketAddress) ->
         bucket = Bucket(rgw)
     key, content = f"{rgw.prefix}big", b"x" * (PART_BYTES + 1)
 
-    upload(bucket, key, content, len(content), mime="text/plain", metadata={}, stop=threading.Event())
+    bucket.upload(key, content, len(content), mime="text/plain", metadata={}, stop=threading.Event())
 
     assert bucket.size(key) == PART_BYTES + 1
 

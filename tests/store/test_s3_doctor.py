@@ -8,8 +8,8 @@ from s3_servers import CuttingProxy
 from runner.doctor.report import DoctorLine, Level, report
 from runner.settings.settings import Settings
 from runner.settings.sources import load
-from runner.store.bucket_health import fault_of
 from runner.store.s3.bucket import BucketAddress
+from runner.store.s3.health import fault_of
 
 pytestmark = [pytest.mark.needs_s3, pytest.mark.release]
 

@@ -9,8 +9,8 @@ from test_s3_doctor import settings_for
 
 from runner.doctor.report import DoctorLine, Level, report
 from runner.settings.settings import Settings
-from runner.store.bucket_health import Lost, lost_records
 from runner.store.s3.bucket import Bucket, BucketAddress
+from runner.store.s3.health import Lost, lost_records
 
 pytestmark = [pytest.mark.needs_s3, pytest.mark.release]
 
@@ -22,7 +22,7 @@ FILES = 3
 def bucket(rgw: BucketAddress, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bucket]:
     """A bucket in which each user has files with their records, but for one file of `cem`."""
     # A record counts as lost when its artifact is five minutes old; here, at once.
-    monkeypatch.setattr("runner.store.bucket_health.SETTLED_AFTER", timedelta(seconds=-5))
+    monkeypatch.setattr("runner.store.s3.health.SETTLED_AFTER", timedelta(seconds=-5))
     bucket = Bucket(rgw)
     for user in USERS:
         for number in range(FILES):
@@ -40,7 +40,7 @@ def settings(bucket: Bucket, rgw: BucketAddress, tmp_path: Path) -> Settings:
 
 def test_without_bounds_all_is_listed(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     assert lost_records(settings, in_all=True) == Lost(files=1, users=4, objects=23, is_cut=False)
-    monkeypatch.setattr("runner.store.bucket_health.LISTED_OBJECTS", 23)
+    monkeypatch.setattr("runner.store.s3.health.LISTED_OBJECTS", 23)
     assert lost_records(settings, in_all=False) == Lost(files=1, users=4, objects=23, is_cut=False)
 
 
@@ -48,13 +48,13 @@ def test_without_bounds_all_is_listed(settings: Settings, monkeypatch: pytest.Mo
 def test_of_who_was_listed_in_part_nothing_is_said(
     settings: Settings, objects: int, users: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("runner.store.bucket_health.LISTED_OBJECTS", objects)
+    monkeypatch.setattr("runner.store.s3.health.LISTED_OBJECTS", objects)
 
     assert lost_records(settings, in_all=False) == Lost(files=0, users=users, objects=objects, is_cut=True)
 
 
 def test_a_listing_ends_when_its_time_is_over(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("runner.store.bucket_health.LISTED_S", 0.0)
+    monkeypatch.setattr("runner.store.s3.health.LISTED_S", 0.0)
 
     assert lost_records(settings, in_all=False) == Lost(files=0, users=0, objects=0, is_cut=True)
 
@@ -66,9 +66,9 @@ def test_the_doctor_says_where_it_stopped_and_how_to_see_all(
         lines = report(settings, whole_bucket=whole_bucket).lines
         return next(line for line in lines if line.name == "records")
 
-    monkeypatch.setattr("runner.store.bucket_health.LISTED_OBJECTS", 12)
+    monkeypatch.setattr("runner.store.s3.health.LISTED_OBJECTS", 12)
     cut, whole = line(whole_bucket=False), line(whole_bucket=True)
-    monkeypatch.setattr("runner.store.bucket_health.LISTED_OBJECTS", 21)
+    monkeypatch.setattr("runner.store.s3.health.LISTED_OBJECTS", 21)
     bucket.delete(f"{rgw.prefix}ann/records/all/files/ann0")
     lost_and_cut = line(whole_bucket=False)
 

@@ -15,8 +15,8 @@ pytestmark = [pytest.mark.needs_s3, pytest.mark.release]
 # A record counts as lost when its artifact is five minutes old; here, at once.
 AT_ONCE = """
 from datetime import timedelta
-from runner.store import bucket_health
-bucket_health.SETTLED_AFTER = timedelta(seconds=-5)
+from runner.store.s3 import health
+health.SETTLED_AFTER = timedelta(seconds=-5)
 from runner.cli.app import main
 main()
 """

@@ -4,8 +4,8 @@ import pytest
 
 from runner.errors import UsageError
 from runner.settings.settings import Settings
-from runner.store.bucket_health import fault_of
-from runner.store.opening import s3_address
+from runner.store.s3.bucket import s3_address
+from runner.store.s3.health import fault_of
 
 
 @pytest.mark.parametrize(

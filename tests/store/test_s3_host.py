@@ -11,19 +11,20 @@ import pytest
 from attack_support import found_in_memory
 from process_tree import descendants, forkservers
 from s3_servers import CuttingProxy
+from store_world import root_of
 from suite import Clock, read
 from support import TOOLS, call
 
 from runner.errors import UsageError
 from runner.settings.settings import Settings
 from runner.settings.sources import config_report, config_text, load
-from runner.store.local.store import LocalStore
 from runner.store.opening import open_store
 from runner.store.protocol import Put, Scope
 from runner.store.retention import RetentionRules
 from runner.store.s3.bucket import BucketAddress
 from runner.store.s3.store import S3Store
 from runner.store.spool import Spool, SpoolingStore
+from runner.store.store import BlobStore
 from runner.toolset.toolset import Toolset
 from runner.toolset.user_pool import HomeAccess
 from runner.users.identity import User
@@ -160,8 +161,8 @@ def test_an_address_of_a_store_that_makes_no_sense_is_refused(url: str, shown: s
 def test_without_an_s3_address_the_store_is_local(tmp_path: Path) -> None:
     store = open_store(Settings(store=tmp_path.as_uri(), state_dir=tmp_path), RetentionRules())
 
-    assert isinstance(store, LocalStore)
-    assert store.root == tmp_path
+    assert isinstance(store, BlobStore)
+    assert root_of(store) == tmp_path
 
 
 def test_with_one_it_has_a_spool_in_the_folder_of_the_state(

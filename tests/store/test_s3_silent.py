@@ -13,7 +13,7 @@ from suite import ALICE, BOB, read
 
 from runner.errors import CallError, Code
 from runner.store.protocol import Content, Put
-from runner.store.s3 import waiting as s3_waiting
+from runner.store.s3 import store as s3_store
 from runner.store.s3.bucket import BucketAddress
 from runner.store.s3.store import S3Store
 from runner.store.spool import Spool, SpoolingStore
@@ -112,7 +112,7 @@ async def test_files_for_a_silent_server_are_spooled_after_one_wait(
 async def test_one_users_waits_hold_up_nobody_else(
     rgw: BucketAddress, each: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(s3_waiting, "_EACH", each)
+    monkeypatch.setattr(s3_store, "_WAITING_OF_ONE", each)
     await S3Store(rgw).put_bytes(b"bob's", Put(name="b.txt"), scope=BOB)
     with Deaf(rgw, b"alice") as deaf:
         store = S3Store(deaf.address)

@@ -11,9 +11,8 @@ from suite import ALICE, read
 from runner.errors import CallError, Code
 from runner.store.protocol import Put, Scope
 from runner.store.retention import Quota, RetentionRules
-from runner.store.s3.bucket import Bucket, BucketAddress
+from runner.store.s3.bucket import PART_BYTES, Bucket, BucketAddress
 from runner.store.s3.store import FRESH_S, S3Store
-from runner.store.s3.upload import PART_BYTES
 
 pytestmark = [pytest.mark.anyio, pytest.mark.needs_s3, pytest.mark.release]
 

@@ -15,13 +15,13 @@ from s3_servers import CuttingProxy
 from suite import ALICE, BOB, Clock, MakeStore, StoreSuite, read
 
 from runner.errors import CallError, Code
-from runner.store.measuring import StoreFacts, measured
-from runner.store.memory import MemoryStore
 from runner.store.protocol import Put, Reason, Record, Scope
+from runner.store.reports import StoreFacts, measured
 from runner.store.retention import Quota, RetentionRules
 from runner.store.s3.bucket import BucketAddress
 from runner.store.s3.store import S3Store
 from runner.store.spool import Spool, SpoolingStore, delay_s
+from runner.store.store import BlobStore
 
 pytestmark = [pytest.mark.anyio, pytest.mark.needs_s3]
 
@@ -38,7 +38,7 @@ def spool(tmp_path: Path) -> Spool:
     return Spool(tmp_path / "state" / "spool")
 
 
-class NoServer(MemoryStore):
+class NoServer(BlobStore):
     """A store that cannot be reached."""
 
     async def put_bytes(self, content: bytes, about: Put, *, scope: Scope) -> Record:
@@ -51,7 +51,7 @@ class NoServer(MemoryStore):
         return "the store is away"
 
 
-class Stuck(MemoryStore):
+class Stuck(BlobStore):
     """A store that takes a file without end."""
 
     async def put_file(self, source: int | Path, about: Put, *, scope: Scope) -> Record:
@@ -68,7 +68,7 @@ class TestSpoolingStore(StoreSuite):
     @pytest.fixture
     def make_store(self, spool: Spool) -> MakeStore:
         def make(rules: RetentionRules, clock: Clock) -> SpoolingStore:
-            return SpoolingStore(MemoryStore(rules, clock=clock), spool, now=clock)
+            return SpoolingStore(BlobStore(rules=rules, clock=clock), spool, now=clock)
 
         return make
 
@@ -224,7 +224,7 @@ async def test_pending_files_of_one_name_are_named_in_order(spool: Spool) -> Non
         about = Put(name=name, namespace=f"n{number}")
         await SpoolingStore(NoServer(), spool).put_bytes(b"%d" % number, about, scope=ALICE)
     wanted = {entry.record.id: entry.record.name for entry in spool.all()}
-    there = MemoryStore()
+    there = BlobStore()
 
     assert await SpoolingStore(there, spool).send() == 13
 
@@ -239,7 +239,7 @@ async def test_stopping_server_sends_and_counts_pending_files(spool: Spool) -> N
     assert await SpoolingStore(NoServer(), spool).send_all(60) == 5
     assert spool.all() == before
     assert await SpoolingStore(Stuck(), spool).send_all(0.05) == 5
-    assert await SpoolingStore(MemoryStore(), spool).send_all(60) == 0
+    assert await SpoolingStore(BlobStore(), spool).send_all(60) == 0
     assert await SpoolingStore(NoServer(), spool).send_all(60) == 0
 
 
@@ -322,7 +322,7 @@ async def test_what_an_earlier_version_left_in_the_spool_is_taken_over(spool: Sp
     if deleted == "null":
         (spool.folder / "tok.bytes").write_bytes(b"abc")
     (spool.folder / "lost.bytes").write_bytes(b"whose")
-    there = MemoryStore()
+    there = BlobStore()
     store = SpoolingStore(there, spool)
 
     taken = await store.send()
@@ -446,7 +446,7 @@ async def test_the_spool_is_its_owners_alone(gone: BucketAddress, spool: Spool) 
     assert json.loads(note.read_text())["record"]["scope"]["user_id"] == "alice"
 
 
-class Away(MemoryStore):
+class Away(BlobStore):
     """A store in memory that is away while `away`, and does `meanwhile` while it takes a file."""
 
     away = False
@@ -532,6 +532,41 @@ async def test_file_renamed_by_the_store_is_listed_once(spool: Spool) -> None:
     assert [record.name for record in listed] == ["a.txt", "a_2.txt"]
     assert await store.list(scope=ALICE) == [other]
     assert files_in(spool) == 0
+
+
+class Digest(str):
+    """A digest that counts its comparisons."""
+
+    comparisons = 0
+    __hash__ = str.__hash__
+
+    def __eq__(self, other: object) -> bool:
+        Digest.comparisons += 1
+        return super().__eq__(other)
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+
+class Counted(Away):
+    """A store whose records have such digests."""
+
+    async def list(self, *, scope: Scope) -> Sequence[Record]:
+        found = await super().list(scope=scope)
+        return [replace(record, sha256=Digest(record.sha256)) for record in found]
+
+
+async def test_list_compares_no_pending_file_with_every_stored_one(spool: Spool) -> None:
+    remote = Counted()
+    store = SpoolingStore(remote, spool)
+    for remote.away in (False, True):
+        for number in range(30):
+            content = b"%d %d" % (number, remote.away)
+            await store.put_bytes(content, Put(name=f"{number}"), scope=ALICE)
+    remote.away, Digest.comparisons = False, 0
+
+    assert len(await store.list(scope=ALICE)) == 60
+    assert Digest.comparisons <= 60
 
 
 async def test_failed_delete_hides_the_file_and_is_repeated_later(spool: Spool) -> None:

@@ -5,7 +5,7 @@ import os
 import tempfile
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +13,10 @@ import pytest
 from store_world import ALICE, BOB, NOBODY, Clock, content_of, keep, observe
 
 from runner.errors import CallError, Code
-from runner.store.local.store import LocalStore
-from runner.store.memory import MemoryStore
+from runner.store.local.blobs import LocalBlobs
 from runner.store.protocol import ArtifactStore, Origin, Put, Record, Retention, Scope
 from runner.store.retention import Budgets, Cleanup, Quota, RetentionRules
+from runner.store.store import BlobStore
 
 pytestmark = pytest.mark.anyio
 
@@ -33,8 +33,8 @@ def make(request: pytest.FixtureRequest, tmp_path: Path, clock: Clock) -> Make:
     def make_one(files: Quota | None = None, **budgets: Any) -> ArtifactStore:
         rules = RetentionRules(files=files or Quota(), observations=Budgets(**budgets))
         if request.param == "memory":
-            return MemoryStore(rules, clock=clock)
-        return LocalStore(tmp_path / "store", rules, clock)
+            return BlobStore(rules=rules, clock=clock)
+        return BlobStore(LocalBlobs(tmp_path / "store"), rules, clock=clock)
 
     return make_one
 
@@ -327,6 +327,35 @@ async def test_cleanup_none_refuses_new_and_renews_old_observations(
     assert raised.value.code is Code.E_QUOTA
     await observe(store, b"1")
     assert len(await store.list(scope=NOBODY)) == 1
+
+
+async def test_names_of_one_content_count_against_number_of_files(make: Make) -> None:
+    store = make(Quota(max_user_files=2))
+    first, _ = [await keep(store, b"", name) for name in ("a", "b")]
+
+    with pytest.raises(CallError, match="has 2 files") as raised:
+        await keep(store, b"", "c")
+
+    assert raised.value.code is Code.E_QUOTA
+    assert (await keep(store, b"", "a")).id == first.id
+    assert await store.delete(first.id, scope=ALICE, name="a")
+    assert (await keep(store, b"", "c")).name == "c"
+
+
+async def test_removal_by_name_checks_no_other_file(clock: Clock) -> None:
+    checked = 0
+
+    def counting() -> datetime:
+        nonlocal checked
+        checked += 1
+        return clock()
+
+    store = BlobStore(clock=counting)
+    records = [await keep(store, b"x", f"{number}") for number in range(30)]
+    checked = 0
+
+    assert all([await store.delete(each.id, scope=ALICE, name=each.name) for each in records])
+    assert checked <= 4 * len(records)
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ RECORD = (
     '"created":"2026-11-28T12:00:00Z","expires_at":null,"pending":false,"key":"k/a"}'
 )
 EARLIER = f'{{"record":{RECORD},"token":"tok","put":1,"used":2}}'
-ENTRY = f'{{"record":{RECORD.replace("00Z", "00+00:00")},"blob":"k/a","put":1}}'
+ENTRY = f'{{"record":{RECORD},"blob":"k/a","put":1}}'
 
 
 def record() -> Record:

@@ -10,18 +10,19 @@ from s3_servers import raw_client
 from suite import ALICE, BOB
 from test_damage import Away, flip_in, flipped, place_of_bytes
 
-from runner.store.local.store import LocalStore
+from runner.store.local.blobs import LocalBlobs
 from runner.store.protocol import Put, Retention
+from runner.store.reports import Damage
 from runner.store.s3.bucket import BucketAddress
 from runner.store.s3.store import S3Store
 from runner.store.spool import Spool, SpoolingStore
-from runner.store.verifying import Damage
+from runner.store.store import BlobStore
 
 pytestmark = [pytest.mark.anyio, pytest.mark.needs_s3]
 
 
 async def test_a_local_store_names_what_is_damaged_cut_or_missing(tmp_path: Path) -> None:
-    store = LocalStore(tmp_path)
+    store = BlobStore(LocalBlobs(tmp_path))
     good = await store.put_bytes(b"good", Put(name="good.txt"), scope=ALICE)
     await store.put_bytes(b"good", Put(name="again.txt"), scope=ALICE)
     seen = await store.put_bytes(b"seen", Put(retention=Retention.OBSERVATIONS), scope=BOB)
@@ -50,7 +51,7 @@ async def test_a_bucket_and_its_spool_are_read_too(rgw: BucketAddress, tmp_path:
     bad = await store.put_bytes(os.urandom(3_000_000), Put(name="bad.bin"), scope=ALICE)
     lost = await store.put_bytes(b"lost", Put(name="lost.txt"), scope=BOB)
     spool = Spool(tmp_path / "spool")
-    await SpoolingStore(Away(tmp_path / "away"), spool).put_bytes(b"waits", Put(name="w.txt"), scope=BOB)
+    await SpoolingStore(Away(), spool).put_bytes(b"waits", Put(name="w.txt"), scope=BOB)
     before = await SpoolingStore(store, spool).verify()
 
     content = client.get_object(Bucket=rgw.bucket, Key=bad.key)["Body"].read()
@@ -78,7 +79,9 @@ def doctor(folder: Path) -> "subprocess.CompletedProcess[str]":
 
 
 async def test_the_command_names_a_damaged_file_and_ends_with_1(tmp_path: Path) -> None:
-    record = await LocalStore(tmp_path / "store").put_bytes(b"content", Put(name="a.txt"), scope=ALICE)
+    record = await BlobStore(LocalBlobs(tmp_path / "store")).put_bytes(
+        b"content", Put(name="a.txt"), scope=ALICE
+    )
     whole = doctor(tmp_path)
     flip_in(place_of_bytes(tmp_path / "store", record), 0)
     damaged = doctor(tmp_path)

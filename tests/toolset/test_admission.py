@@ -3,7 +3,7 @@ import pytest
 
 from runner.errors import CallError, Code
 from runner.settings.named_limits import Counted, LimitSettings
-from runner.toolset.admission import Admission, inside_place
+from runner.toolset.admission import Admission, FairQueue, inside_place
 
 pytestmark = pytest.mark.anyio
 
@@ -30,7 +30,7 @@ class Calls:
 
 
 async def test_user_at_limit_delays_no_other() -> None:
-    calls = Calls(Admission(max_calls=3, max_calls_per_user=2, max_queue=10))
+    calls = Calls(Admission(FairQueue(max_calls=3, max_calls_per_user=2, max_queue=10)))
 
     async with anyio.create_task_group() as group:
         for name in ("ann-1", "ann-2", "ann-3", "bob-1"):
@@ -47,7 +47,7 @@ async def test_user_at_limit_delays_no_other() -> None:
 
 
 def one_at_a_time(*, queue: int) -> Admission:
-    return Admission(max_calls=1, max_calls_per_user=1, max_queue=queue)
+    return Admission(FairQueue(max_calls=1, max_calls_per_user=1, max_queue=queue))
 
 
 async def test_full_queue_is_busy_with_retry_time() -> None:
@@ -162,7 +162,7 @@ async def test_call_inside_place_takes_no_second_one() -> None:
 
 
 async def test_call_inside_place_refused_at_limit_by_name() -> None:
-    admission = Admission(max_calls=9, max_calls_per_user=9)
+    admission = Admission(FairQueue(max_calls=9, max_calls_per_user=9))
     limit = Counted(name="one", whose="", limit=LimitSettings(max_calls=1))
 
     async with admission.admit("ann", [limit]):

@@ -246,12 +246,12 @@ async def test_oldest_open_question_of_user_gives_way(files: ApprovalFiles) -> N
         except TimeoutError:
             ended.append(name)
 
-    asked = [asyncio.create_task(ask("bob's", "bob"))]
-    asked += [asyncio.create_task(ask(str(number), "ann")) for number in range(18)]
-    await asyncio.wait(asked, timeout=0.1)
-    for task in asked:
+    questions = [asyncio.create_task(ask("bob's", "bob"))]
+    questions += [asyncio.create_task(ask(str(number), "ann")) for number in range(18)]
+    await asyncio.wait(questions, timeout=0.1)
+    for task in questions:
         task.cancel()
-    await asyncio.wait(asked)
+    await asyncio.wait(questions)
 
     assert ended == ["0", "1"]
     for _ in range(16):

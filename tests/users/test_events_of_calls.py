@@ -10,7 +10,7 @@ import pytest
 from support import TOOLS, Listening, call, error_code, open_toolset, request
 
 from runner.call import execute
-from runner.steps.light_events import without_bytes
+from runner.steps.updates import without_bytes
 from runner.store.protocol import Origin
 from runner.toolset.toolset import Toolset
 from runner.users.identity import User

@@ -66,6 +66,20 @@ def test_login_entries_flood_evicts_least_recently_used(tmp_path: Path) -> None:
     assert len(files(tmp_path)) <= 5
 
 
+def test_login_entries_of_many_bytes_evict_least_recently_used(tmp_path: Path) -> None:
+    state = LoginState(tmp_path, most_bytes=5000)
+
+    async def flooded() -> object:
+        for number in range(30):
+            await state.put(f"strange-{number}", {"a": "a" * 900}, collection="clients")
+        return await state.get("strange-29", collection="clients")
+
+    assert asyncio.run(flooded()) == {"a": "a" * 900}
+    held = [path.stat().st_size for path in files(tmp_path)]
+    assert len(held) > 3
+    assert sum(held) <= 5000
+
+
 @pytest.mark.parametrize(
     "content", ["", "{}", "[1]", '{"end": "x", "value": {}}', '{"end": null, "value": 1}']
 )

@@ -1,6 +1,5 @@
 """Names that try to be more than a name: refused before they reach a home, a line of a log or a label."""
 
-import json
 import logging
 from typing import Any
 
@@ -11,7 +10,7 @@ from runner.http.gateway import Gateway, Peers
 from runner.settings.auth import Auth
 from runner.settings.settings import Settings
 from runner.system.logging_setup import _TextFormatter
-from runner.users.identity import IdentityError, resolve
+from runner.users.identity import IdentityError, User, resolve
 from runner.users.usernames import home_segment
 
 ODD = [
@@ -78,8 +77,8 @@ def test_path_like_name_accepted_with_single_folder_home() -> None:
 async def test_odd_name_in_gateway_header_is_no_user(name: str) -> None:
     names: list[str] = []
 
-    def give(user: str) -> str:
-        names.append(user)
+    def give(user: User) -> str:
+        names.append(user.name)
         return "a-pass"
 
     async def app(_scope: Scope, _receive: Receive, _send: Send) -> None:
@@ -87,16 +86,11 @@ async def test_odd_name_in_gateway_header_is_no_user(name: str) -> None:
 
     auth = Auth(kind="gateway", gateway_addresses=("127.0.0.2",))
     gateway = Peers(Gateway(app, settings=Settings(auth=auth), give=give))
-    await gateway(_scope_of(auth, name.encode()), _nothing, _unsent)
-    await gateway(_scope_of(auth, b"ann"), _nothing, _unsent)
+    await gateway(_scope_of(auth, name.encode()), _nothing, _unheard)
+    await gateway(_scope_of(auth, b"ann"), _nothing, _unheard)
 
-    *odd, control = names
-    assert control == "ann"
-    for user in odd:
-        # Spaces at its ends belong to the header, and are gone.
-        if user != "ann":
-            with pytest.raises(IdentityError):
-                claimed(user)
+    # Spaces at the ends of a name belong to the header, and are gone.
+    assert set(names) == {"ann"}
 
 
 def _scope_of(auth: Auth, value: bytes) -> dict[str, Any]:
@@ -108,5 +102,5 @@ async def _nothing() -> Message:
     return {"type": "http.disconnect"}
 
 
-async def _unsent(message: Message) -> None:
-    raise AssertionError(json.dumps(message, default=str))
+async def _unheard(_: Message) -> None:
+    return

@@ -11,6 +11,7 @@ from jsonschema import Draft202012Validator
 from support import SAMPLES, open_toolset, settings_in
 
 from runner.server.host import make_host
+from runner.toolset.admission import Admission, FairQueue
 from runner.toolset.toolset import Toolset
 from runner.widgets import Csp, Widget, add_widgets
 from runner.widgets.registration import served_pages
@@ -175,7 +176,7 @@ async def test_host_reads_page_without_worker_like_plain_fastmcp(folder: Path) -
         # No call may start: whatever needs a worker is refused.
         admission, toolset.admission = (
             toolset.admission,
-            type(toolset.admission)(max_calls=0, max_calls_per_user=0, max_queue=0),
+            Admission(FairQueue(max_calls=0, max_calls_per_user=0, max_queue=0)),
         )
         found = [await read(client, uri) for uri in uris]
         with pytest.raises(McpError, match="waiting already"):

@@ -16,9 +16,8 @@ from runner.settings.rights import Rights
 from runner.steps.listener import CallListener, Nobody
 from runner.steps.verdict import judge
 from runner.toolset.session_state import SessionState
-from runner.worker.call_scope import ServedCall, entered
+from runner.worker.call_scope import HostLine, ServedCall, entered
 from runner.worker.failure_capture import FailureCapture
-from runner.worker.host_channel import HostLine
 from sandbox.deadlines import Deadlines
 from sandbox.outcome import Ending, Outcome
 from sandbox.policy import Limits
@@ -170,6 +169,16 @@ def _variable_of_library() -> None:
     raise RuntimeError("pass api_key=, or set the SHOP_API_TOKEN environment variable")
 
 
+def _variable_named_alone() -> None:
+    if not os.getenv("SHOP_KEY"):
+        raise RuntimeError("SHOP_KEY is not set")
+
+
+def _longer_name() -> None:
+    if not os.getenv("SHOP_KEY"):
+        raise RuntimeError("OTHER_SHOP_KEYS is not set")
+
+
 def _name_of_host() -> None:
     raise RuntimeError("curl: (6) Could not resolve host: example.com")
 
@@ -199,6 +208,9 @@ def _own_constant() -> None:
         (_variable, Rights(), "--allow-env=SHOP_API_TOKEN"),
         (_variable, Rights(variables=("SHOP_API_TOKEN",)), None),
         (_variable_of_library, Rights(), "--allow-env=SHOP_API_TOKEN"),
+        (_variable_named_alone, Rights(), "--allow-env=SHOP_KEY"),
+        (_variable_named_alone, Rights(variables=("SHOP_KEY",)), None),
+        (_longer_name, Rights(), None),
         (_name_of_host, Rights(), "--allow-net"),
         (_name_behind, Rights(), "--allow-net"),
         (_name_behind, Rights(network=("example.org",)), None),

@@ -6,7 +6,10 @@ from pathlib import Path
 import pytest
 from support import call, details, error_code, open_toolset
 
+from runner.call import own_request, relay
+from runner.errors import CallError, Code
 from runner.toolset.toolset import Toolset
+from runner.users.identity import User
 
 pytestmark = [pytest.mark.anyio, pytest.mark.kernel]
 
@@ -55,6 +58,28 @@ async def awaits_what_it_cancelled() -> str:
 
 
 @mcp.tool
+async def cancels_itself() -> str:
+    asyncio.current_task().cancel()
+    await asyncio.sleep(60)
+
+
+@mcp.tool
+async def cancels_itself_at_its_end() -> str:
+    asyncio.current_task().cancel()
+    return "never"
+
+
+@mcp.resource("exits://now")
+def resource() -> str:
+    deeper(3)
+
+
+@mcp.prompt
+def prompt() -> str:
+    raise GeneratorExit
+
+
+@mcp.tool
 def answers() -> str:
     return "yes"
 '''
@@ -84,6 +109,12 @@ async def toolset(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Too
             "the tool raised CancelledError, which is not an Exception",
             ["in awaits_what_it_cancelled: await task"],
         ),
+        (
+            "cancels_itself",
+            "the tool cancelled the task of its own call",
+            ["in cancels_itself: await asyncio.sleep(60)"],
+        ),
+        ("cancels_itself_at_its_end", "the tool cancelled the task of its own call", []),
     ],
 )
 async def test_exit_reported_in_a_sentence_with_author_lines(
@@ -94,9 +125,26 @@ async def test_exit_reported_in_a_sentence_with_author_lines(
 
     assert error_code(completed) == "E_TOOL"
     assert message in facts["message"]
-    assert len(facts["frames"]) == len(frames)
-    assert all(part in frame for part, frame in zip(frames, facts["frames"], strict=True))
+    found = facts.get("frames", [])
+    assert len(found) == len(frames)
+    assert all(part in frame for part, frame in zip(frames, found, strict=True))
     assert "fastmcp" not in str(completed.processed.value)
+
+
+@pytest.mark.parametrize(
+    ("method", "params", "message"),
+    [
+        ("resources/read", {"uri": "exits://now"}, r"called exit\(3\)"),
+        ("prompts/get", {"name": "prompt"}, "raised GeneratorExit"),
+    ],
+)
+async def test_exit_of_resource_and_prompt_is_an_error(
+    method: str, params: dict[str, str], message: str, toolset: Toolset, user: str
+) -> None:
+    with pytest.raises(CallError, match=message) as raised:
+        await relay(toolset, own_request(toolset, User(user), method, params))
+
+    assert raised.value.code is Code.E_TOOL
 
 
 async def test_process_continues_after_exit_and_answers_next_call(toolset: Toolset, user: str) -> None:

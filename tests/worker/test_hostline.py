@@ -5,7 +5,7 @@ import socket
 
 import pytest
 
-from runner.worker.host_channel import HostLine, Waiting
+from runner.worker.call_scope import HostLine, Waiting
 from sandbox.denials.paths import PathRules
 from sandbox.frames import FrameKind, receive, send
 from sandbox.inside.program import Channel

@@ -17,6 +17,7 @@ DENIED = "try:\n    raise PermissionError(13, 'Permission denied')\nexcept OSErr
     [
         (DENIED.format("raise RuntimeError('no connection') from error"), "without --allow-net=HOST"),
         ("sqlite3.connect('/nowhere/notes.db')", "--allow-write=FOLDER"),
+        ("raise OSError(30, 'Read-only file system', '/x')", "a tool file may write nothing"),
         ("open('data/conf.json')", "write Path(__file__).parent / 'data/conf.json'"),
         ("open('../data/conf.json')", "which --allow-read="),
         ("K = os.getenv('A_KEY') or sys.exit('A_KEY is required')", "with --allow-env=A_KEY"),

@@ -1,1 +1,1 @@
-"""One module for each command: options, action, report. `runner.cli.app` imports the one that is run."""
+"""One module for each command: options, action, report. `runner.cli.app` imports the one that runs."""

@@ -1,4 +1,4 @@
-"""`runner approve`: list the calls that wait for the operator, approve or refuse one.
+"""`runner approve`: list the calls waiting for the operator, approve or refuse one.
 
 Source: `docs/isolation.md`, "Approvals".
 """
@@ -41,7 +41,7 @@ def approve(
             for pending, state, left_s in files.listed()
         ]
         return Report({"approvals": found}, _list(found))
-    # Opened first: what cannot be recorded is not approved.
+    # Opened first: a call is not approved if that cannot be recorded.
     audit = None if settings.audit_dir is None else AuditLog(settings.audit_dir)
     with contextlib.nullcontext() if audit is None else contextlib.closing(audit):
         try:
@@ -67,7 +67,7 @@ def approve(
 
 
 def _list(found: list[dict[str, object]]) -> str:
-    """Return the calls for a terminal; nothing in them can write elsewhere on it."""
+    """Return the calls for a terminal, without control sequences."""
     lines = []
     for one in found:
         head = "{id}  {state}, {left_s} s left  {user}  {tool}  ({server}; rule approvals.{rule})"

@@ -41,12 +41,12 @@ def audit(
     if log is None:
         raise UsageError("there is no audit log: set audit_dir, or name its folder")
     if action == "digest":
+        if not log.is_dir():
+            raise UsageError(f"there is no audit log in {log}; is it the setting audit_dir?")
         try:
             value = json.load(sys.stdin)
         except (ValueError, RecursionError) as error:
             raise UsageError(f"standard input is not JSON: {error}") from error
-        if not log.is_dir():
-            raise UsageError(f"there is no audit log in {log}; is it the setting audit_dir?")
         with contextlib.closing(AuditLog(log)) as opened:
             print(opened.digest(value))  # noqa: T201
         return 0

@@ -1,4 +1,4 @@
-"""`runner call`: one call from a shell, on the path of calls of MCP clients."""
+"""`runner call`: one call from a shell, processed like a call of an MCP client."""
 
 import asyncio
 import signal
@@ -7,24 +7,24 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TextIO
 
 import typer
 
 from runner.call import Completed, Request, execute
 from runner.cli.arguments import ParsedArguments, coerce, parse_arguments
-from runner.cli.exits import EXIT_INTERRUPTED
+from runner.cli.exits import EXIT_INTERRUPTED, EXIT_USAGE, print_error
 from runner.cli.options import BOUNDS, LOGS, WHOSE, AsJson, Config, File, Flags, takes
 from runner.cli.start import explained, start
-from runner.cli.terminal import TOKEN, Terminal
 from runner.errors import Code, UsageError
 from runner.files.my_files import MyFiles
 from runner.formats.json_pieces import json_pieces
+from runner.formats.terminal_text import one_line
 from runner.settings.settings import Settings
-from runner.steps.listener import LOG_LEVELS
+from runner.steps.listener import LOG_LEVELS, MESSAGE, PROGRESS, ClientRefusal
 from runner.steps.shell_view import as_text
 from runner.store.protocol import Origin
-from runner.system.terminal import write_exactly
+from runner.system.terminal import draw, write_exactly
 from runner.toolset.catalog import ToolSpec
 from runner.toolset.toolset import Toolset
 from runner.users.identity import User, resolve
@@ -36,6 +36,66 @@ __all__ = ["call", "put_files", "read_by_schema"]
 
 _PROTOCOL = "2026-07-28"
 _CLIENT = {"name": "runner", "version": "1"}
+_TOKEN = "terminal"  # noqa: S105 - a progress token, no secret
+_WIDTH = 24
+_METHOD_NOT_FOUND = -32601
+
+
+class Terminal:
+    """Display of progress and messages on standard error. A `runner.steps.listener.Client`."""
+
+    def __init__(self) -> None:
+        self._stream: TextIO = sys.stderr
+        self._live = self._stream.isatty()
+        self._bar = False
+
+    async def notify(self, method: str, params: Mapping[str, Any]) -> None:
+        """Show one notification."""
+        if method == PROGRESS:
+            self._progress(params)
+        elif method == MESSAGE:
+            data = params.get("data")
+            text = data.get("msg") if isinstance(data, Mapping) else data
+            self._line(f"{params.get('level', 'info')}: {_plain(text)}")
+
+    async def request(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Refuse: a shell command cannot answer requests of a tool."""
+        raise ClientRefusal(_METHOD_NOT_FOUND, f"`runner call` cannot answer {method}; use an MCP client")
+
+    def printed(self, output: str) -> None:
+        """Show the tool's output, line by line."""
+        for line in output.splitlines():
+            self._line(_plain(line))
+
+    def close(self) -> None:
+        """End the bar's line, if there is one."""
+        if self._bar:
+            self._stream.write("\n")
+            self._bar = False
+        self._stream.flush()
+
+    def _progress(self, params: Mapping[str, Any]) -> None:
+        value, total, message = params["progress"], params.get("total"), _plain(params.get("message"))
+        if not total:
+            self._line(message or f"{value:g}")
+            return
+        share = min(1.0, max(0.0, value / total))
+        if not self._live:
+            self._line(f"{share:4.0%} {message}".rstrip())
+            return
+        bar = ("#" * round(share * _WIDTH)).ljust(_WIDTH, ".")
+        draw(f"\r\x1b[K[{bar}] {share:4.0%} {message[:100]}", self._stream)
+        self._stream.flush()
+        self._bar = True
+
+    def _line(self, text: str) -> None:
+        self.close()
+        self._stream.write(text + "\n")
+        self._stream.flush()
+
+
+def _plain(text: object) -> str:
+    return one_line(str(text or ""))
 
 
 @takes("idle_timeout_s", "total_timeout_s", *WHOSE, *BOUNDS, "fresh", *LOGS)
@@ -59,7 +119,7 @@ def call(
 ) -> int:
     """Call one tool and print its result."""
     target = check_targets([file])[0]
-    # What the tool prints goes to this terminal, and what it raises into the error.
+    # The tool's output goes to this terminal, and its exception into the error.
     settings = start({"log_level": "warning", **flags}, config).model_copy(update={"tool_output": "drop"})
     user = resolve(settings, transport="stdio", claims=None, host=settings.host)
     made = partial(
@@ -123,7 +183,7 @@ async def _call(
     """Put files into My Files, call a tool, print its result, and return the exit status.
 
     Raises:
-        UsageError: A file cannot be put into My Files, or the result cannot be written to `out`.
+        UsageError: A file cannot be put into My Files.
     """
     files = toolset.files(user)
     for path in paths:
@@ -154,7 +214,7 @@ async def _call(
     outcome = request.steps.outcome
     failure = completed.processed.failure
     if outcome is not None and (failure is None or "output" not in failure.details):
-        # The error of a crash has it among its details.
+        # The error of a crash includes the output in its details.
         terminal.printed(outcome.output)
     terminal.close()
     if completed.interim is not None:
@@ -162,8 +222,6 @@ async def _call(
             f"the tool {tool} asks for input while it runs, which a shell cannot give; "
             "call it from an MCP client"
         )
-    if out is not None:
-        await _write_out(completed, files, out)
     if as_json:
         for piece in json_pieces(completed.processed.value):
             write_exactly(piece)
@@ -171,19 +229,26 @@ async def _call(
     else:
         write_exactly(as_text(completed.processed) + "\n")
     sys.stdout.flush()
+    if out is not None:
+        try:
+            await _write_out(completed, files, out)
+        except OSError as error:
+            # The result has been printed, and with `--json` no second document may follow.
+            refused = UsageError(f"the artifacts cannot be written to {out}: {error}")
+            return print_error(refused, EXIT_USAGE)
     return _exit_status(completed)
 
 
 def _meta() -> dict[str, Any]:
     prefix = "io.modelcontextprotocol/"
     envelope = {"protocolVersion": _PROTOCOL, "clientInfo": _CLIENT, "clientCapabilities": {}}
-    return {"progressToken": TOKEN, **{prefix + key: value for key, value in envelope.items()}}
+    return {"progressToken": _TOKEN, **{prefix + key: value for key, value in envelope.items()}}
 
 
 def read_by_schema(
     parsed: ParsedArguments, names: Mapping[str, list[str]], spec: ToolSpec | None
 ) -> dict[str, Any]:
-    """Return arguments as a tool's schema reads them.
+    """Return arguments converted by a tool's schema.
 
     Args:
         parsed: The arguments of a command line.
@@ -201,7 +266,7 @@ def read_by_schema(
 
 
 async def put_files(files: MyFiles, arguments: ParsedArguments) -> dict[str, list[str]]:
-    """Put local files into My Files; return for each `name=@path` argument the names they got.
+    """Put local files into My Files; return the resulting names for each `name=@path` argument.
 
     Raises:
         UsageError: One cannot be read.
@@ -217,21 +282,18 @@ async def _put(files: MyFiles, path: Path) -> str:
 
 
 async def _write_out(completed: Completed, files: MyFiles, folder: Path) -> None:
-    """Copy every accepted artifact from My Files, whatever its size."""
-    try:
-        await asyncio.to_thread(folder.mkdir, parents=True, exist_ok=True)
-        for file in completed.processed.files:
-            stored = await files.by_id(file.id)
-            if stored is not None:
-                async with files.open(stored) as content:
-                    with (folder / file.name).open("wb") as target:
-                        await content.copy_to(target.fileno())
-    except OSError as error:
-        raise UsageError(f"the artifacts cannot be written to {folder}: {error}") from error
+    """Copy every accepted artifact from My Files, of any size."""
+    await asyncio.to_thread(folder.mkdir, parents=True, exist_ok=True)
+    for file in completed.processed.files:
+        stored = await files.by_id(file.id)
+        if stored is not None:
+            async with files.open(stored) as content:
+                with (folder / file.name).open("wb") as target:
+                    await content.copy_to(target.fileno())
 
 
 def _exit_status(completed: Completed) -> int:
-    """Return the exit status of `docs/cli.md`: the worst of the result and of what was refused."""
+    """Return the exit status of `docs/cli.md`: the worst of the result and of refused files."""
     processed = completed.processed
     if processed.failure is not None:
         return processed.failure.code.exit_status

@@ -14,6 +14,6 @@ __all__ = ["check"]
 def check(file: File, *, as_json: AsJson = False, config: Config = None, flags: Flags) -> int:
     """Check a tool file, with a dry run of its tools."""
     target = check_targets([file])[0]
-    # A dry run reports what was denied; the log would report it again.
+    # A dry run reports denials itself; the log would repeat them.
     settings = start({"log_level": "error", **flags}, config)
     return asyncio.run(explained(check_from_shell(settings, target, as_json=as_json), [target]))

@@ -1,4 +1,4 @@
-"""`runner dev`: tool files with the Playground, loaded again when they change."""
+"""`runner dev`: tool files with the Playground, reloaded when they change."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""`runner doctor`: what this machine and configuration can enforce. `runner.doctor` finds out."""
+"""`runner doctor`: a report of what this machine and configuration can enforce; see `runner.doctor`."""
 
 import asyncio
 from typing import Annotated
@@ -8,8 +8,7 @@ import typer
 from runner.cli.exits import Report
 from runner.cli.options import WHOSE, AsJson, Config, Flags, takes
 from runner.cli.start import load_and_warn
-from runner.doctor import repair as store
-from runner.doctor.report import report
+from runner.doctor import report as checks
 from runner.system.state_access import denied_in
 
 __all__ = ["doctor"]
@@ -31,10 +30,10 @@ def doctor(
 ) -> Report:
     """Report the layers, the store and the configuration."""
     settings = load_and_warn(flags, config)
-    # A file that may not be read is not lost: the report names it, and nothing is repaired before.
+    # An unreadable file is not lost: the report names it, and repairs wait until it is accessible.
     usable = not any(denied_in(settings.state_dir, settings.local_store))
-    repaired = asyncio.run(store.repair(settings)) if repair and usable else ()
-    read = asyncio.run(store.verify(settings)) if verify and usable else ()
-    # After the repair, so that it has what is left.
-    found = report(settings, *repaired, *read, whole_bucket=whole_bucket)
+    repaired = asyncio.run(checks.repair(settings)) if repair and usable else ()
+    read = asyncio.run(checks.verify(settings)) if verify and usable else ()
+    # After the repair, so that it reports the remaining faults.
+    found = checks.report(settings, *repaired, *read, whole_bucket=whole_bucket)
     return Report(found.to_json(), found.text(), status=found.exit_status, indent=2)

@@ -1,4 +1,4 @@
-"""`runner files`: My Files from a shell. Prints names and what is known of files, never a store's keys.
+"""`runner files`: My Files from a shell. It prints names and metadata of files, never a store's keys.
 
 Source: `docs/cli.md`; `docs/guide.md`.
 """
@@ -40,7 +40,7 @@ _WORDS = {
     "context": (0, 0, "no names"),
     "end-session": (0, 0, "no names"),
 }
-"""The actions, each with how many words it takes at least and at most, and which."""
+"""The actions, each with the least and most words that it takes, and their meaning."""
 
 
 @takes(*WHOSE, *LOGS)
@@ -113,7 +113,7 @@ async def _list(files: MyFiles, limit: int | None, cursor: str | None) -> Report
 
 async def _put(files: MyFiles, paths: Sequence[Path], name: str | None) -> Report:
     stored: list[Record] = []
-    # All are opened before one is kept: a wrong path among them changes nothing.
+    # All are opened before the first is stored, so that a wrong path changes nothing.
     with contextlib.ExitStack() as stack:
         sources = [stack.enter_context(_readable(path)) for path in paths]
         for path, source in zip(paths, sources, strict=True):
@@ -145,7 +145,7 @@ async def _get(files: MyFiles, name: str, out: Path | None, *, force: bool) -> R
 
 
 async def _remove(files: MyFiles, names: Sequence[str]) -> Report:
-    # All are found before one is removed: a wrong name among them changes nothing.
+    # All are found before the first is removed, so that a wrong name changes nothing.
     records = {record.name: record for record in [await _found(files, name) for name in names]}
     for record in records.values():
         await files.remove(record.shown)
@@ -161,7 +161,7 @@ async def _context(files: MyFiles) -> Report:
 async def _end_session(files: MyFiles, settings: Settings) -> Report:
     removed, emptied = await files.end_session(), False
     if sys.platform == "linux":
-        # Elsewhere no calls run, and so there are no homes.
+        # On other systems no calls run, so there are no homes.
         from runner.homes.homes import Homes  # noqa: PLC0415
 
         emptied = await asyncio.to_thread(Homes.of(settings).end, files.user)
@@ -225,7 +225,7 @@ def _writable(target: Path, *, force: bool) -> Iterator[int]:
     """Open a new file that gets its name when it is complete.
 
     Raises:
-        FileExistsError: There is something of that name, and no force.
+        FileExistsError: The name is taken, and `force` is false.
         OSError: It cannot be written.
     """
     if not force and os.path.lexists(target):
@@ -244,11 +244,11 @@ def _writable(target: Path, *, force: bool) -> Iterator[int]:
 
 
 def _rename(source: Path, target: Path) -> None:
-    """Rename a file; refused where the name is taken, also by what came this moment."""
+    """Rename a file, unless the name is taken; no concurrently created file is replaced."""
     try:
         target.hardlink_to(source)
     except OSError as error:
-        # A file system without links, such as FAT, can only be looked at before.
+        # On a file system without hard links, such as FAT, only a check before the rename is possible.
         if os.path.lexists(target):
             raise FileExistsError(target) from error
         source.rename(target)

@@ -1,4 +1,4 @@
-"""`runner init`: a tool file that works, its test, and a runner.toml to start from."""
+"""`runner init`: a working tool file, its test, and an initial runner.toml."""
 
 import os
 import shutil
@@ -152,7 +152,7 @@ def init(
 
 
 def _write(folder: Path) -> list[Path]:
-    """Write the files into a folder, which is made if it is missing, and return them.
+    """Write the files into a folder, which is created if missing, and return them.
 
     Raises:
         UsageError: One of them exists, or the folder cannot be written.
@@ -174,12 +174,12 @@ def _write(folder: Path) -> list[Path]:
 
 
 def _closed_to_writers(name: str, flags: int) -> int:
-    """Open a file that no other user can write, whatever the umask: others would not be trusted with it."""
+    """Open a file that no other user can write, whatever the umask: otherwise it would not be trusted."""
     return os.open(name, flags, 0o644)
 
 
 def _trust(config: Path) -> str:
-    """Trust the configuration file that was written; return a sentence about it."""
+    """Trust the new configuration file; return a sentence about it."""
     try:
         trust([read_judged(config)])
     except (OSError, UnsafeFile, UsageError) as error:

@@ -62,9 +62,9 @@ class ClientEntry:
     """One server in a client's configuration.
 
     Attributes:
-        name: What the client calls it.
-        command: The program it starts.
-        arguments: What it starts it with.
+        name: Its name in the client.
+        command: The program to start.
+        arguments: The arguments of the program.
     """
 
     name: str
@@ -75,16 +75,16 @@ class ClientEntry:
     def of(
         cls, target: str, *, name: str | None, user: str | None, engine: str | None = None
     ) -> "ClientEntry":
-        """Make the entry that serves a tool file on stdio.
+        """Return the entry that serves a tool file on stdio.
 
         Args:
             target: The tool file.
             name: Name of the entry; None: that of the file.
             user: The user to serve, if one is named.
-            engine: What runs the container that it is served in, if it is.
+            engine: The engine of the container that serves it, if any.
 
         Raises:
-            UsageError: The command `runner` is not where this interpreter has its commands, nor on the path.
+            UsageError: The command `runner` is neither beside this interpreter nor on the path.
         """
         beside = Path(sys.executable).with_name("runner")
         command = str(beside) if beside.is_file() else shutil.which("runner")
@@ -96,7 +96,7 @@ class ClientEntry:
         return cls(name=chosen, command=os.path.abspath(command), arguments=arguments)
 
     def as_json(self, *, typed: bool) -> dict[str, Any]:
-        """Return it as it stands in a configuration."""
+        """Return it in the form of a configuration."""
         kind = {"type": "stdio"} if typed else {}
         return {**kind, "command": self.command, "args": list(self.arguments)}
 
@@ -115,7 +115,7 @@ def install(
     """Write the entry; all other entries stay."""
     target = check_targets([file])[0]
     if engine is None:
-        # Nothing is installed that a client could only find broken.
+        # A tool file that cannot be loaded is not installed.
         asyncio.run(explained(_loaded(target, user), [target]))
     entry = ClientEntry.of(target, name=name, user=user, engine=engine)
     print(install_entry(client, entry, only_print=only_print))  # noqa: T201
@@ -123,19 +123,19 @@ def install(
 
 
 async def _loaded(target: str, user: str | None) -> int:
-    """Load a tool file as `serve` would.
+    """Load a tool file like `serve`.
 
     Raises:
         LoadError: It cannot be served.
     """
-    # Only here: an entry for a container is made without Linux.
+    # Imported here: an entry for a container is created without Linux.
     from runner.toolset.toolset import Toolset  # noqa: PLC0415
     from runner.users.tool_secrets import Secrets  # noqa: PLC0415
 
     with tempfile.TemporaryDirectory() as folder:
         own = {"state_dir": Path(folder, "state"), "store": Path(folder, "store").as_uri()}
         settings = start({"log_level": "error", **own, **({"user": user} if user else {})}, None)
-        # It is imported and not called, so no secret is needed.
+        # The file is only imported, not called, so no secret is needed.
         async with Toolset.open(settings, [target], secrets=Secrets()):
             return 0
 
@@ -160,7 +160,7 @@ def config_path(client: ClientConfig, *, system: str, environment: Mapping[str, 
 
 
 def install_entry(name: str, entry: ClientEntry, *, only_print: bool) -> str:
-    """Write an entry into a client's configuration; return what to tell the user.
+    """Write an entry into a client's configuration; return a message for the user.
 
     Raises:
         UsageError: The client's configuration cannot be read, understood or written.
@@ -190,7 +190,7 @@ def _read(path: Path) -> str | None:
 
 
 def _merged(before: str | None, client: ClientConfig, entry: ClientEntry, path: Path) -> str:
-    """Return the configuration with the entry in it; everything else stays as it was."""
+    """Return the configuration with the entry added; all else is unchanged."""
     ours = entry.as_json(typed=client.typed)
     by_hand = f"add it by hand, as {entry.name!r} below {client.key!r}: {json.dumps(ours)}"
     try:
@@ -217,7 +217,7 @@ def _is_ours(present: object, entry: ClientEntry) -> bool:
 
 
 def _file_words(arguments: Sequence[object]) -> Sequence[object]:
-    """Return the words of an entry up to its file, without those of a container."""
+    """Return the words of an entry up to its file, without those for a container."""
     words = tuple(arguments)
     return words[2:4] if words[:1] == ("--in",) else words[:2]
 
@@ -229,8 +229,8 @@ def _indent(before: str | None) -> int | str:
 
 
 def _write(path: Path, before: str | None, after: str) -> Path | None:
-    """Replace a file at once, keeping what was there beside it; return where it was kept."""
-    # A configuration may be a link into a folder of dotfiles: the link stays one.
+    """Replace a file atomically, with a backup beside it; return the path of the backup."""
+    # A configuration may be a link into a folder of dotfiles: the link is kept.
     real = path.resolve()
     try:
         real.parent.mkdir(parents=True, exist_ok=True)
@@ -247,7 +247,7 @@ def _write(path: Path, before: str | None, after: str) -> Path | None:
 
 
 def _free(path: Path) -> Path:
-    """Return a name for a backup that is not taken."""
+    """Return an unused name for a backup."""
     number, backup = 1, path.with_name(f"{path.name}.bak")
     while backup.exists():
         number += 1

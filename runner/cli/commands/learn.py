@@ -47,7 +47,7 @@ def learn(
         if "=" not in word:
             calls[word] = []
         else:
-            # A word before any tool is the mistake that `runner call` names, too.
+            # A word before any tool is an error, with the message of `runner call`.
             calls.setdefault(next(reversed(calls), word), []).append(word)
     settings = start({"log_level": "error", **flags}, config)
     return asyncio.run(explained(_learned(settings, target, calls), [target]))
@@ -80,5 +80,5 @@ async def _learned(settings: Settings, target: str, calls: Mapping[str, list[str
 async def _from_words(
     words: ParsedArguments, toolset: Toolset, user: User, spec: ToolSpec
 ) -> Mapping[str, Any]:
-    """Return the arguments of a command line, as `runner call` reads them."""
+    """Return the arguments of a command line, converted as by `runner call`."""
     return read_by_schema(words, await put_files(toolset.files(user), words), spec)

@@ -24,10 +24,10 @@ def proxy(
     """Serve the tools of other servers until a signal."""
     from runner.proxy.targets import read_targets  # noqa: PLC0415 - before the rest of the room
 
-    # What is ignored in a file is logged.
+    # Ignored settings of a file are logged.
     settings = start_server(flags, config)
     targets = read_targets(target)
     # After the cheap checks.
-    serve_proxy = import_whole("runner.proxy.run").serve_proxy
+    serve_proxy = import_whole("runner.proxy.server").serve_proxy
     proxied = serve_proxy(settings, targets, lambda: load_and_warn(flags, settings.config_source, whole=True))
     return asyncio.run(stopped_by_signals(proxied))

@@ -1,4 +1,4 @@
-"""`runner reload`: make running servers read their configuration again, and print the outcome of each.
+"""`runner reload`: make running servers reload their configuration, and print the outcome of each.
 
 Source: `docs/cli.md`, "Reload".
 """
@@ -20,7 +20,7 @@ from runner.system.running_servers import Running, one_at_a_time, running_in
 
 __all__ = ["reload"]
 
-# Operators' commands that fetch secrets have 20 seconds each.
+# Each operator's command that fetches a secret may take 20 seconds.
 _PATIENCE_S = 120.0
 _LOOK_EVERY_S = 0.05
 

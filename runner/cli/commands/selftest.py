@@ -1,4 +1,4 @@
-"""`runner selftest`: attempts to break out, here and now. `runner.selftest` makes them."""
+"""`runner selftest`: escape attempts on this machine, made by `runner.selftest`."""
 
 import asyncio
 from pathlib import Path

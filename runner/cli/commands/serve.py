@@ -56,13 +56,13 @@ async def _load_and_serve(
     from runner.users.identity import check_startable  # noqa: PLC0415
 
     check_startable(settings, transport)
-    remote = of_fleet(settings, "engine").FleetEngine.open if settings.is_fleet else None
-    user = first_user(settings, transport) if remote is None else None
+    fleet = of_fleet(settings, "engine").FleetEngine.open if settings.is_fleet else None
+    user = first_user(settings, transport) if fleet is None else None
     opened = Ahead(Toolset.open(settings, targets, user=user, launched=launched))
     try:
-        # FastMCP takes a second to import. Meanwhile the forkserver loads the files.
+        # Importing FastMCP takes a second. Meanwhile the forkserver loads the files.
         served = await asyncio.to_thread(import_whole, "runner.server.serve")
-        status: int = await served.serve(settings, transport, opened, reread, engine=remote)
+        status: int = await served.serve(settings, transport, opened, reread, fleet=fleet)
     finally:
         await opened.discard()
     return status

@@ -44,10 +44,10 @@ def trust(
 
 
 def _trusted(path: Path) -> str:
-    """Trust the file that a path names, as it is now; return the lines that name it and what it may do.
+    """Trust a file with its current content; return lines about it and its rights.
 
     Raises:
-        UsageError: It cannot be read, somebody else can change it, or the record cannot be written.
+        UsageError: It cannot be read, others can change it, or the record cannot be written.
     """
     file = _read(_file_of(path))
     lines = [f"trusted {quoted(file.path)}"]
@@ -63,7 +63,7 @@ def _trusted(path: Path) -> str:
 
 
 def _distrusted(path: Path) -> str:
-    """Remove the record of the file that a path names; return a line about it.
+    """Remove the record of a file; return a line about it.
 
     Raises:
         UsageError: There is none, or the record cannot be written.
@@ -89,7 +89,7 @@ def _read(path: Path) -> JudgedFile:
 
 
 def _modules(config: Path) -> Iterator[Path]:
-    """Yield the files of the operator's own code that a configuration names, where they lie beside it."""
+    """Yield files of the operator's own code that a configuration names, if they are beside it."""
     settings = load({}, config=config)
     if not settings.output_guard:
         return

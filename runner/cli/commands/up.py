@@ -47,7 +47,7 @@ def up(
     if kind == "compose":
         texts = {"compose.yaml": compose_text(servers)}
         file = shlex.quote(str(out / "compose.yaml"))
-        # A container of a user who is not in the file any more is an orphan.
+        # The container of a user removed from the file is an orphan.
         run = [f"docker compose --file {file} up --detach --wait --remove-orphans"]
         hidden: list[str] = []
     else:
@@ -82,7 +82,7 @@ def up(
 
 
 def _known(out: Path) -> dict[str, int]:
-    """Return the ports that users have had, from the manifest of a folder."""
+    """Return the previous ports of users, from the manifest of a folder."""
     manifest = out / _MANIFEST
     try:
         if not out.exists() or not any(out.iterdir()):
@@ -101,7 +101,7 @@ def _known(out: Path) -> dict[str, int]:
 
 
 def _installed(unit: str) -> str | None:
-    """Return the text of the drop-in that is installed for a unit."""
+    """Return the text of the installed drop-in of a unit."""
     try:
         return (INSTALLED / DROP_IN.format(unit)).read_text(encoding="utf-8", errors="replace")
     except OSError:

@@ -1,4 +1,4 @@
-"""`runner users`: list users, show what belongs to one, remove it, revoke links.
+"""`runner users`: list users, show the data of one, remove it, revoke links.
 
 Source: `docs/cli.md`, "Users".
 """

@@ -19,7 +19,7 @@ def replace_auth(app: FastMCP, change: Callable[[AuthProvider], AuthProvider]) -
 
     Args:
         app: The server, before its application is made.
-        change: Returns what takes the place of what is there.
+        change: Returns the replacement of the current verifier.
     """
     if app.auth is not None:
         app.auth = change(app.auth)
@@ -29,7 +29,7 @@ def replace_tokens(auth: StaticTokenVerifier, tokens: dict[str, dict[str, Any]])
     """Replace the list of tokens from the next request on.
 
     Args:
-        auth: What checks tokens.
-        tokens: What each token says, as the constructor takes it.
+        auth: The verifier.
+        tokens: The claims of each token, in the form of the constructor's argument.
     """
     auth.tokens = tokens

@@ -1,9 +1,10 @@
 """FastMCP's MCP endpoint over HTTP: its place in an application, and its guard of `Host`.
 
-Neither FastMCP nor the SDK documents these modules; the application that they make is public. Its lifespan
-can be read, but not replaced, by what Starlette documents.
+Neither FastMCP nor the SDK documents these modules; the application that they make is public. Starlette
+documents how to read an application's lifespan, but not how to replace it.
 """
 
+import math
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -23,23 +24,24 @@ __all__ = [
     "StreamableHTTPSessionManager",
     "endpoint_of",
     "stand_in_front",
+    "take_over_idle_sessions",
 ]
 
 
 def stand_in_front(
     app: Starlette, front: Callable[[StreamableHTTPSessionManager, ASGIApp], ASGIApp], *, max_bytes: int
 ) -> None:
-    """Put something in front of the MCP endpoint of an application once it has started.
+    """Insert middleware in front of the MCP endpoint of an application, once the application has started.
 
-    It stands behind the SDK's limit of a body, which gives it each body in one message.
+    The middleware runs after the SDK's body limit, which delivers each body in one message.
 
     Args:
         app: The application, made by FastMCP's `http_app`; not started yet.
-        front: Makes what gets the requests, of the session manager and of what got them before.
+        front: Makes the middleware from the session manager and the application behind it.
         max_bytes: Longest body of a request, in place of the SDK's limit.
 
     Raises:
-        StartError: When `app` starts: this version of FastMCP is built otherwise.
+        StartError: When `app` starts: this version of FastMCP has another structure.
     """
     start = app.router.lifespan_context
 
@@ -54,11 +56,17 @@ def stand_in_front(
     app.router.lifespan_context = lifespan
 
 
+def take_over_idle_sessions(manager: StreamableHTTPSessionManager) -> float:
+    """Keep the SDK from ending idle sessions; return the seconds after which it would."""
+    idle_s, manager.session_idle_timeout = manager.session_idle_timeout, None
+    return math.inf if idle_s is None else idle_s
+
+
 def endpoint_of(app: Starlette) -> tuple[StreamableHTTPSessionManager, RequestBodyLimitMiddleware]:
-    """Return the session manager of an application that has started, and the limit in front of it.
+    """Return the session manager of a started application, and the body limit in front of it.
 
     Raises:
-        StartError: This version of FastMCP is built otherwise.
+        StartError: This version of FastMCP has another structure.
     """
     for route in app.routes:
         endpoint = route.endpoint if isinstance(route, Route) else None

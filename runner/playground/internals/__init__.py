@@ -1,1 +1,1 @@
-"""Modules of the MCP SDK that it does not document, for the login in the Playground."""
+"""Uses of undocumented modules of the MCP SDK, for the login in the Playground."""

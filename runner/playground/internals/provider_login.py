@@ -1,12 +1,12 @@
-"""The way into the Playground where users log in at a provider: `auth.kind` `oidc` and `oauth_proxy`.
+"""Login to the Playground if users log in at a provider: `auth.kind` `oidc` and `oauth_proxy`.
 
-The page is a client of this server as any other: it is registered, goes to `/authorize`, the user logs in at
-the provider, and what comes back is a code of ours. Only that the code is exchanged here, in this process,
-and the token that it is worth becomes a browser session at once, which ends with it: no token reaches the
+The page is a client of this server like any other: it is registered, goes to `/authorize`, the user logs in
+at the provider, and the browser returns with a code of ours. The difference is that the code is exchanged in
+this process, and its token becomes a browser session at once, which ends with the token: no token reaches the
 page.
 
-What began a login is known by a cookie, and only that browser can end it. It holds the secret of which the
-code is made (PKCE) and the state; so nothing is kept of logins under way, and nobody is made somebody else.
+A cookie identifies the browser that began a login, and only that browser can complete it. It holds the PKCE
+secret of the code and the state. So no state of pending logins is stored, and login CSRF is prevented.
 
 Source: RFC 6749, 10.12; RFC 7636; RFC 9700, 2.1 and 4.7; RFC 6265bis, 4.1.2.7 (SameSite).
 """
@@ -41,7 +41,7 @@ log = logging.getLogger(__name__)
 
 _CLIENT = "toolcell-playground"
 _COOKIE = "toolcell_login"
-# As long as FastMCP keeps a login under way.
+# Equal to FastMCP's lifetime of a pending login.
 _LOGIN_S = 15 * 60
 _ENTERED = "/?entered"
 _NOT_BEGUN = "this login was not begun in this browser, or took too long; open this server's page again"
@@ -51,8 +51,8 @@ def routes(site: Site, provider: OAuthProxy) -> list[Route]:
     """Return the routes.
 
     Args:
-        site: Whose browsers come.
-        provider: What logs users in.
+        site: The site of the browsers.
+        provider: The login provider.
     """
     login = _Login(site, provider)
     return [
@@ -67,12 +67,12 @@ class _Login:
     provider: OAuthProxy
 
     async def begin(self, request: Request) -> Response:
-        """Send a browser to where its user logs in."""
+        """Redirect a browser to the login."""
         base = base_url(self.site.settings)
         if f"{request.url.scheme}://{request.url.netloc}" != base and not over_https(
             self.site.settings, request
         ):
-            # The way back leads to the address by which users reach this server: so has the cookie to.
+            # The browser returns to the public address of this server, so the cookie must be set there.
             return RedirectResponse(base + PAGE_LOGIN, status_code=303, headers=SAFE_HEADERS)
         client = self._client()
         await self.provider.register_client(client)
@@ -93,20 +93,20 @@ class _Login:
             ) from error
         answer = RedirectResponse(address, status_code=303, headers=SAFE_HEADERS)
         secure = over_https(self.site.settings, request)
-        # Lax: the provider's page sends the browser back here, and is another site.
+        # Lax: the provider's page, on another site, redirects the browser back here.
         answer.set_cookie(
             self._cookie(request), secret, max_age=_LOGIN_S, secure=secure, httponly=True, samesite="lax"
         )
         return answer
 
     async def end(self, request: Request) -> Response:
-        """Begin the session of a browser that comes back from there."""
+        """Begin the session of a browser that returns from the login."""
         secret, query = request.cookies.get(self._cookie(request), ""), request.query_params
         if not secret or not hmac.compare_digest(query.get("state", ""), _state(secret)):
             note_wrong(request, "login", "the Playground")
             raise Refusal(403, _NOT_BEGUN)
         if "error" in query:
-            # Anybody may have written the text: it comes from the address.
+            # The text in the address is not shown, since anyone could have written it.
             raise Refusal(
                 403, "the login was refused, by you or by the provider; open this server's page again"
             )
@@ -128,7 +128,7 @@ class _Login:
         return answer
 
     async def _token(self, code_text: str, secret: str) -> AccessToken | None:
-        """Return the grant of a code, or None: it is unknown, another browser's, or expired."""
+        """Return the token of a code; None if it is unknown, another browser's, or expired."""
         client = await self.provider.get_client(_CLIENT)
         code = None if client is None else await self.provider.load_authorization_code(client, code_text)
         if client is None or code is None or not self._is_for(code, secret):
@@ -141,7 +141,7 @@ class _Login:
         return await self.provider.verify_token(token.access_token)
 
     def _is_for(self, code: AuthorizationCode, secret: str) -> bool:
-        """Return whether a code belongs to this browser's login. The SDK's endpoint checks the same."""
+        """Return whether a code belongs to this browser's login, with the checks of the SDK's endpoint."""
         return (
             hmac.compare_digest(code.code_challenge, _challenge(secret))
             and str(code.redirect_uri) == str(self._back())

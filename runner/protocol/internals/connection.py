@@ -30,7 +30,6 @@ __all__ = [
     "connection_of",
     "credential_of",
     "direct_facts",
-    "facts_of",
     "is_ready",
     "message_levels",
     "note_level",
@@ -46,16 +45,16 @@ _ANNOUNCED = "toolcell_client"
 
 
 def connection_of(ctx: ServerRequestContext[Any, Any]) -> Connection:
-    """Return the connection of a request, which outlives it in the handshake era."""
+    """Return the connection of a request; in the handshake era it outlives the request."""
     return ctx.session._connection
 
 
 def session_of(connection: Connection, scope: Scope | None) -> str:
-    """Return the id of the session of a connection: the protocol's, or one of our own that stays.
+    """Return the session id of a connection: the protocol's, or one of ours that it keeps.
 
     Args:
         connection: The connection of a request.
-        scope: The request over HTTP, as in ASGI, if it came so.
+        scope: ASGI scope of the request; None over stdio.
     """
     known = connection.state.get(_SESSION) or connection.session_id
     if known is None and scope is not None:
@@ -71,21 +70,21 @@ def is_ready(ctx: ServerRequestContext[Any, Any]) -> bool:
 
 
 async def note_level(ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
-    """Remember the least level of log messages that a client sets for its session; middleware of the SDK."""
+    """Record the minimum log level that a client sets for its session; middleware of the SDK."""
     result = await call_next(ctx)
     if ctx.method == "logging/setLevel" and ctx.params is not None:
-        # Only what passed the SDK's validation is remembered.
+        # Only a level that passed the SDK's validation is recorded.
         connection_of(ctx).state[_LEAST] = ctx.params["level"]
     return result
 
 
 def message_levels(ctx: ServerRequestContext[Any, Any]) -> frozenset[str]:
-    """Return the levels of log messages that the client wants to get, in its era's way of asking."""
+    """Return the log levels that the client requested, in the way of its era."""
     return connection_levels(connection_of(ctx), allowed_log_levels(ctx.protocol_version, ctx.meta))
 
 
 def connection_levels(connection: Connection, allowed: Collection[str] | None = None) -> frozenset[str]:
-    """Return the levels of log messages that a client wants to get, among those allowed.
+    """Return the allowed log levels that a client requested.
 
     Args:
         connection: Its connection.
@@ -138,14 +137,6 @@ def credential_of(scope: Scope | None) -> object:
     return authorization_context(user) if isinstance(user, AuthenticatedUser) else None
 
 
-def facts_of(ctx: ServerRequestContext[Any, Any], token: AccessToken | None) -> RequestFacts:
-    """Collect the facts of a received request for a worker."""
-    session, scope = ctx.session, None if ctx.request is None else ctx.request.scope
-    return connection_facts(
-        connection_of(ctx), scope, ctx.request_id, token, can_ask=session.can_send_request
-    )
-
-
 def connection_facts(
     connection: Connection,
     scope: Scope | None,
@@ -158,12 +149,12 @@ def connection_facts(
 
     Args:
         connection: The connection.
-        scope: The request over HTTP, as in ASGI, if it came so.
+        scope: ASGI scope of the request; None over stdio.
         request_id: Id of the request.
         token: The verified access token, where there is one.
-        can_ask: Whether the client can be asked something while it waits.
+        can_ask: Whether the client can receive requests while it waits.
     """
-    # A client of sessions says it once, in its handshake.
+    # In the handshake era, a client sends its info only once.
     announced = connection.client_params, connection.client_capabilities
     cached = connection.state.get(_ANNOUNCED)
     if cached is None or cached[0] != announced:
@@ -177,7 +168,7 @@ def connection_facts(
         client_info=info,
         client_capabilities=able,
         token=token.model_dump(mode="json") if token else None,
-        headers=_headers(scope),
+        **_http_facts(scope),
         can_send_request=can_ask,
     )
 
@@ -196,7 +187,7 @@ def direct_facts(
         client_info=info,
         client_capabilities=able,
         token=token.model_dump(mode="json") if token else None,
-        headers=_headers(scope),
+        **_http_facts(scope),
     )
 
 
@@ -207,7 +198,7 @@ def _identity(envelope: str) -> tuple[Mapping[str, Any] | None, Mapping[str, Any
 
 
 def _announced(connection: Connection) -> tuple[Mapping[str, Any] | None, Mapping[str, Any] | None]:
-    """Return name and capabilities of a client as it has given them."""
+    """Return the info and the capabilities that a client sent."""
     info = connection.client_params.client_info if connection.client_params else None
     able = connection.client_capabilities
     return (
@@ -216,12 +207,16 @@ def _announced(connection: Connection) -> tuple[Mapping[str, Any] | None, Mappin
     )
 
 
-def _headers(scope: Scope | None) -> list[tuple[str, str]] | None:
-    """Return a request's headers as a tool may see them: without the cookie, which is a browser's key."""
+def _http_facts(scope: Scope | None) -> dict[str, Any]:
+    """Return the facts of an HTTP request for a tool, without the cookie, a browser's credential."""
     if scope is None:
-        return None
-    return [
-        (name.decode("latin-1"), value.decode("latin-1"))
-        for name, value in scope["headers"]
-        if name.lower() != b"cookie"
-    ]
+        return {}
+    return {
+        "headers": [
+            (name.decode("latin-1"), value.decode("latin-1"))
+            for name, value in scope["headers"]
+            if name.lower() != b"cookie"
+        ],
+        "query": scope.get("query_string", b"").decode("latin-1"),
+        "peer": scope.get("client"),
+    }

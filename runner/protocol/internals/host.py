@@ -1,34 +1,27 @@
-"""Handlers and middleware of the server in front.
+"""Handlers and middleware of the server that clients connect to.
 
 Requests are relayed at the innermost position of the SDK's middleware, so that authentication and the sealing
 of request state stay where the SDK puts them.
 """
 
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
 from fastmcp import FastMCP
 from fastmcp.server.context import reset_transport, set_transport
 from mcp.server import streamable_http
 from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
-from mcp_types import (
-    JSONRPCMessage,
-    SubscribeRequestParams,
-    SubscriptionsListenRequestParams,
-    UnsubscribeRequestParams,
-)
+from mcp_types import JSONRPCMessage
 from pydantic import ConfigDict, TypeAdapter
 
 from runner.protocol.internals.connection import note_level
 from runner.worker.internals.low_level import low_level
 
 __all__ = [
-    "come_first",
     "hide_bodies_in_errors",
     "relay_innermost",
     "say_version",
     "serve_streams",
-    "serve_subscriptions",
     "use_input_schemas",
 ]
 
@@ -40,7 +33,7 @@ async def serve_streams(app: FastMCP, incoming: Any, outgoing: Any) -> None:
 
     Args:
         app: The application.
-        incoming: Yields `SessionMessage`, or the exception that a message could not be read for.
+        incoming: Yields `SessionMessage`, or an exception for an unreadable message.
         outgoing: Sends `SessionMessage`.
     """
     token = set_transport("stdio")
@@ -57,24 +50,18 @@ def relay_innermost(app: FastMCP, relay: Relay, *, around: Relay) -> None:
 
     Args:
         app: The application.
-        relay: Answers.
-        around: Goes around all that the application does for a request.
+        relay: Answers requests.
+        around: Outermost middleware, around everything that the application does for a request.
     """
     middleware: list[Any] = low_level(app).middleware
     middleware.extend((note_level, relay))
     middleware.insert(0, around)
 
 
-def come_first(app: FastMCP, relay: Relay) -> None:
-    """Let `relay` see every request before anything else of the application does."""
-    middleware: list[Any] = low_level(app).middleware
-    middleware.insert(0, relay)
-
-
 def say_version(app: FastMCP, version: str | None) -> None:
     """Set the application's version to that of its server, even if empty.
 
-    FastMCP would say its own in place of an empty one; a server of the SDK says the empty one.
+    FastMCP would send its own version in place of an empty one; a server of the SDK sends the empty one.
     """
     if version is not None:
         low_level(app).version = version
@@ -87,19 +74,5 @@ def hide_bodies_in_errors() -> None:
 
 
 def use_input_schemas(app: FastMCP, schemas: Callable[[str], Mapping[str, Any] | None]) -> None:
-    """Set the input schema of a tool in the HTTP transport, which would list all tools for it."""
+    """Give the HTTP transport a lookup of input schemas; its own would list all tools for each."""
     low_level(app).get_tool_input_schema = schemas
-
-
-def serve_subscriptions(
-    app: FastMCP,
-    *,
-    subscribe: Callable[[ServerRequestContext[Any, Any], SubscribeRequestParams], Awaitable[Any]],
-    unsubscribe: Callable[[ServerRequestContext[Any, Any], UnsubscribeRequestParams], Awaitable[Any]],
-    listen: Callable[[ServerRequestContext[Any, Any], SubscriptionsListenRequestParams], Awaitable[Any]],
-) -> None:
-    """Answer subscriptions, which FastMCP does not, in both eras; this sets the capability too."""
-    low = low_level(app)
-    low.add_request_handler("resources/subscribe", SubscribeRequestParams, subscribe)
-    low.add_request_handler("resources/unsubscribe", UnsubscribeRequestParams, unsubscribe)
-    low.add_request_handler("subscriptions/listen", SubscriptionsListenRequestParams, listen)

@@ -7,47 +7,38 @@ from collections.abc import Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import partial
-from http import HTTPStatus
 from typing import Any
 
 from mcp import ClientSession
 from mcp.client import sse, streamable_http
-from mcp.client.session import DEFAULT_CLIENT_INFO
 from mcp.client.sse import sse_client
 from mcp.shared.dispatcher import CallOptions, ProgressFnT
 from mcp.shared.exceptions import MCPError
 from mcp_types import (
     CONNECTION_CLOSED,
     INTERNAL_ERROR,
-    INVALID_REQUEST,
-    PARSE_ERROR,
     UNSUPPORTED_PROTOCOL_VERSION,
     ClientCapabilities,
     ErrorData,
-    InitializedNotification,
-    InitializeRequestParams,
-    InitializeResult,
     JSONRPCError,
     JSONRPCMessage,
     ListToolsResult,
     Notification,
 )
-from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, LATEST_HANDSHAKE_VERSION
 from pydantic_core import PydanticCustomError, ValidationError
 
 from runner.contract.unexpected_errors import unexpected
 from runner.errors import CallError
+from runner.formats.json_walks import least_chars
 from runner.protocol.internals.results import mend_results
 from runner.protocol.messages import Unreadable, read_message
 
 __all__ = [
     "HTTP_ANSWER",
-    "Disconnected",
     "HttpAnswer",
     "NoAnswer",
     "Peer",
     "RelayingSession",
-    "UnreadableAnswer",
     "ask_remote",
     "learn_tools",
     "mark_sent",
@@ -57,16 +48,12 @@ __all__ = [
 ]
 
 
-class Disconnected(MCPError):
-    """The end of the connection in place of an answer, as our own transport saw it."""
-
-
-class UnreadableAnswer(MCPError):
-    """A message in place of an answer that breaks the protocol; the text says how."""
+_INTRODUCTIONS = frozenset({"initialize", "server/discover"})
+_MOST_CHARS = 256 * 1024
 
 
 class NoAnswer(MCPError):
-    """A response over HTTP without a message, whose status is that of a failure."""
+    """An error of the SDK in place of an answer: the server sent none, or none that can be read."""
 
 
 @dataclass(slots=True)
@@ -75,7 +62,7 @@ class HttpAnswer:
 
     Attributes:
         status: Its status; 0 where there was none.
-        retry_after: Its header of that name, as it came.
+        retry_after: Its `Retry-After` header, unparsed.
         in_session: Whether the request named a session.
     """
 
@@ -104,7 +91,7 @@ class _Messages:
             message = read_message(data)
         except Unreadable as error:
             if error.id is None or error.is_request:
-                # The caller in this exchange is told by the transport, which knows errors of pydantic.
+                # The transport reports errors of pydantic to the caller in this exchange.
                 raise _of_pydantic(error) from None
             return JSONRPCError(jsonrpc="2.0", id=error.id, error=error.error)
         mark_sent(message)
@@ -113,7 +100,7 @@ class _Messages:
 
 def mark_sent(message: JSONRPCMessage) -> None:
     """Mark an error of JSON-RPC as one that came from the server: the SDK makes errors of the same codes."""
-    # With that code alone the SDK reads the data.
+    # The SDK itself reads the data of this code, and of no other.
     if isinstance(message, JSONRPCError) and message.error.code != UNSUPPORTED_PROTOCOL_VERSION:
         failure = message.error
         message.error = ErrorData(code=failure.code, message=failure.message, data=_Sent(failure.data))
@@ -126,10 +113,10 @@ def _of_pydantic(error: Unreadable) -> ValidationError:
 
 
 def mend_messages_over_http() -> None:
-    """Parse messages of servers over HTTP as those over lines.
+    """Parse messages of servers over HTTP like those over stdio.
 
-    Half of a surrogate pair spoils a string only, and what cannot be read ends the request in words. The
-    length of an event is the HTTP client's to bound; over the older transport the SDK has no option for it.
+    A lone surrogate damages only its string, and an unreadable answer ends its request with a reason. The
+    HTTP client limits the length of an event; the SDK's older transport has no option for it.
     """
     for module in (sse, streamable_http):
         vars(module)["jsonrpc_message_adapter"] = _Messages
@@ -142,19 +129,14 @@ class Peer:
     __slots__ = ()
 
     def capabilities(self, version: str) -> ClientCapabilities:
-        """Return what to announce in a version of the protocol."""
+        """Return the capabilities to announce in a version of the protocol."""
         return ClientCapabilities()
 
-    def introduced(self, result: dict[str, Any]) -> dict[str, Any]:
-        """Return the server's result of `initialize`, repaired: the SDK refuses it for one faulty member."""
-        return result
+    def opened(self, messages: Any) -> None:
+        """Receive the stream of the server's messages, before anything is read from it.
 
-    def bounded(self, messages: Any) -> Any:
-        """Return the stream of the server's messages within bounds.
-
-        If that has a `problem`, it is the reason why the stream was ended.
+        If it has a `problem`, that is the reason why this side ended the stream.
         """
-        return messages
 
     async def on_request(self, method: str, params: Mapping[str, Any] | None) -> dict[str, Any]:
         """Answer a request of the server, or raise `MCPError`."""
@@ -167,38 +149,29 @@ class Peer:
 class RelayingSession(ClientSession):
     """A session with the capabilities and handlers of its peer.
 
-    The SDK's own derives capabilities from its callbacks, and knows no requests but those of its tables.
+    The SDK's session derives capabilities from its callbacks, and accepts only requests listed in its tables.
     """
 
     def __init__(self, peer: Peer, read_stream: Any = None, write_stream: Any = None, **more: Any) -> None:
         mend_results()
-        self._peer = peer
-        # A session over a dispatcher has no streams.
-        self._messages = None if read_stream is None else peer.bounded(read_stream)
-        super().__init__(self._messages, write_stream, **more)
-        self._about = more.get("client_info") or DEFAULT_CLIENT_INFO
+        super().__init__(read_stream, write_stream, **more)
+        peer.opened(read_stream)
+        self._peer, self._messages = peer, read_stream
+        dispatcher: Any = self._dispatcher
+        send = dispatcher.send_raw_request
 
-    async def initialize(self) -> InitializeResult:
-        """Begin the session with the capabilities of the peer."""
-        if self.initialize_result is not None:
-            return self.initialize_result
-        version = LATEST_HANDSHAKE_VERSION
-        about = InitializeRequestParams(
-            protocol_version=version, capabilities=self._peer.capabilities(version), client_info=self._about
-        )
-        params, options = about.model_dump(by_alias=True, mode="json", exclude_none=True), CallOptions()
-        self._stamp({"method": "initialize", "params": params}, options)
-        raw = await self._dispatcher.send_raw_request("initialize", params, options)
-        result = InitializeResult.model_validate(self._peer.introduced(raw), by_name=False)
-        if result.protocol_version not in HANDSHAKE_PROTOCOL_VERSIONS:
-            raise RuntimeError(f"it speaks version {result.protocol_version!r} of the protocol only")
-        self.adopt(result)
-        await self.send_notification(InitializedNotification())
-        return result
+        async def send_bounded(method: str, *params: Any, **options: Any) -> dict[str, Any]:
+            result: dict[str, Any] = await send(method, *params, **options)
+            if method in _INTRODUCTIONS and least_chars(result, _MOST_CHARS) > _MOST_CHARS:
+                # Pydantic collects every fault that it finds.
+                raise ValueError(f"its answer to {method} has more than {_MOST_CHARS} characters")
+            return result
+
+        dispatcher.send_raw_request = send_bounded
 
     @property
     def problem(self) -> str | None:
-        """Reason why the stream of messages was ended from here, if it was."""
+        """Reason why this side ended the stream of messages; None if it did not."""
         return getattr(self._messages, "problem", None)
 
     def _build_capabilities(self, version: str) -> ClientCapabilities:
@@ -233,24 +206,22 @@ async def ask_remote(
     progress: ProgressFnT | None,
     http: HttpAnswer,
 ) -> dict[str, Any]:
-    """Send a request as it is and return the server's own result, unchecked.
+    """Send a request unchanged and return the server's own result, unchecked.
 
     `ClientSession.send_request` raises for a result that does not conform to the protocol, and for tasks of
-    2025-11-25; it drops fields that the negotiated version lacks. A proxy passes them on.
+    2025-11-25; it drops fields that the negotiated version lacks. A proxy forwards them all.
 
     Args:
         session: The connection.
         method: The method.
         params: The params.
         timeout_s: How long the answer may take.
-        progress: Hears of progress.
-        http: Takes the status of the response, if the connection is over HTTP.
+        progress: Receives progress notifications.
+        http: Receives the status of the response, if the connection is over HTTP.
 
     Raises:
-        Disconnected: The connection ended before the answer.
-        UnreadableAnswer: The answer breaks the protocol.
-        NoAnswer: The response over HTTP is not an answer.
-        MCPError: The server answered with an error.
+        NoAnswer: The server did not answer, or its answer violates the protocol.
+        MCPError: It answered with an error.
     """
     options: CallOptions = {}
     session._stamp({"method": method, "params": params}, options)
@@ -265,25 +236,22 @@ async def ask_remote(
         data = error.error.data
         if isinstance(data, _Sent):
             raise MCPError(code=error.code, message=error.message, data=data.data) from None
-        if error.code == CONNECTION_CLOSED:
-            problem = getattr(session, "problem", None)
-            message = error.message if problem is None else f"{error.message}: {problem}"
-            raise Disconnected(error.code, message) from error
-        if error.code in (PARSE_ERROR, INVALID_REQUEST) and http.status < HTTPStatus.BAD_REQUEST:
-            raise UnreadableAnswer(error.code, error.message) from error
-        if http.status >= HTTPStatus.BAD_REQUEST:
-            raise NoAnswer(error.code, error.message) from error
-        raise
+        # If this side ended the connection, the reason is known.
+        problem = session.problem if isinstance(session, RelayingSession) else None
+        is_ended = error.code == CONNECTION_CLOSED and problem is not None
+        raise NoAnswer(
+            error.code, f"{error.message}: {problem}" if is_ended else error.message, data
+        ) from error
     finally:
         HTTP_ANSWER.reset(before)
 
 
 async def tell_remote(session: ClientSession, method: str, params: Mapping[str, Any] | None) -> None:
-    """Send a notification as it is."""
+    """Send a notification unchanged."""
     message: Any = _Notification(method=method, params=None if params is None else dict(params))
     await session.send_notification(message)
 
 
 def learn_tools(session: ClientSession, page: Mapping[str, Any]) -> None:
-    """Let a session learn which arguments of the tools in a `tools/list` result go into headers too."""
+    """Register with a session the tool arguments in a `tools/list` result that go into headers too."""
     session._absorb_tool_listing(ListToolsResult.model_validate(page), complete=False)

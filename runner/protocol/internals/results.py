@@ -1,7 +1,7 @@
-"""The check of results in the SDK, in a bounded time.
+"""The SDK's validation of results, in bounded time.
 
-Each item of a list that breaks the protocol costs a dozen errors of pydantic: a megabyte of them took seven
-seconds. So lists are checked in pieces, of which the first that is wrong ends the check.
+Each list item that violates the protocol costs a dozen errors of pydantic: a megabyte of them took seven
+seconds. So lists are validated in pieces, and the first invalid piece ends the validation.
 """
 
 from collections.abc import Mapping
@@ -11,17 +11,17 @@ from mcp_types import methods
 
 __all__ = ["mend_results"]
 
-# As the SDK has it, however often it is replaced.
+# The SDK's original, even if it is replaced repeatedly.
 _SERIALIZE = methods.serialize_server_result
 _PIECE_ITEMS = 100
 _LISTS = ("content", "contents", "messages", "prompts", "resources", "resourceTemplates", "tools")
 
 
 def mend_results() -> None:
-    """Let the SDK check lists in pieces, and send a call's answer that it has become a task.
+    """Let the SDK validate lists in pieces, and send the answer that a call has become a task.
 
-    Tasks it knows in clients only. FastMCP's own package for tasks does likewise, and says why: there is no
-    other way yet.
+    The SDK supports tasks in clients only. FastMCP's own package for tasks patches it too, because there is
+    no other way yet.
     """
     vars(methods)["serialize_server_result"] = _serialized
 
@@ -30,12 +30,12 @@ def _serialized(method: str, version: str, data: Mapping[str, Any], **more: Any)
     if method == "tools/call" and data.get("resultType") == "task" and not more:
         return dict(data)
     lists = [key for key in _LISTS if isinstance(data.get(key), list) and len(data[key]) > _PIECE_ITEMS]
-    # It may be anything, so nothing of it has to be looked at.
+    # Any object is valid, so none of it is validated.
     structured = data.get("structuredContent")
     apart: dict[str, Any] = {"structuredContent": {}} if isinstance(structured, Mapping) else {}
     first = {**data, **apart, **{key: data[key][:_PIECE_ITEMS] for key in lists}}
     made = _SERIALIZE(method, version, first, **more)
-    # What an answer must have beside its list is short.
+    # The required fields beside a list are short.
     rest: dict[str, Any] = {
         key: item for key, item in data.items() if isinstance(item, str | int) and len(str(item)) < 100
     }

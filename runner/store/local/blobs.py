@@ -1,13 +1,13 @@
-"""Blobs below a folder of this machine: a file each, of which a name never leads to half.
+"""Blobs below a folder of this machine: one file each, whose name never leads to a partial file.
 
     users/{user}/records/…        records, see `runner.store.entries`
     users/{user}/objects/{token}  the bytes of artifacts
     users/{user}/incoming/…       bytes and records being written
     users/{user}/removed/{token}  records whose bytes are about to be deleted
 
-A writer of bytes holds a lock on them. The kernel drops it with the process, so a sweep tells the bytes of a
-killed writer from those of a slow one at once. Bytes get their place by a second link and lose the first
-when their record is written: what is found in `incoming` without a lock was never acknowledged.
+A writer of bytes holds a lock on them. The kernel releases it with the process, so a sweep distinguishes the
+bytes of a killed writer from those of a slow one at once. Bytes are placed by a second link, and lose the
+first when their record is written: an unlocked file in `incoming` was never acknowledged.
 
 Source: fsync(2), link(2), rename(2), flock(2), utimensat(2).
 """
@@ -17,19 +17,20 @@ import errno
 import hashlib
 import os
 import secrets
+import tempfile
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 from runner.store.blobs import Blob, Blobs, Incoming, OrphanNote
-from runner.store.content import FileContent
-from runner.store.damage import damaged
-from runner.store.disk import try_to_write
+from runner.store.content import FileContent, damaged
 from runner.store.entries import DamagedEntry, Entry
+from runner.store.local.conversion import convert, is_old
 from runner.store.protocol import Put, Scope
-from runner.store.sources import chunks, write_all
+from runner.store.sources import chunks, write_all, writer_for
 from runner.system import locks
 from runner.system.openat import ficlone
 from runner.system.state_files import sync_folder
@@ -39,20 +40,19 @@ __all__ = ["LocalBlobs"]
 _ATTEMPTS = 8
 _BUSY_S = 30.0
 _LOOK_S = 0.01
-# No file system in use has smaller holes.
-_BLOCK_BYTES = 4096
-_ZEROS = bytes(_BLOCK_BYTES)
+_TRIAL_BYTES = 64 * 1024
 _NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 class LocalBlobs(Blobs):
-    """Blobs below `root`, which is made on first use, for its owner only."""
+    """Blobs below `root`, which is created on first use, accessible to its owner only."""
 
     shares = True
 
     def __init__(self, root: Path) -> None:
         self.root = root
+        self._is_converted = False
 
     def areas(self) -> list[str]:
         """Return the prefixes of all areas."""
@@ -64,14 +64,14 @@ class LocalBlobs(Blobs):
 
     @contextmanager
     def exclusive(self, area: str) -> Iterator[None]:
-        """Hold off other writers of an area, in this process and others.
+        """Lock out other writers of an area, in this process and others.
 
         Raises:
             OSError: Another process has held it for half a minute.
         """
         folder = self.root / area
         _make_folder(folder)
-        # A folder cannot be removed by itself, as a file for the purpose could.
+        # The folder is the lock, since a separate lock file could be removed by itself.
         fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             end = time.monotonic() + _BUSY_S
@@ -84,7 +84,7 @@ class LocalBlobs(Blobs):
             locks.let_go(fd)
 
     def version(self, area: str) -> tuple[tuple[str, int], ...]:
-        """Return the times of the folders that hold records; each change sets one to the nanosecond."""
+        """Return the times of the folders that hold records, in nanoseconds; each change sets one."""
         found: list[tuple[str, int]] = []
         with contextlib.suppress(FileNotFoundError), os.scandir(self._path(f"{area}records")) as sessions:
             for session in sessions:
@@ -96,7 +96,7 @@ class LocalBlobs(Blobs):
 
     @contextmanager
     def receive(self, area: str, source: int | bytes, about: Put, scope: Scope) -> Iterator[Incoming]:
-        """Take in bytes, onto the disk's surface; they are gone at the end unless they were placed."""
+        """Receive bytes, and sync them to disk; they are removed at the end unless they were placed."""
         folder = self.root / area / "incoming"
         _make_folder(folder)
         path, fd = _locked_file(folder)
@@ -117,8 +117,8 @@ class LocalBlobs(Blobs):
             yield incoming
             is_over = True
         finally:
-            # Before the lock goes with the descriptor: no sweep is to take it for a left-over. A put that
-            # failed while its bytes were in place leaves it to the sweep to look for a record.
+            # Before the descriptor, and so the lock, is closed: no sweep may take the file for a leftover.
+            # After a put that failed with its bytes in place, the sweep looks for a record.
             if is_over or not placed.exists():
                 path.unlink(missing_ok=True)
             os.close(fd)
@@ -132,7 +132,7 @@ class LocalBlobs(Blobs):
         if_match: str | None = None,
         durable: bool = True,
     ) -> Blob | None:
-        """Write a small blob, whole and, if `durable`, on disk, or not at all. Call it within `exclusive`."""
+        """Write a small blob atomically and, if `durable`, durably. Call it within `exclusive`."""
         target = self._path(key)
         area = self.root.joinpath(*key.split("/")[:2])
         for folder in (target.parent, area / "incoming"):
@@ -163,7 +163,7 @@ class LocalBlobs(Blobs):
         except FileNotFoundError:
             return None
         except OSError as error:
-            # A name that is too long was given to nobody.
+            # No blob has a name that is too long.
             if error.errno == errno.ENAMETOOLONG:
                 return None
             raise
@@ -216,7 +216,7 @@ class LocalBlobs(Blobs):
         self._path(key).unlink(missing_ok=True)
 
     def retire(self, entry: Entry) -> str | None:
-        """Move a record away, on disk, or where there is no room for that delete it."""
+        """Move a record to `removed`, durably, or delete it if there is no room for that."""
         path = self._path(entry.key)
         area = self.root.joinpath(*entry.key.split("/")[:2])
         note = f"{'/'.join(entry.key.split('/')[:2])}/removed/{secrets.token_hex(16)}"
@@ -231,7 +231,7 @@ class LocalBlobs(Blobs):
             path.unlink(missing_ok=True)
         _changed(path.parent)
         if path.parent.parent.name != "all":
-            # Sessions come and go by thousands; `rmdir` refuses a folder with anything in it.
+            # Thousands of sessions begin and end; `rmdir` refuses a folder that is not empty.
             with contextlib.suppress(OSError):
                 path.parent.rmdir()
                 path.parent.parent.rmdir()
@@ -246,7 +246,7 @@ class LocalBlobs(Blobs):
             with contextlib.suppress(OSError):
                 fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
                 try:
-                    # Records are written within `exclusive`, so no lock tells of their writer.
+                    # Records are written within `exclusive`, so their files have no lock of their own.
                     if path.suffix == ".json" or locks.try_lock(fd):
                         yield OrphanNote(
                             note=f"{area}incoming/{path.name}", blob=f"{area}objects/{path.name}"
@@ -255,12 +255,25 @@ class LocalBlobs(Blobs):
                     os.close(fd)
 
     def check(self) -> None:
-        """Write a little and list a little."""
-        try_to_write(self.root)
+        """Write a temporary file, and list the areas."""
+        self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=self.root) as file:
+            file.write(bytes(_TRIAL_BYTES))
+            file.flush()
         self.areas()
 
+    def stored_bytes(self) -> int:
+        """Return the length of all bytes of artifacts."""
+        return sum(blob.size for area in self.areas() for blob in self.scan(f"{area}objects/"))
+
+    def convert(self, prefix: str) -> None:
+        """Convert the whole folder, once: detecting the earlier layout reads every area."""
+        if not self._is_converted and is_old(self.root):
+            convert(self.root, self, partial(self.put, durable=False))
+        self._is_converted = True
+
     def _path(self, key: str) -> Path:
-        # Keys are made of quoted parts; this is what a mistake there would meet.
+        # Keys are made of quoted parts; this catches a mistake there.
         if "\0" in key or not {"", ".", ".."}.isdisjoint(key.rstrip("/").split("/")):
             raise ValueError(f"not a key: {key!r}")
         return self.root / key
@@ -285,7 +298,7 @@ def _changed(folder: Path, *, durable: bool = True) -> None:
 
 
 def _locked_file(folder: Path) -> tuple[Path, int]:
-    """Make a file that no sweep takes for a left-over."""
+    """Create a locked file, which no sweep takes for a leftover."""
     for _attempt in range(_ATTEMPTS):
         path = folder / secrets.token_hex(16)
         fd = os.open(path, _NEW, 0o600)
@@ -300,12 +313,12 @@ def _locked_file(folder: Path) -> tuple[Path, int]:
 def _fill(target: int, source: int | bytes) -> tuple[str, int]:
     """Copy the source; return digest and length of what was written."""
     digest = hashlib.sha256()
-    # A clone is hashed, not its source: that one may change while it is read.
+    # A clone is hashed, not its source, which may change while it is read.
     shared = isinstance(source, int) and ficlone(source, target)
     if isinstance(source, int) and not shared:
         _check_room(source, target)
     read = chunks(target if shared else source) if isinstance(source, int) else iter([source])
-    write = _write_with_holes if isinstance(source, int) and _has_holes(source) else write_all
+    write = writer_for(source) if isinstance(source, int) else write_all
     size = 0
     for chunk in read:
         digest.update(chunk)
@@ -318,32 +331,14 @@ def _fill(target: int, source: int | bytes) -> tuple[str, int]:
 
 
 def _check_room(source: int, target: int) -> None:
-    """Refuse a copy that does not fit, before it has taken the rest of the disk from everybody."""
+    """Refuse a copy that does not fit, before it fills the disk for everybody."""
     status, disk = os.fstat(source), os.fstatvfs(target)
     if min(status.st_size, status.st_blocks * 512) > disk.f_bavail * disk.f_frsize:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
-def _has_holes(fd: int) -> bool:
-    status = os.fstat(fd)
-    return status.st_blocks * 512 < status.st_size
-
-
-def _write_with_holes(fd: int, chunk: bytes) -> None:
-    """Write a chunk, with holes where it is zero: a sparse file of terabytes is not to fill the disk."""
-    if chunk == bytes(len(chunk)):
-        os.lseek(fd, len(chunk), os.SEEK_CUR)
-        return
-    for start in range(0, len(chunk), _BLOCK_BYTES):
-        block = chunk[start : start + _BLOCK_BYTES]
-        if block == _ZEROS[: len(block)]:
-            os.lseek(fd, len(block), os.SEEK_CUR)
-        else:
-            write_all(fd, block)
-
-
 def _make_folder(folder: Path) -> None:
-    """Make a folder and those above it, ours alone, so that they survive a power cut."""
+    """Create a folder and its parents, for their owner only, so that they survive a power cut."""
     if folder.is_dir():
         return
     _make_folder(folder.parent)

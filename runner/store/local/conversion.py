@@ -1,12 +1,12 @@
-"""The conversion of a local store of an earlier version, with its rows of SQLite and lines of journals.
+"""The conversion of a local store of an earlier version, from SQLite rows and journal lines.
 
 The rows of `index.sqlite` and the journals of all areas become records; bytes stay in their places. It runs
-once, before the first operation, and again from its start where it was interrupted: until all records are on
-disk nothing of the old store is removed. Then an empty index of a later version takes the place of the old
-one, which earlier programs refuse by name.
+once, before the first operation, and starts over if it was interrupted: nothing of the old store is removed
+until all records are on disk. Then an empty index of a later version replaces the old one; earlier programs
+refuse that version explicitly.
 
-A journal is the truth, but it may have lost its end; the index may lag behind. So of each row the one that
-was put last counts.
+A journal is authoritative, but may have lost its tail; the index may lag behind. So of each row the
+version that was put last counts.
 
 Kept for one minor version. Source: sqlite.org, "Database File Format", section 1.3.
 """
@@ -18,7 +18,7 @@ import os
 import shutil
 import sqlite3
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -27,9 +27,8 @@ from typing import Any
 
 from runner.errors import CallError, Code
 from runner.formats.filenames import safe_name
-from runner.store.areas import OwnerPlace
-from runner.store.entries import DamagedEntry, Entry, key_of
-from runner.store.local.blobs import LocalBlobs
+from runner.store.blobs import Blobs
+from runner.store.entries import DamagedEntry, Entry, OwnerPlace, key_of
 from runner.system.state_files import holding, sync_folder
 from runner.users.usernames import user_of
 
@@ -56,7 +55,7 @@ _Key = tuple[str, str, str]
 
 
 def is_old(root: Path) -> bool:
-    """Return whether a folder holds a store that is not converted."""
+    """Return whether a folder holds an unconverted store."""
     try:
         fd = os.open(root / _INDEX, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -67,29 +66,34 @@ def is_old(root: Path) -> bool:
         os.close(fd)
 
 
-def convert(root: Path) -> None:
+def convert(root: Path, blobs: Blobs, put: Callable[[str, bytes], object]) -> None:
     """Write the records of an old store, then remove what they replace.
 
+    Args:
+        root: Its folder.
+        blobs: The blobs in it.
+        put: Writes a small blob, which need not be durable yet.
+
     Raises:
-        CallError: `E_STORE`: SQLite cannot read or write, or what is there is of a later version.
+        CallError: `E_STORE`: SQLite cannot read or write, or the store has a later version.
         OSError: The folder cannot be read or written; nothing was removed.
     """
+    written = 0
     # Earlier programs hold this lock while they use the index.
     with holding(root):
         if not is_old(root):
             return
         try:
             indexed, is_damaged = _indexed(root / _INDEX)
-            blobs, written = LocalBlobs(root), 0
             for area in sorted({*indexed, *(area.rstrip("/") for area in blobs.areas())}):
                 entries = _merged(root / area / "journal", area, indexed.get(area, {}), is_damaged=is_damaged)
                 for entry in entries.values():
                     apart = f"{area}/quarantine/{entry.record.sha256}"
                     if blobs.stat(entry.blob) != entry.record.size == blobs.stat(apart):
                         entry = replace(entry, blob=apart)
-                    blobs.put(entry.key, entry.written(), durable=False)
+                    put(entry.key, entry.written())
                 written += len(entries)
-            # One wait for all of them; each by itself would take minutes in a large store.
+            # One sync for all of them; one for each would take minutes in a large store.
             os.sync()
             _finish(root)
         except sqlite3.Error as error:
@@ -136,7 +140,7 @@ def _entry(area: str, row: Any) -> tuple[_Key, Entry]:
             "mime": row["mime"],
             "size": row["size"],
             "sha256": digest,
-            # Of other areas the key tells whose they are.
+            # In other areas the key identifies the owner.
             "scope": {
                 "user_id": user_of(area.removeprefix("users/")) if area.startswith("users/") else None,
                 "session_id": row["session"][1:] if row["session"] else None,
@@ -169,7 +173,7 @@ def _time(seconds: float | None) -> str | None:
 
 
 def _merged(path: Path, area: str, indexed: dict[_Key, Entry], *, is_damaged: bool) -> dict[_Key, Entry]:
-    """Return the records of an area by its journal and the index."""
+    """Return the records of an area, merged from its journal and the index."""
     if not path.exists():
         return indexed
     latest: dict[_Key, Entry | None] = {}
@@ -212,7 +216,7 @@ def _lines(path: Path) -> Iterator[dict[str, Any] | None]:
 
 
 def _finish(root: Path) -> None:
-    """Replace the old index by a mark, then remove all else; the mark makes the conversion done."""
+    """Replace the old index with a marker, which completes the conversion; then remove the rest."""
     new = root / f"{_INDEX}.new"
     new.unlink(missing_ok=True)
     os.close(os.open(new, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))

@@ -4,9 +4,9 @@
     {prefix}{user}/artifacts/{YYYYMMDD}/{token}/{name}       bytes of a file
     {prefix}{user}/observations/{YYYYMMDD}/{token}           bytes of an observation
 
-No lock holds off other hosts, so records do not share bytes: each has a key of its own, used once. A record
-is created by `If-None-Match: *` and changed by `If-Match`. A removal first overwrites it by a note that it is
-gone; only the host that succeeds with that deletes the bytes and then the note.
+No lock excludes other hosts, so records do not share bytes: each has a key of its own, used once. A record
+is created by `If-None-Match: *` and changed by `If-Match`. A removal first overwrites it with a note that it
+is gone; only the host that succeeds in this deletes the bytes and then the note.
 
 Source: rule R1 of the conformance cases; requirement S1-73; Amazon S3 User Guide, "Conditional requests".
 """
@@ -21,7 +21,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextvars import ContextVar, copy_context
 from dataclasses import replace
 from datetime import datetime
-from functools import partial
 from typing import TypeVar
 from urllib.parse import quote
 
@@ -30,19 +29,25 @@ from urllib3.exceptions import HTTPError
 
 from runner.errors import CallError, Code
 from runner.store.blobs import Blob, Blobs, Incoming
-from runner.store.content import StreamContent
-from runner.store.damage import damaged
+from runner.store.content import StreamContent, damaged
 from runner.store.entries import Entry, mime_of
 from runner.store.protocol import Put, Scope
-from runner.store.s3.bucket import Bucket, BucketAddress, NoSuchObject, Stream, failed
-from runner.store.s3.faults import fault_in
-from runner.store.s3.upload import Stopped, upload
+from runner.store.s3.bucket import (
+    Bucket,
+    BucketAddress,
+    NoSuchObject,
+    Stopped,
+    Stream,
+    failed,
+    fault_in,
+)
+from runner.store.s3.conversion import convert
 from runner.store.sources import CHUNK_BYTES, digest_of, same_file
 
 __all__ = ["PROBE", "S3Blobs", "stopping"]
 
 PROBE = "=probe"
-"""Key, below the prefix, of a small object that is written only to see whether that works."""
+"""Key, below the prefix, of a small object that is written only to probe the bucket."""
 
 _AT_ONCE = 8
 _THREADS = 32
@@ -71,9 +76,9 @@ class S3Blobs(Blobs):
         return self.bucket.now()
 
     def prefix(self, area: str) -> str:
-        """Return the beginning of all keys of an area."""
+        """Return the prefix of all keys of an area."""
         kind, segment = area.split("/", 1)
-        # Segments of users begin with a letter, a digit or another letter behind the `=`.
+        # A user's segment never begins with `=s`: only with a letter, a digit, `=q` or `=h`.
         return f"{self._prefix}{segment if kind == 'users' else f'=s{segment}'}/"
 
     def areas(self) -> Iterable[str]:
@@ -86,25 +91,25 @@ class S3Blobs(Blobs):
         return f"scopes/{segment[2:]}" if segment.startswith("=s") else f"users/{segment}"
 
     def exclusive(self, area: str) -> contextlib.AbstractContextManager[object]:
-        """Hold off nobody: conditions of requests do what a lock does elsewhere."""
+        """Do nothing: conditional requests replace the lock of other back ends."""
         return contextlib.nullcontext()
 
     def version(self, area: str) -> None:
-        """Return nothing: only a listing tells."""
+        """Return None: only a listing shows changes."""
 
     @contextlib.contextmanager
     def receive(
         self, area: str, source: int | bytes, about: Put, scope: Scope, *, eager: bool = False, day: str = ""
     ) -> Iterator[Incoming]:
-        """Take in bytes.
+        """Receive bytes.
 
         Args:
-            area: Where they belong.
+            area: Their area.
             source: The bytes, or a file.
             about: Their metadata.
-            scope: Whose they are.
+            scope: Their owner.
             day: The day in their key, as YYYYMMDD; by default today.
-            eager: Whether to send them at once and digest them meanwhile, not when they are placed.
+            eager: Whether to send them at once and hash them meanwhile, not when they are placed.
         """
         before = None if isinstance(source, bytes) else os.fstat(source)
         size = len(source) if isinstance(source, bytes) else os.fstat(source).st_size
@@ -122,7 +127,7 @@ class S3Blobs(Blobs):
             noted |= {"name": quote(about.name)} if about.name is not None else {}
             stop = stopping.get() or threading.Event()
             incoming.is_placed = True
-            sent = upload(self.bucket, key, source, size, mime=mime_of(about), metadata=noted, stop=stop)
+            sent = self.bucket.upload(key, source, size, mime=mime_of(about), metadata=noted, stop=stop)
             changed = before and isinstance(source, int) and not same_file(before, os.fstat(source))
             if changed or incoming.sha256 not in ("", sent):
                 raise CallError(Code.E_STORE, "the file changed while it was being stored", retryable=False)
@@ -161,7 +166,7 @@ class S3Blobs(Blobs):
 
     @contextlib.contextmanager
     def content(self, entry: Entry, start: int, end: int) -> Iterator[StreamContent]:
-        """Open the bytes of a record, or a range of them; a broken connection is taken up where it broke."""
+        """Open the bytes of a record, or a range of them; a broken connection is resumed where it broke."""
         stream: Stream | None = None
         try:
             # A server rejects an empty range, but the object must exist nevertheless.
@@ -219,12 +224,12 @@ class S3Blobs(Blobs):
         self.bucket.delete(key)
 
     def retire(self, entry: Entry) -> str | None:
-        """Overwrite a record by a note that it is gone."""
+        """Overwrite a record with a note that it is gone."""
         gone = replace(entry, is_gone=True, put=int(self.now().timestamp() * 1e9))
         return entry.key if self.put(entry.key, gone.written(), if_match=entry.etag) else None
 
     def check(self) -> None:
-        """Write a little and list a little."""
+        """Probe the bucket: list it, and write a small object."""
         probe = f"{self._prefix}{PROBE}"
         try:
             self.bucket.ask(self._prefix)
@@ -237,20 +242,22 @@ class S3Blobs(Blobs):
             message = f"the object store cannot be used: {fault.reason}; {fault.cure}"
             raise CallError(Code.E_STORE, message) from error
 
+    def convert(self, prefix: str) -> None:
+        """Convert the records of an area."""
+        if prefix:
+            convert(self.bucket, self, prefix)
+
     def map(self, act: Callable[[T], R], items: Iterable[T]) -> list[R]:
-        """Do something with each item, a few at a time: the threads are everybody's."""
+        """Apply a function to each item, a few at a time, since all callers share the threads."""
         found: list[R] = []
         waiting = list(items)
         for start in range(0, len(waiting), _AT_ONCE):
-            each = [partial(copy_context().run, act, item) for item in waiting[start : start + _AT_ONCE]]
-            found += self._threads.map(_call, each)
+            some = waiting[start : start + _AT_ONCE]
+            futures = [self._threads.submit(copy_context().run, act, item) for item in some]
+            found += [each.result() for each in futures]
         return found
 
     def close(self) -> None:
         """Close all connections."""
         self._threads.shutdown(wait=False, cancel_futures=True)
         self.bucket.close()
-
-
-def _call(work: Callable[[], R]) -> R:
-    return work()

@@ -5,8 +5,8 @@
     {area}index/{session}/lives/{token}             a record's later state; empty: it is being removed
     {area}ids/{session}/{id}/{token}/…              a copy of the record, made when it was put
 
-Bytes stay where they are. The old records go last, so a conversion that was interrupted begins again, and
-one that another host does at the same time comes to the same records.
+Bytes stay where they are. The old records are deleted last, so an interrupted conversion starts over, and a
+concurrent one on another host results in the same records.
 
 Kept for one minor version.
 """
@@ -15,14 +15,11 @@ import contextlib
 import logging
 import re
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from runner.formats.filenames import unique_name
-from runner.store.areas import place_of
-from runner.store.entries import DamagedEntry, Entry, key_of
-
-if TYPE_CHECKING:
-    from runner.store.s3.blobs import S3Blobs
+from runner.store.blobs import Blobs
+from runner.store.entries import DamagedEntry, Entry, key_of, place_of
+from runner.store.s3.bucket import Bucket
 
 __all__ = ["convert"]
 
@@ -32,13 +29,12 @@ _log = logging.getLogger(__name__)
 _TOKEN = re.compile(r"/(?:artifacts|observations)/[^/]*/([^/]*)")
 
 
-def convert(blobs: "S3Blobs", area: str) -> None:
-    """Write what an area has of old records as new ones.
+def convert(bucket: Bucket, blobs: Blobs, area: str) -> None:
+    """Convert the old records of an area to new ones.
 
     Raises:
         CallError: `E_STORE`: the server failed; the rest is converted the next time.
     """
-    bucket = blobs.bucket
     old = list(bucket.list(f"{area}index/"))
     if not old:
         return
@@ -67,7 +63,7 @@ def convert(blobs: "S3Blobs", area: str) -> None:
             try:
                 entry = Entry.read(later[0])
             except DamagedEntry:
-                # Without an end rather than at a wrong one.
+                # No expiry is better than a wrong one.
                 entry = replace(entry, record=replace(entry.record, expires_at=None))
         written += _write(blobs, area, entry)
     if unread:
@@ -77,15 +73,15 @@ def convert(blobs: "S3Blobs", area: str) -> None:
     for key in records if not unread else ():
         bucket.delete(key)
     for item in old:
-        # What hosts left that died while they took a name.
+        # Leftovers of hosts that died while they claimed a name.
         if not item.size:
             bucket.delete(item.key)
     _log.warning("records converted", extra={"records": written})
 
 
-def _write(blobs: "S3Blobs", area: str, entry: Entry) -> bool:
+def _write(blobs: Blobs, area: str, entry: Entry) -> bool:
     if blobs.stat(entry.blob) is None and entry.record.size:
-        # Nobody has what it speaks of any more.
+        # Its bytes no longer exist.
         _log.warning("record without bytes skipped", extra={"artifact": entry.record.id})
         return False
     taken: set[str] = set()

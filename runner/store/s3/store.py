@@ -1,4 +1,4 @@
-"""The store in a bucket of an S3 server. The bucket alone is the truth; any number of hosts may share it.
+"""The store in a bucket of an S3 server. Only the bucket is authoritative; any number of hosts may share it.
 
 Source: document 004, sections 5.2 to 5.6; requirements S1-10, S1-11, S1-70; rule R1 of the conformance
 cases; `docs/decisions/0056-records-and-blobs-over-five-verbs.md`.
@@ -8,25 +8,24 @@ import asyncio
 import builtins
 import contextlib
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator
+import time
+import weakref
+from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
+from contextlib import AbstractContextManager, asynccontextmanager
+from contextvars import copy_context
 from datetime import datetime, timedelta
 from functools import partial
 from typing import TypeVar
 
-from runner.store.areas import place_of, places_for
 from runner.store.blobs import Incoming
 from runner.store.checking import Check
-from runner.store.content import StreamContent, span
-from runner.store.entries import Entry
+from runner.store.content import span
+from runner.store.entries import place_of
 from runner.store.protocol import Content, Put, Reason, Record, Removal, Scope
-from runner.store.retention import RetentionRules, has_ended, log_removals
+from runner.store.retention import RetentionRules, log_removals
 from runner.store.s3.blobs import S3Blobs, stopping
-from runner.store.s3.bucket import BucketAddress
-from runner.store.s3.conversion import convert
-from runner.store.s3.upload import PART_BYTES
-from runner.store.s3.waiting import Waiting
+from runner.store.s3.bucket import PART_BYTES, BucketAddress, failed, give_up_at
 from runner.store.store import BlobStore, lengths_of
 
 __all__ = ["FRESH_S", "STALE_AFTER", "S3Store"]
@@ -35,14 +34,14 @@ FRESH_S = 30.0
 """Maximum age of a listing used for a quota, in seconds."""
 
 STALE_AFTER = timedelta(days=7)
-"""Age at which an upload in parts counts as left behind: none takes a week."""
+"""Age at which a multipart upload counts as left behind: none takes a week."""
 
-# For puts and sweeps, which may take long.
-_THREADS = 16
+# Threads for long puts and sweeps; threads for requests that people wait for; one user's share of these.
+_THREADS, _WAITING_THREADS, _WAITING_OF_ONE = 16, 48, 8
 _LONG = frozenset({"put", "sweep", "verify"})
-# How long a person waits: for an answer, and for the next MiB of a file.
+# Longest wait of a person, in seconds: for an answer, and for the next MiB of a file.
 _ASK_S, _READ_S = 8.0, 30.0
-# Each look costs two requests.
+# Each check costs three requests.
 _CHECK_S = 15.0
 
 T = TypeVar("T")
@@ -52,9 +51,9 @@ class S3Store(BlobStore):
     """An `ArtifactStore` in a bucket.
 
     Args:
-        address: Where the bucket is; nothing is asked of the server yet.
-        rules: What may be kept.
-        clock: The present time; by default the server's.
+        address: Address of the bucket; no request is sent yet.
+        rules: Retention rules.
+        clock: Returns the current time; by default the server's.
         stale_after: Age at which unfinished uploads count as left behind.
     """
 
@@ -72,10 +71,9 @@ class S3Store(BlobStore):
         self._stale_after = stale_after
         self._settled_after = min(self._settled_after, stale_after)
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="s3")
-        self._waiting = Waiting()
+        self._asking = ThreadPoolExecutor(_WAITING_THREADS, thread_name_prefix="s3-ask")
+        self._turns = weakref.WeakValueDictionary[str, asyncio.Semaphore]()
         self._check = Check(keep_s=_CHECK_S)
-        self._converting: dict[str, threading.Lock] = {}
-        self._converted: set[str] = set()
 
     @asynccontextmanager
     async def open(
@@ -87,40 +85,50 @@ class S3Store(BlobStore):
             opened = self._opened(record, scope, start, end)
             content = await self._run("get", scope, lambda: held.enter_context(opened))
             user = place_of(scope).area
-            content.in_thread = partial(self._waiting.ask, "get", user, limit_s=_READ_S)
+            content.in_thread = partial(self._ask, "get", user, limit_s=_READ_S)
             yield content
 
     def close(self) -> None:
-        """Close all connections."""
+        """Close all connections; no further request is sent, and those in flight end by themselves."""
         self._threads.shutdown(wait=False, cancel_futures=True)
-        self._waiting.close()
+        self._asking.shutdown(wait=False, cancel_futures=True)
         self._s3.close()
 
     async def _run(self, operation: str, scope: Scope | None, act: Callable[[], T]) -> T:
         if scope is not None and operation not in _LONG:
-            return await self._waiting.ask(operation, place_of(scope).area, act, limit_s=_ASK_S)
-        stop = threading.Event()
-
-        def stoppable() -> T:
-            before = stopping.set(stop)
-            try:
-                return act()
-            finally:
-                stopping.reset(before)
-
+            return await self._ask(operation, place_of(scope).area, act, limit_s=_ASK_S)
+        stop, context = threading.Event(), copy_context()
+        context.run(stopping.set, stop)
         try:
-            return await asyncio.get_running_loop().run_in_executor(self._threads, stoppable)
+            return await asyncio.get_running_loop().run_in_executor(self._threads, context.run, act)
         except asyncio.CancelledError:
             stop.set()
             raise
 
-    def _convert(self, prefix: str) -> None:
-        if prefix and prefix not in self._converted:
-            # One user's silent server is not to hold up anybody else.
-            with self._converting.setdefault(prefix, threading.Lock()):
-                if prefix not in self._converted:
-                    convert(self._s3, prefix)
-                    self._converted.add(prefix)
+    async def _ask(self, operation: str, user: str, work: Callable[[], T], *, limit_s: float) -> T:
+        """Run `work` in a thread, within a time limit and a user's quota of threads.
+
+        A thread that waits for a server is unavailable to everybody else. So a caller that waits too long
+        gets an error, and once a caller has gone `work` ends with its current request.
+        """
+        running = asyncio.ensure_future(self._in_turn(operation, user, work, time.monotonic() + limit_s))
+        # A caller that gave up has its timeout; without this, asyncio would log an unhandled exception.
+        running.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
+        # The turn ends with the thread, not with the caller: otherwise one user could occupy all threads.
+        done, _ = await asyncio.wait({running}, timeout=limit_s)
+        if done:
+            return running.result()
+        raise failed(operation, "timeout")
+
+    async def _in_turn(self, operation: str, user: str, work: Callable[[], T], end: float) -> T:
+        # Set in the context of this task alone.
+        give_up_at.set(end)
+        # The semaphore lives as long as a request of this user waits or runs.
+        turns = self._turns.setdefault(user, asyncio.Semaphore(_WAITING_OF_ONE))
+        async with turns:
+            if time.monotonic() > end:
+                raise failed(operation, "timeout")
+            return await asyncio.get_running_loop().run_in_executor(self._asking, copy_context().run, work)
 
     def _receive(
         self, area: str, source: int | bytes, size: int, about: Put, scope: Scope
@@ -128,23 +136,9 @@ class S3Store(BlobStore):
         eager = about.is_file and size > PART_BYTES
         if eager:
             lengths = lengths_of(self._known(area, self._fresh_s).entries.values()).values()
-            # By its length it is a new file, so a pass of its own for the digest is saved.
+            # No stored file has this length, so it is new, and a separate pass for the digest is saved.
             eager = size not in lengths and sum(lengths) + size <= self.rules.files.max_user_bytes
         return self._s3.receive(area, source, about, scope, eager=eager, day=f"{self.clock():%Y%m%d}")
-
-    @contextmanager
-    def _opened(self, record: Record, scope: Scope, start: int, end: int) -> Iterator[StreamContent]:
-        with contextlib.ExitStack() as held:
-            content: StreamContent | None = None
-            place, key = place_of(record.scope), record.key or ""
-            known = place in places_for(scope) and key.startswith(self._s3.prefix(place.area))
-            ended = has_ended(record.expires_at, now=self.clock())
-            if known and not ended and record.metadata.is_file:
-                # Its bytes are there as long as its record is: no need to ask for that first.
-                with contextlib.suppress(FileNotFoundError):
-                    entry = Entry(record=record, blob=key, put=0)
-                    content = held.enter_context(self._s3.content(entry, start, end))
-            yield content or held.enter_context(super()._opened(record, scope, start, end))
 
     def _sweep(self) -> builtins.list[Removal]:
         removals = super()._sweep()

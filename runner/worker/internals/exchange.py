@@ -1,4 +1,4 @@
-"""The SDK's dispatch context for a request that is relayed."""
+"""The SDK's dispatch context for a relayed request."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field

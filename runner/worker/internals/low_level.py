@@ -1,4 +1,4 @@
-"""The server of the SDK inside one of FastMCP, which FastMCP does not document: the one door to it."""
+"""The only access to the SDK's server inside a FastMCP server, which FastMCP does not document."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Changes to FastMCP in a worker: contexts have `artifacts`, and spans that nothing records are not made.
+"""Changes to FastMCP in a worker: contexts have `artifacts`, and unrecorded spans are not made.
 
 A tool's context has `artifacts`, as the contract promises; plain FastMCP has none.
 """
@@ -13,15 +13,15 @@ __all__ = ["give_contexts_artifacts", "make_spans_if_recorded"]
 
 
 class _Spans:
-    """True if it was we who changed the setting that an author or an operator may have made."""
+    """Flag that the runner has changed the setting, not an author or an operator."""
 
     left_out = False
 
 
 def make_spans_if_recorded() -> None:
-    """Let FastMCP make spans only if an OpenTelemetry SDK records them; trace context goes on either way.
+    """Let FastMCP make spans only if an OpenTelemetry SDK records them; trace context is always passed on.
 
-    To be called after whatever may have set one up: the import of a tool file, a lifespan.
+    To be called after code that may set up such an SDK: the import of a tool file, a lifespan.
     """
     is_recorded = not isinstance(get_tracer_provider(), ProxyTracerProvider)
     if is_recorded and _Spans.left_out:
@@ -33,7 +33,7 @@ def make_spans_if_recorded() -> None:
 
 
 def give_contexts_artifacts() -> None:
-    """Let a tool say `ctx.artifacts.put_bytes(...)`, unless FastMCP has something of that name.
+    """Provide `ctx.artifacts.put_bytes(...)` to tools, unless FastMCP has an attribute of that name.
 
     Source: requirements S4-3, S4-63.
     """

@@ -1,6 +1,6 @@
 """Servers of the MCP SDK itself in a worker: `MCPServer`, and the low-level `Server`.
 
-Both are answered as those of FastMCP are, by the SDK's own single-exchange driver; a high-level one is a
+Both serve requests like a FastMCP server, by the SDK's own single-exchange driver; a high-level server is a
 low-level one with handlers of its own.
 """
 
@@ -48,7 +48,7 @@ _OF_PROTOCOL = (
 
 @cache
 def _app_of(server: MCPServer[Any]) -> Starlette:
-    """Build the HTTP application of a high-level server: its public parts lead to the ones inside."""
+    """Build the HTTP application of a high-level server; its public attributes lead to the inner objects."""
     return server.streamable_http_app()
 
 
@@ -61,15 +61,15 @@ def low_level_of(server: AnySdkServer) -> Server[Any]:
 
 
 def without_sealing(server: AnySdkServer) -> None:
-    """Let the server not seal request state: the host does."""
+    """Turn off the server's sealing of request state: the host seals it."""
     low = low_level_of(server)
     low.middleware[:] = [item for item in low.middleware if not isinstance(item, RequestStateBoundary)]
 
 
 def watch_calls(server: AnySdkServer, watch: Watch) -> None:
-    """Let `watch` await each tool call, so that it sees what the tool raises.
+    """Let `watch` await each tool call, so that it gets the tool's exception.
 
-    A high-level server makes a text of that in its handler, so it is watched one step further in.
+    The handler of a high-level server turns the exception into a text, so it is watched inside the handler.
     """
     if isinstance(server, MCPServer):
         called = server.call_tool
@@ -119,25 +119,25 @@ def has_own_lifespan(low: Server[Any]) -> bool:
 
 @asynccontextmanager
 async def lifespan_of(server: AnySdkServer) -> AsyncIterator[Any]:
-    """Enter the server's own lifespan; yields the state that its requests need."""
+    """Enter the server's own lifespan; yield the state that its requests need."""
     low = low_level_of(server)
     async with low.lifespan(low) as state:
         yield state
 
 
 def announce_with(server: AnySdkServer, publish: Callable[[str, str | None], Awaitable[None]]) -> None:
-    """Let what tools publish of changed lists and resources reach the host.
+    """Forward a server's published changes of lists and resources to the host.
 
     Args:
-        server: The server; a low-level one publishes nothing of its own.
-        publish: Takes the method of a notification, and the address of a resource where it is of one.
+        server: The server; a low-level one does not publish.
+        publish: Receives the method of a notification, and the URI if it is about a resource.
     """
     if isinstance(server, MCPServer):
         server._subscriptions = _Bus(publish)
 
 
 class _Bus:
-    """The bus of a server whose listeners are with the host."""
+    """The bus of a server, which forwards to the host."""
 
     def __init__(self, publish: Callable[[str, str | None], Awaitable[None]]) -> None:
         self._publish = publish
@@ -157,7 +157,7 @@ class _Bus:
 
 
 def own_methods(low: Server[Any]) -> list[str]:
-    """Return the methods that a server answers beside those of the protocol."""
+    """Return the methods that a server answers besides those of the protocol."""
     return sorted(method for method in low._request_handlers if not method.startswith(_OF_PROTOCOL))
 
 
@@ -174,7 +174,7 @@ def changes_of(server: AnySdkServer) -> Callable[[], int]:
         return changed
 
     if isinstance(server, MCPServer):
-        # On this object alone. Decorators go through these methods; `resource` is one, and adds templates.
+        # On this object only. Decorators call these methods; `resource` is one itself, and adds templates.
         for name in ("add_tool", "remove_tool", "add_resource", "resource", "add_prompt", "remove_prompt"):
             vars(server)[name] = counting(getattr(server, name))
     return lambda: count

@@ -1,7 +1,7 @@
 """Server that answers one request in a worker, and its preparation in the zygote.
 
-The SDK's own single-exchange driver answers it, so that claims, headers, session id, state and elicitation
-reach the tool exactly as in plain FastMCP. Warming up builds what the first call would build.
+The SDK's own single-exchange driver serves it, so that claims, headers, session id, state and elicitation
+reach the tool exactly as in plain FastMCP. Warming up builds the objects that the first call would build.
 """
 
 import contextlib
@@ -31,17 +31,19 @@ from mcp.server.runner import ServerRunner, aclose_shielded, modern_error_data
 from mcp.shared.jsonrpc_dispatcher import handler_exception_to_error_data
 from mcp.shared.message import ServerMessageMetadata
 from mcp.shared.transport_context import TransportContext
-from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
+from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, LATEST_MODERN_VERSION
 from pydantic import TypeAdapter
 from pydantic_core import PydanticSerializationError
 from starlette.requests import Request
 from starlette.routing import BaseRoute
 
+from runner.worker.call_scope import current
 from runner.worker.internals.exchange import RelayedExchange
 from runner.worker.internals.low_level import low_level
-from runner.worker.wire import RequestFacts, WireError
+from runner.worker.wire import VISIBILITY_SUFFIX, RequestFacts, WireError, full_key
 
 __all__ = [
+    "Ask",
     "auth_of",
     "capabilities",
     "find_tool",
@@ -50,23 +52,33 @@ __all__ = [
     "lists_of",
     "masks_errors",
     "mend_returned_texts",
+    "refuse",
     "routes",
+    "serve_own",
     "serve_raw",
     "single_call_server",
     "task_tools",
     "warm_type_adapters",
 ]
 
+Ask = Callable[[str, Mapping[str, Any]], Awaitable[dict[str, Any]]]
+"""Sends the host a request, by method and params, and returns its answer."""
+
 _CHANGES = (
     *("add_tool", "add_resource", "add_template", "add_prompt"),
     *("remove_tool", "remove_resource", "remove_template", "remove_prompt"),
 )
 _STATE_COLLECTION = "fastmcp_state"
+_OWN_META = {
+    "io.modelcontextprotocol/protocolVersion": LATEST_MODERN_VERSION,
+    "io.modelcontextprotocol/clientInfo": {"name": "runner", "version": "1"},
+    "io.modelcontextprotocol/clientCapabilities": {},
+}
 _OF_JWT = ("jwks_uri", "public_key", "algorithm", "issuer", "audience", "required_scopes")
 _HALF = "surrogates not allowed"
 _NO_ARGUMENT = "\0"
 _ANYTHING: TypeAdapter[Any] = TypeAdapter(Any)
-# The code of an exception that the SDK does not know, in eras with sessions.
+# The SDK's code for unknown exceptions, in protocol versions with sessions.
 _EXCEPTION = 0
 
 
@@ -77,32 +89,51 @@ def inner_provider(provider: Provider) -> Provider:
     return provider
 
 
-class _TypedState:
-    """Session state adapter for FastMCP, in place of its `PydanticAdapter`.
+class _HostState:
+    """Session state of a server, kept by the host, in place of FastMCP's `PydanticAdapter` of a store.
 
-    That one comes with a library whose import is a fifth of the time in which `runner call` starts.
+    That one imports a library that takes a fifth of the start-up time of `runner call`. FastMCP reads a key
+    that ends in `VISIBILITY_SUFFIX` in every request, and rarely finds a value. Such values are sent with the
+    call, so that they cost no round trip.
     """
 
-    def __init__(self, storage: Any, collection: str) -> None:
-        self._storage = storage
+    def __init__(self, ask: Ask, collection: str) -> None:
+        self._ask = ask
         self._collection = collection
 
     async def get(self, key: str) -> StateValue | None:
-        value = await self._storage.get(key, collection=self._collection)
+        if key.endswith(VISIBILITY_SUFFIX):
+            value = _known_state().get(full_key(self._collection, key))
+        else:
+            value = (await self._ask("state/get", {"key": key, "collection": self._collection}))["value"]
         return None if value is None else StateValue.model_validate(value)
 
     async def put(self, key: str, value: StateValue, *, ttl: float | None = None) -> None:
-        await self._storage.put(key, value.model_dump(mode="json"), collection=self._collection, ttl=ttl)
+        written = value.model_dump(mode="json")
+        facts = {"key": key, "collection": self._collection, "value": written, "ttl": ttl}
+        await self._ask("state/put", facts)
+        if key.endswith(VISIBILITY_SUFFIX):
+            _known_state()[full_key(self._collection, key)] = written
 
     async def delete(self, key: str) -> bool:
-        return bool(await self._storage.delete(key, collection=self._collection))
+        answer = await self._ask("state/delete", {"key": key, "collection": self._collection})
+        return bool(answer["deleted"])
 
 
-async def single_call_server(server: FastMCP, state_store: Any) -> None:
+def _known_state() -> dict[str, dict[str, Any]]:
+    scope = current()
+    return {} if scope is None else scope.known
+
+
+async def single_call_server(server: FastMCP, ask: Ask) -> None:
     """Change a loaded server so that a worker can serve one request with it.
 
-    The host seals request state, so the server must not; it keeps tasks and session state, too,
-    so here every tool runs in the foreground. Its list says all the same that a tool may be a task.
+    The host seals request state, so the server must not. The host also keeps tasks and session state, so here
+    every tool runs in the foreground; its list still marks tools that may be tasks.
+
+    Args:
+        server: The server.
+        ask: Sends the host a request, and returns its answer.
     """
     low = low_level(server)
     low.middleware[:] = [item for item in low.middleware if not isinstance(item, RequestStateBoundary)]
@@ -111,22 +142,22 @@ async def single_call_server(server: FastMCP, state_store: Any) -> None:
             tool.execution = mcp_types.ToolExecution(task_support=tool.task_config.mode)
         tool.task_config = TaskConfig(mode="forbidden")
     server._extensions.clear()
-    _keep_state_in(state_store, server, _STATE_COLLECTION)
+    _keep_state_in(ask, server, _STATE_COLLECTION)
 
 
-def _keep_state_in(state_store: Any, server: FastMCP, collection: str) -> None:
-    """Let a server and those that it mounts keep their session state in the store, each in a collection."""
-    vars(server)["_FastMCP__state_store"] = _TypedState(state_store, collection)
+def _keep_state_in(ask: Ask, server: FastMCP, collection: str) -> None:
+    """Let a server and those that it mounts keep their session state in the host, each in a collection."""
+    vars(server)["_FastMCP__state_store"] = _HostState(ask, collection)
     for number, provider in enumerate(map(inner_provider, server.providers)):
         if isinstance(provider, FastMCPProvider):
-            _keep_state_in(state_store, provider.server, f"{collection}/{number}")
+            _keep_state_in(ask, provider.server, f"{collection}/{number}")
 
 
 async def warm_type_adapters(server: FastMCP) -> None:
     """Build the argument validators that the first call of each tool would build.
 
     A call with an argument that no function has builds them, and is refused before the author's code runs.
-    A sync tool without injected parameters would validate them in a thread, which outlives this; a process
+    A sync tool without injected parameters would validate in a thread, which outlives the call; a process
     with two threads cannot be forked.
     """
     for tool in await server.local_provider.list_tools():
@@ -139,10 +170,10 @@ async def warm_type_adapters(server: FastMCP) -> None:
 
 
 def mend_returned_texts() -> None:
-    """Let half of a surrogate pair in what a tool returns spoil one text, and not the whole result.
+    """Let a lone surrogate in a returned text affect that text only, not the whole result.
 
-    Names of files have such halves where they are not UTF-8 (PEP 383), and FastMCP cannot write them as JSON.
-    What can be written is written as before; nothing is looked through.
+    File names that are not UTF-8 contain lone surrogates (PEP 383), which FastMCP cannot encode as JSON.
+    Results that can be encoded are neither scanned nor changed.
     """
     convert = Tool.convert_result
 
@@ -150,7 +181,7 @@ def mend_returned_texts() -> None:
         try:
             return convert(tool, raw_value)
         except (PydanticSerializationError, UnicodeEncodeError, ToolError) as error:
-            # FastMCP makes a ToolError of it where the tool has an output schema.
+            # FastMCP turns it into a ToolError if the tool has an output schema.
             if _HALF not in str(error):
                 raise
             return convert(tool, _plain(raw_value))
@@ -182,13 +213,13 @@ def _mended(value: Any) -> Any:
         return {_mended(key): _mended(item) for key, item in value.items()}
     if isinstance(value, list | tuple | set | frozenset):
         return [_mended(item) for item in value]
-    # A path, which holds its name as the system gave it.
+    # A path contains its name as the system returned it.
     return _mended(str(value)) if isinstance(value, PurePath) else value
 
 
 @asynccontextmanager
 async def lifespan(server: FastMCP) -> AsyncIterator[Any]:
-    """Enter the server's own lifespan; yields the state that its requests need."""
+    """Enter the server's own lifespan; yield the state that its requests need."""
     low = low_level(server)
     async with low.lifespan(low) as state:
         yield state
@@ -202,7 +233,7 @@ def has_lifespan(server: FastMCP) -> bool:
 
 
 async def find_tool(server: FastMCP, name: str) -> dict[str, Any]:
-    """Return the tool of that name, as a list of one or none, by the ways in which a call of it is found."""
+    """Return the tool of that name, as a list of one or none, looked up like a call of it."""
     async with Context(fastmcp=server):
         tool = await server.get_tool(name)
         hashed = parse_hashed_backend_name(name) if tool is None else None
@@ -238,7 +269,7 @@ def lists_of(server: FastMCP) -> Callable[[], object]:
 
 
 def _made_of(server: FastMCP) -> tuple[object, ...]:
-    """Return the ids of all that shapes the lists of a server, besides its components."""
+    """Return the ids of all objects that affect the lists of a server, except its components."""
     parts: list[object] = [tuple(map(id, server.transforms)), tuple(map(id, server.middleware))]
     for provider in map(inner_provider, server.providers):
         parts.append((id(provider), tuple(map(id, provider.transforms))))
@@ -248,7 +279,7 @@ def _made_of(server: FastMCP) -> tuple[object, ...]:
 
 
 def masks_errors(server: FastMCP) -> bool:
-    """Return whether a server tells its clients no more of an exception than that there was one."""
+    """Return whether a server hides the details of exceptions from its clients."""
     return bool(server._mask_error_details)
 
 
@@ -257,17 +288,17 @@ def auth_of(auth: Any) -> dict[str, Any] | None:
     if auth is None:
         return None
     verifier = getattr(auth, "token_verifier", auth)
-    # By name: where the file does not use it, the class is not imported, which takes long.
+    # By name: unless the file uses the class, importing it would take long.
     is_jwt = any(cls.__name__ == "JWTVerifier" for cls in type(verifier).__mro__)
     facts = {name: getattr(verifier, name, None) for name in _OF_JWT} if is_jwt else {}
     if str(facts.get("algorithm", "")).startswith("HS"):
-        # A secret, which is not to be told.
+        # The key is a secret, which must not be sent.
         facts = {}
     return {"kind": type(auth).__name__, "jwt": facts or None}
 
 
 async def task_tools(server: FastMCP) -> dict[str, int]:
-    """Return the tools that may become tasks of MCP, each with how often to ask for one, in milliseconds."""
+    """Return the tools that may become tasks of MCP, each with its poll interval in milliseconds."""
     return {
         tool.name: int(tool.task_config.poll_interval.total_seconds() * 1000)
         for tool in await server.list_tools(run_middleware=False)
@@ -281,7 +312,7 @@ def routes(server: FastMCP) -> list[BaseRoute]:
 
 
 def capabilities(server: FastMCP) -> dict[str, Any]:
-    """Return the capabilities that the server announces."""
+    """Return the capabilities that the server declares."""
     low: Any = low_level(server)
     value = low.get_capabilities(low.notification_options, server.experimental_capabilities or None)
     message: dict[str, Any] = value.model_dump(by_alias=True, mode="json", exclude_none=True)
@@ -326,13 +357,43 @@ async def serve_raw(
         error_data = _error_data(error, facts.protocol)
         raise WireError(error_data.model_dump(by_alias=True, exclude_none=True)) from error
     finally:
-        # A scope in which nothing is closed takes a third of the way to an empty tool.
+        # Without callbacks there is nothing to close; the scope takes a third of the time of an empty call.
         if getattr(connection.exit_stack, "_exit_callbacks", True):
             await aclose_shielded(connection)
 
 
+async def serve_own(
+    low: Server[Any], method: str, params: Mapping[str, Any], state: Any, **facts: Any
+) -> dict[str, Any]:
+    """Serve a request of our own, which no client has sent; return the wire result.
+
+    Args:
+        low: The low-level server.
+        method: The method.
+        params: Its params, without `_meta`.
+        state: State from the server's lifespan.
+        facts: Facts about the request, if it is not one of stdio.
+
+    Raises:
+        WireError: The server answered with a JSON-RPC error.
+    """
+    version = LATEST_MODERN_VERSION
+    own: dict[str, Any] = {"request_id": 0, "protocol": version, "session_id": "load", "transport": "stdio"}
+    request, whole = {**params, "_meta": _OWN_META}, RequestFacts(**(own | facts))
+    return await serve_raw(low, method, request, whole, state, on_notify=_unheard, on_request=refuse)
+
+
+async def _unheard(_method: str, _params: object) -> None:
+    return None
+
+
+async def refuse(method: str, _params: object) -> dict[str, Any]:
+    """Refuse a request to the host outside of calls."""
+    raise RuntimeError(f"no {method} while a file is loaded")
+
+
 def _error_data(error: Exception, protocol: str) -> mcp_types.ErrorData:
-    """Return the error of an exception for a client, as plain SDK servers send it in each era."""
+    """Return the error of an exception for a client, as plain SDK servers of that protocol send it."""
     if protocol in HANDSHAKE_PROTOCOL_VERSIONS and handler_exception_to_error_data(error) is None:
         return mcp_types.ErrorData(code=_EXCEPTION, message=str(error))
     return modern_error_data(error)
@@ -345,7 +406,8 @@ def _http_request(facts: RequestFacts, user: AuthenticatedUser | None) -> Server
         "type": "http",
         "method": "POST",
         "path": "/mcp",
-        "query_string": b"",
+        "query_string": facts.query.encode("latin-1"),
+        "client": facts.peer,
         "headers": [(name.encode("latin-1"), value.encode("latin-1")) for name, value in facts.headers],
     }
     if user is not None:

@@ -1,9 +1,9 @@
-"""A file that serves itself as it is imported: `mcp.run()` without `if __name__ == "__main__"`.
+"""A file that serves itself when imported: `mcp.run()` without `if __name__ == "__main__"`.
 
-Run as a program it is right. Imported it would read the standard input of the zygote, open a port, or start
-threads. So while a file is imported, the methods that serve come back at once, and what follows them is run.
-They are public; that they are replaced is what makes this one of the internals. If one is renamed, such files
-serve themselves again, and `tests/commands/test_bad_input.py -k serves_itself` fails.
+This is correct in a program. On import it would read the standard input of the zygote, open a port, or start
+threads. So during the import of a file, the serving methods return at once, and the code after them runs.
+The methods are public, but replacing them is an internal matter. If one is renamed, such files serve
+themselves again, and `tests/commands/test_bad_input.py -k serves_itself` fails.
 """
 
 import contextlib

@@ -1,1 +1,1 @@
-"""Tool files of our own, loaded in zygotes as those of authors are."""
+"""Tool files of our own, loaded in zygotes like those of authors."""

@@ -34,7 +34,7 @@ _ABOUT = (
 
 
 class HostTools(Provider):
-    """The tools of the host, as they are listed for the user of the call."""
+    """Provider of the host's tools, from the list for the user of the call."""
 
     async def list_tools(self) -> Sequence[Tool]:
         """Return them; none while the file is loaded."""
@@ -63,7 +63,7 @@ def _tool(tool: Mapping[str, Any]) -> Tool:
 
 
 class ThisProcess:
-    """Runs code in this process. A `SandboxProvider` of FastMCP."""
+    """A `SandboxProvider` of FastMCP that runs code in this process."""
 
     async def run(
         self,
@@ -79,10 +79,10 @@ class ThisProcess:
             module.body[0].body = body  # type: ignore[attr-defined]
             program = compile(module, _SOURCE, "exec")
         except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-            # MemoryError: it nests too deep for the parser.
+            # MemoryError: it nests too deeply for the parser.
             line = getattr(error, "lineno", None) or 1
             raise ToolError(f"line {line}: {type(error).__name__}: {error}") from None
-        # Our `call_tool` instead of theirs: it needs no list of tools, and finds those with names of ours.
+        # Our `call_tool` instead of FastMCP's: it needs no list, and finds tools with names of code mode.
         names: dict[str, Any] = {**(inputs or {}), **(external_functions or {}), "call_tool": call_tool}
         exec(program, names)  # noqa: S102 - that is what this process is for
         try:
@@ -112,7 +112,7 @@ async def call_tool(name: str, arguments: Mapping[str, Any] | None = None) -> An
     structured = result.get("structuredContent")
     text = "\n".join(block["text"] for block in result.get("content", ()) if block.get("type") == "text")
     if result.get("isError"):
-        # The error of the contract has its sentence there.
+        # The contract has the message of an error there.
         failure = structured.get("results") if isinstance(structured, dict) else None
         raise ToolError(
             f"{name}: {failure['error'] if isinstance(failure, dict) and 'error' in failure else text}"

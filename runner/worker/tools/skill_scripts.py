@@ -1,11 +1,11 @@
 """Server of a folder of skills: their files as `skill://` resources, their scripts behind one tool.
 
-FastMCP reads the folder once, when a zygote loads it: a script that changes later runs as it was listed. It
-refuses links, special files and invalid front matter. What a script of a skill is given is a copy of its
-whole skill in the home, an empty working folder, and the input files of the call.
+FastMCP reads the folder once, when a zygote loads it: if a script changes later, the listed version runs. It
+refuses links, special files and invalid front matter. A script gets a copy of its whole skill in the home, an
+empty working folder, and the input files of the call.
 
-One tool instead of one for each script: SKILL.md names a script by its path, as a client would start it, and
-the list of tools stays small however many skills there are.
+There is one tool instead of one for each script: SKILL.md names a script by its path, as a client would start
+it, and the list of tools stays small for any number of skills.
 
 Source: SEP-2640; agentskills.io, "Specification"; `docs/guide.md`, "Skills".
 """
@@ -32,13 +32,13 @@ __all__ = ["skills_server"]
 
 _MOST_HEADER_BYTES = 256 * 1024
 _MOST_OUTPUT_CHARS = 6000
-# That many characters of four bytes, and part of one before them.
+# Bytes of that many four-byte characters, and of a partial one before them.
 _MOST_OUTPUT_BYTES = 4 * _MOST_OUTPUT_CHARS + 3
 _MOST_FILES = 100
 _MOST_NAMED = 50
 _FOLDER = "scripts/"
 _MOST_LINE_CHARS = 200
-# For what a script has written just before its exit.
+# Time to read output that a script has written just before its exit.
 _DRAIN_S = 0.5
 
 
@@ -49,7 +49,7 @@ def skills_server(folder: Path) -> FastMCP:
         LoadError: There is no skill in it, or one of them is invalid.
     """
     for header in folder.rglob("SKILL.md"):
-        # YAML takes a second for each of so many bytes.
+        # YAML takes about a second for a header of this size.
         if header.stat().st_size > _MOST_HEADER_BYTES:
             raise LoadError(
                 f"{header} is longer than {_MOST_HEADER_BYTES} bytes; move parts of it to other files"
@@ -58,7 +58,7 @@ def skills_server(folder: Path) -> FastMCP:
         provider = SkillsDirectoryProvider(folder)
         skills = dict(_normal(asyncio.run(provider.load_skills())))
         for path, skill in skills.items():
-            # A name that is not UTF-8 could not be written into any list.
+            # A name that is not UTF-8 could not be encoded in any list.
             "\n".join((path, *skill.files)).encode()
     except UnicodeEncodeError as error:
         raise LoadError(f"a file of {folder} has a name that is not UTF-8: {error.object!r}") from error
@@ -103,7 +103,7 @@ def _command(path: str, content: bytes) -> list[str] | None:
     if path.endswith(".py"):
         return [sys.executable]
     first = content.partition(b"\n")[0].decode(errors="replace")
-    # As the kernel reads it: one argument at most. The copy in the home is not executable.
+    # Parsed like the kernel does: one argument at most. The copy in the home is not executable.
     if first.startswith("#!") and first[2:].strip():
         return first[2:].split(maxsplit=1)
     return ["sh"] if path.endswith(".sh") else None
@@ -128,7 +128,7 @@ async def _run(
         )
     work = Path(tempfile.mkdtemp(prefix=f"{skill.name}-", dir=os.environ["HOME"]))
     inputs = {os.path.basename(name): name for name in filenames}
-    # The copy goes with the call: a home is for all calls of a session.
+    # The copy is removed with the call: a home is for all calls of a session.
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as place:
         copy = skill.to_directory(Path(place, skill.name))
         transport, output = await asyncio.get_running_loop().subprocess_exec(
@@ -159,7 +159,7 @@ def _written(folder: Path) -> list[dict[str, str]]:
 
 
 class _Output(asyncio.SubprocessProtocol):
-    """The output of a script, up to its own exit: a process that it leaves may keep the pipes open."""
+    """The output of a script, up to its own exit: an orphan of it may keep the pipes open."""
 
     def __init__(self) -> None:
         self._ends = {1: b"", 2: b""}
@@ -167,7 +167,7 @@ class _Output(asyncio.SubprocessProtocol):
         self._changed, self._exited, self._closed = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
     def text(self, fd: int) -> str:
-        """Return the end of what it has written to a descriptor."""
+        """Return the tail of its output on a descriptor."""
         return self._ends[fd].decode(errors="replace")[-_MOST_OUTPUT_CHARS:]
 
     def pipe_data_received(self, fd: int, data: bytes) -> None:
@@ -182,7 +182,7 @@ class _Output(asyncio.SubprocessProtocol):
         self._changed.set()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Note that all has been read."""
+        """Note that all output has been read."""
         self._closed.set()
 
     async def followed(self, ctx: Context) -> None:

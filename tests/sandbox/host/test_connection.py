@@ -1,6 +1,8 @@
 """The host never closes in its own time what others gave it, and never reads what has no place."""
 
+import asyncio
 import os
+import select
 import socket
 import struct
 import time
@@ -13,6 +15,7 @@ from support import becomes
 from sandbox.errors import FrameError
 from sandbox.host.closer import Closer
 from sandbox.host.connection import Connection
+from sandbox.loop_share import LoopShare
 
 pytestmark = pytest.mark.kernel
 
@@ -43,7 +46,7 @@ def give(end: socket.socket, data: bytes, descriptor: int) -> None:
 @contextmanager
 def connection(closer: Closer, *, older_kernel: bool) -> Iterator[tuple[Connection, socket.socket]]:
     ours, theirs = socket.socketpair()
-    end = Connection(ours, closer)
+    end = Connection(ours, closer, LoopShare())
     if older_kernel:
         ours.setsockopt(socket.SOL_SOCKET, _SO_PASSRIGHTS, 1)
     with theirs:
@@ -123,7 +126,7 @@ async def test_connection_expecting_descriptors_receives_one() -> None:
     closer = Closer()
     with ExitStack() as stack:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        end = Connection(ours, closer, takes_descriptors=True)
+        end = Connection(ours, closer, LoopShare(), takes_descriptors=True)
         give(theirs, b"heard", os.open("/dev/null", os.O_RDONLY))
         theirs.send(b"")
         give(theirs, b"unread", slow_to_close(stack))
@@ -136,6 +139,38 @@ async def test_connection_expecting_descriptors_receives_one() -> None:
         closer.close(*descriptors)
         await closed(closer)
         theirs.close()
+
+
+@pytest.mark.parametrize("send_s", [0, 0.015])
+def test_sends_to_a_widely_watched_socket_are_noticed(send_s: float) -> None:
+    ours, theirs = socket.socketpair()
+    slowed: list[bool] = []
+
+    def processor_time_of_a_send() -> float:
+        began = time.thread_time()
+        ours.send(b"x")
+        spent_s = time.thread_time() - began
+        theirs.recv(1)
+        return spent_s
+
+    async def send() -> None:
+        share = LoopShare(slowed=lambda: slowed.append(True))
+        end = Connection(ours, Closer(), share)
+        for _ in range(50):
+            end.send_now(b"x")
+            await asyncio.sleep(0)
+        end.close()
+
+    with theirs, ExitStack() as stack:
+        copies = [stack.enter_context(theirs.dup()) for _ in range(300)]
+        # A faster machine needs more watches, and the second send to one is quicker than the first.
+        while min(processor_time_of_a_send() for _ in range(5)) < send_s:
+            for epoll in [stack.enter_context(select.epoll()) for _ in range(100)]:
+                for copy in copies:
+                    epoll.register(copy, select.EPOLLIN | select.EPOLLET)
+        asyncio.run(send())
+
+    assert bool(slowed) is (send_s > 0)
 
 
 def test_empty_close_needs_no_thread() -> None:

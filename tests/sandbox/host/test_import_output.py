@@ -14,6 +14,7 @@ from support import becomes, call, open_toolset
 
 from sandbox.host import import_output, paced_pipe
 from sandbox.host.import_output import MOST_BYTES, MOST_LINES, ImportOutput
+from sandbox.loop_share import LoopShare
 
 pytestmark = pytest.mark.anyio
 
@@ -66,7 +67,7 @@ async def written(pipe: tuple[int, int], data: bytes) -> None:
 async def test_a_few_lines_are_in_the_log_as_they_were_printed(
     pipe: tuple[int, int], logged: pytest.LogCaptureFixture
 ) -> None:
-    output = ImportOutput(pipe[0])
+    output = ImportOutput(pipe[0], LoopShare())
     try:
         os.write(pipe[1], b"one\ntwo\xff\n")
         assert await becomes(lambda: len(logged.records) == 2)
@@ -79,7 +80,7 @@ async def test_a_few_lines_are_in_the_log_as_they_were_printed(
 async def test_the_last_words_before_the_end_are_in_the_log(
     pipe: tuple[int, int], logged: pytest.LogCaptureFixture
 ) -> None:
-    output = ImportOutput(pipe[0])
+    output = ImportOutput(pipe[0], LoopShare())
     os.write(pipe[1], b"one\n")
     assert await becomes(lambda: len(logged.records) == 1)
     os.write(pipe[1], b"why it failed\n")
@@ -92,7 +93,7 @@ async def test_the_last_words_before_the_end_are_in_the_log(
 async def test_import_output_above_limit_is_cut_with_a_note(
     pipe: tuple[int, int], logged: pytest.LogCaptureFixture, data: bytes
 ) -> None:
-    output = ImportOutput(pipe[0])
+    output = ImportOutput(pipe[0], LoopShare())
     try:
         await written(pipe, data * 4)
     finally:
@@ -109,13 +110,13 @@ async def test_endless_import_output_is_read_at_intervals(
 ) -> None:
     reads: list[float] = []
 
-    def read(_fd: int) -> bytes:
+    def read(_fd: int, _share: LoopShare) -> bytes:
         reads.append(time.monotonic())
         return b"\n" * 65_536
 
     monkeypatch.setattr(paced_pipe, "read_some", read)
     os.write(pipe[1], b"there is always more")
-    output = ImportOutput(pipe[0])
+    output = ImportOutput(pipe[0], LoopShare())
     try:
         assert await becomes(lambda: len(reads) > 4)
     finally:

@@ -5,6 +5,7 @@ import os
 from pathlib import Path
 
 import pytest
+from held_objects import open_descriptors
 from kept_calls import leased, rests, run, value
 from pools import reusing_pool_of
 from support import becomes
@@ -14,7 +15,6 @@ from sandbox.host.job import Job
 from sandbox.host.lease import Lease
 from sandbox.host.memory_guard import MemoryGuard
 from sandbox.host.pool import Pool
-from sandbox.host.readers import Readers
 from sandbox.host.retirement import Reuse
 from sandbox.host.stopping import is_at_rest, is_stopped
 from sandbox.host.worker import children_of
@@ -217,9 +217,7 @@ async def test_job_ends_with_its_session(pool: Pool, started_in: str | None, *, 
 
 
 async def test_job_leaves_nothing_when_its_pool_closes(forkserver: Forkserver, tmp_path: Path) -> None:
-    # What a loop has for all of its calls stays as long as it does.
-    Readers().close()
-    before = len(os.listdir("/proc/self/fd"))
+    before = open_descriptors()
     async with reusing_pool_of(forkserver, tmp_path) as pool:
         file = tmp_path / "home" / "ticks"
         lease = await start_job(pool, "begins", "write", str(file))
@@ -228,7 +226,7 @@ async def test_job_leaves_nothing_when_its_pool_closes(forkserver: Forkserver, t
         assert len(pids) == 2
 
     assert await becomes(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids))
-    assert await becomes(lambda: len(os.listdir("/proc/self/fd")) <= before)
+    assert await becomes(lambda: open_descriptors() <= before)
 
 
 async def test_job_of_a_program_with_threads_continues(forkserver: Forkserver, tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Unpack
 
 import pytest
+from held_objects import open_descriptors
 from kept_calls import Options, leased, rests, run, value
 from pools import Ears, reusing_pool_of
 from support import becomes
@@ -21,7 +22,6 @@ from sandbox.errors import SandboxError
 from sandbox.host.forkserver import Forkserver
 from sandbox.host.lease import Lease
 from sandbox.host.pool import IdleWorkers, Pool
-from sandbox.host.readers import Readers
 from sandbox.host.retirement import Reuse
 from sandbox.host.stopping import is_stopped
 from sandbox.host.usage import read_process
@@ -181,7 +181,7 @@ async def test_worker_with_a_running_job_is_not_given_to_a_waiter(pool: Pool) ->
 
 async def test_a_worker_whose_call_may_not_begin_goes_back_to_its_pool(pool: Pool) -> None:
     number = value(await run(pool, "count"))
-    before = len(os.listdir("/proc/self/fd"))
+    before = open_descriptors()
     for _ in range(10):
         lease = await pool.lease(pool.policy.limits, keeps=True)
         await lease.retire("abandoned")
@@ -191,7 +191,7 @@ async def test_a_worker_whose_call_may_not_begin_goes_back_to_its_pool(pool: Poo
     again = value(await run(pool, "count"))
 
     assert (again["pid"], again["calls"]) == (number["pid"], 2)
-    assert len(os.listdir("/proc/self/fd")) <= before
+    assert open_descriptors() <= before
 
 
 @pytest.mark.parametrize("act", ["ticks", "timer"])
@@ -533,13 +533,6 @@ async def test_a_timer_of_a_call_does_not_end_the_next_one(pool: Pool, timer: st
     assert pool.zygote.retired == {}
 
 
-async def test_worker_with_lowered_priority_serves_no_other_call(pool: Pool) -> None:
-    await run(pool, "slows")
-
-    assert value(await run(pool, "count"))["calls"] == 1
-    assert pool.zygote.retired == {"not ready": 1}
-
-
 @pytest.mark.parametrize("limit", ["RLIMIT_FSIZE", "RLIMIT_NOFILE", "RLIMIT_AS", "RLIMIT_STACK"])
 async def test_limit_narrowed_by_a_call_affects_no_other(pool: Pool, limit: str) -> None:
     before = value(await run(pool, "limit", limit))
@@ -718,9 +711,7 @@ async def test_a_poisoned_worker_harms_its_own_pool_only(forkserver: Forkserver,
 async def test_parked_workers_leave_nothing_when_their_pool_closes(
     forkserver: Forkserver, tmp_path: Path
 ) -> None:
-    # What a loop has for all of its calls stays as long as it does.
-    Readers().close()
-    before = len(os.listdir("/proc/self/fd"))
+    before = open_descriptors()
     async with reusing_pool_of(forkserver, tmp_path) as pool:
         leases = [await leased(pool, "count") for _ in range(3)]
         pids = [value(outcome)["pid"] for _, outcome in leases]
@@ -730,4 +721,4 @@ async def test_parked_workers_leave_nothing_when_their_pool_closes(
     leases[2][0].release()
 
     assert await becomes(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids))
-    assert await becomes(lambda: len(os.listdir("/proc/self/fd")) == before)
+    assert await becomes(lambda: open_descriptors() <= before)

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Concatenate, ParamSpec
 
 import pytest
+from held_objects import open_descriptors
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
@@ -27,7 +28,6 @@ from sandbox.deadlines import Deadlines
 from sandbox.host.forkserver import Forkserver
 from sandbox.host.lease import Lease
 from sandbox.host.pool import Pool
-from sandbox.host.readers import Readers
 from sandbox.host.worker import children_of
 from sandbox.outcome import Ending, Outcome
 from sandbox.policy import Limits
@@ -53,8 +53,8 @@ _tokens = itertools.count()
 P = ParamSpec("P")
 
 
-async def _listened() -> None:
-    Readers().close()
+async def _descriptors() -> int:
+    return open_descriptors()
 
 
 def noted(act: Callable[Concatenate["Machine", P], None]) -> Callable[Concatenate["Machine", P], None]:
@@ -87,9 +87,7 @@ class Machine(RuleBasedStateMachine):
         self.held: list[tuple[str, Lease]] = []
         self.pools: dict[str, Pool] = {}
         self.stacks: dict[str, AsyncExitStack] = {}
-        # What all calls of an event loop share stays with it.
-        self.runner.run(_listened())
-        self.descriptors = len(os.listdir("/proc/self/fd"))
+        self.descriptors = self.runner.run(_descriptors())
 
     @initialize()
     def begin(self) -> None:
@@ -269,7 +267,7 @@ class Machine(RuleBasedStateMachine):
                 await self._close(user)
             assert await becomes(lambda: not any(_runs(pid) for pid in self.pids)), _descriptions(self.pids)
             assert await becomes(lambda: not _in_folder(self.folder)), _descriptions(_in_folder(self.folder))
-            assert await becomes(lambda: len(os.listdir("/proc/self/fd")) <= self.descriptors), (
+            assert await becomes(lambda: open_descriptors() <= self.descriptors), (
                 f"more than {self.descriptors} descriptors: {_open_files()}"
             )
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import errno
+import math
 import os
 import signal
 import sys
@@ -11,9 +12,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from immortals import HAS_IMMORTALS
-from pools import ENVIRONMENT, TESTS, Ears, forkserver_of, pool_of
+from pools import ENVIRONMENT, TESTS, Ears, forkserver_of, parks, pool_of, run
 from support import becomes
 
 from sandbox.deadlines import Deadlines
@@ -40,15 +42,6 @@ async def forkserver() -> AsyncIterator[Forkserver]:
 async def pool(forkserver: Forkserver, tmp_path: Path) -> AsyncIterator[Pool]:
     async with pool_of(forkserver, tmp_path) as it:
         yield it
-
-
-async def run(pool: Pool, act: str, *args: object, ears: Ears | None = None, **limits: float) -> Outcome:
-    lease = await pool.lease(pool.policy.limits)
-    deadlines = Deadlines(**{"idle_s": 120.0, "total_s": 180.0, **limits})
-    outcome = await lease.run({"act": act, "args": list(args)}, deadlines=deadlines, listener=ears or Ears())
-    await lease.at_rest()
-    pool.refill()
-    return outcome
 
 
 def value(outcome: Outcome) -> Any:
@@ -132,9 +125,38 @@ async def test_unloadable_program_reports_cause_and_line(forkserver: Forkserver,
     assert failed.value.line == 3
 
 
+async def test_program_exiting_at_load_is_reported_with_last_output(
+    forkserver: Forkserver, tmp_path: Path
+) -> None:
+    with pytest.raises(LoadError, match=r"^it exits; its last output: error: --root is required$"):
+        async with pool_of(forkserver, tmp_path, load="exits"):
+            pass
+
+
 async def test_program_hanging_at_load_is_abandoned(forkserver: Forkserver, tmp_path: Path) -> None:
-    with pytest.raises(LoadError, match=r"still being imported after 0\.3 seconds"):
+    with pytest.raises(LoadError, match=r"still being imported after 0\.3 seconds \(load_timeout_s\)"):
         async with pool_of(forkserver, tmp_path, load="hangs", load_timeout_s=0.3):
+            pass
+
+
+@pytest.mark.parametrize(
+    ("limits", "config"),
+    [
+        (Limits(home_bytes=1), {"load": "writes"}),
+        (Limits(call_memory_bytes=128 * MIB), {"load": "grows"}),
+        (Limits(call_processes=1), {"breeds": "fork"}),
+    ],
+    ids=lambda value: next(iter(value.values())) if isinstance(value, dict) else "",
+)
+async def test_import_beyond_the_limits_of_a_call_is_ended(
+    forkserver: Forkserver, tmp_path: Path, limits: Limits, config: dict[str, Any]
+) -> None:
+    path = str(tmp_path / "scratch" / "a")
+
+    async with pool_of(forkserver, tmp_path, path=path, **config) as pool:
+        assert pool.alive
+    with pytest.raises(LoadError, match="its import exceeded a limit: "):
+        async with pool_of(forkserver, tmp_path, limits=limits, path=path, stays=True, **config):
             pass
 
 
@@ -157,15 +179,44 @@ async def test_a_program_with_threads_gets_one_shot_interpreters(
     assert outside == errno.EACCES
 
 
+@pytest.mark.parametrize("how", ["fork", "clone without exit signal"])
+async def test_program_that_starts_a_process_is_loaded_for_each_call(
+    forkserver: Forkserver, tmp_path: Path, how: str
+) -> None:
+    async with pool_of(forkserver, tmp_path, breeds=how) as pool:
+        lease = await pool.lease(pool.policy.limits)
+        started = children_of(lease.worker.pid)
+        outcome = await lease.run({"act": "echo", "args": [7]}, deadlines=Deadlines(), listener=Ears())
+        await lease.at_rest()
+        left = [pid for pid in started if psutil.pid_exists(pid)]
+
+    assert (pool.forks, len(started), left) == (False, 1, [])
+    assert value(outcome) == 7
+
+
+@pytest.mark.parametrize("load", ["process later", "process in a group later"])
+async def test_zygote_that_starts_a_process_later_is_closed(
+    forkserver: Forkserver, tmp_path: Path, load: str
+) -> None:
+    async with pool_of(forkserver, tmp_path, load=load) as pool:
+        assert pool.forks
+        assert await becomes(
+            lambda: pool.zygote.idle == pool.zygote.at_hand and bool(pool.zygote.import_processes())
+        )
+        started = pool.zygote.import_processes()
+        answer = value(await run(pool, "echo", 7))
+        # As each end of a call does.
+        assert await becomes(lambda: pool.zygote.has_strays(pool.zygote.pid) and not pool.zygote.alive)
+
+        assert await becomes(lambda: not any(map(psutil.pid_exists, started)))
+
+    assert (answer, pool.zygote.alive) == (7, False)
+
+
 async def test_worker_that_cannot_get_ready_is_reported(forkserver: Forkserver, tmp_path: Path) -> None:
     async with pool_of(forkserver, tmp_path, prepare="fails") as pool:
         with pytest.raises(SandboxError, match="cannot get ready"):
             await pool.ready()
-
-
-async def parks(pool: Pool, count: int) -> None:
-    """Wait until so many workers are parked, and none is on its way."""
-    assert await becomes(lambda: (pool.zygote.at_hand, pool.zygote.idle) == (count, count))
 
 
 async def test_exhausted_pool_holds_more_workers_until_unused(
@@ -395,6 +446,18 @@ async def test_worker_beyond_processor_count_is_not_warmed(forkserver: Forkserve
 async def _take_all(pool: Pool) -> None:
     for _ in range(100):
         await pool.zygote.take()
+
+
+async def test_zygote_that_slows_system_calls_ends_with_its_reason(pool: Pool) -> None:
+    ears = Ears(delay_s=math.inf)
+    call = asyncio.create_task(run(pool, "ask", "why?", ears=ears))
+    await ears.called.wait()
+
+    pool.zygote.loop_share.slowed()
+    outcome = await call
+
+    assert (outcome.ending, pool.zygote.alive) == (Ending.CRASHED, False)
+    assert "epoll" in str(outcome.cause)
 
 
 async def test_a_killed_zygote_is_noticed_and_its_workers_are_gone(

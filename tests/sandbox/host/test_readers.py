@@ -3,8 +3,10 @@ import os
 from collections.abc import Callable, Iterator
 
 import pytest
+from held_objects import open_descriptors
 
 from sandbox.host.readers import Readers
+from sandbox.loop_share import LoopShare
 
 pytestmark = pytest.mark.anyio
 
@@ -23,7 +25,7 @@ def reading(pipe: int, received: "asyncio.Queue[bytes]") -> Callable[[], None]:
 
 
 async def test_each_descriptor_has_its_own_callback(pipes: list[tuple[int, int]]) -> None:
-    readers = Readers()
+    readers = Readers(LoopShare())
     received: list[asyncio.Queue[bytes]] = [asyncio.Queue(), asyncio.Queue()]
     for (ours, _), queue in zip(pipes, received, strict=True):
         readers.add(ours, reading(ours, queue))
@@ -39,7 +41,7 @@ async def test_each_descriptor_has_its_own_callback(pipes: list[tuple[int, int]]
 async def test_removed_reader_is_not_called_in_the_same_turn(
     pipes: list[tuple[int, int]],
 ) -> None:
-    readers, called = Readers(), asyncio.Event()
+    readers, called = Readers(LoopShare()), asyncio.Event()
     calls: list[int] = []
 
     def first_of_both(ours: int) -> None:
@@ -62,7 +64,7 @@ async def test_closed_readers_call_nothing_and_leave_descriptors_open(
     pipes: list[tuple[int, int]],
 ) -> None:
     (ours, theirs), (open_end, closed_end) = pipes
-    closed, others = Readers(), Readers()
+    closed, others = Readers(LoopShare()), Readers(LoopShare())
     unheard: asyncio.Queue[bytes] = asyncio.Queue()
     received: asyncio.Queue[bytes] = asyncio.Queue()
     closed.add(ours, reading(ours, unheard))
@@ -82,7 +84,7 @@ async def test_closed_readers_call_nothing_and_leave_descriptors_open(
 
 
 async def test_failing_reader_does_not_block_others(pipes: list[tuple[int, int]]) -> None:
-    loop, readers = asyncio.get_running_loop(), Readers()
+    loop, readers = asyncio.get_running_loop(), Readers(LoopShare())
     received: asyncio.Queue[bytes] = asyncio.Queue()
     errors: list[str] = []
 
@@ -103,14 +105,56 @@ async def test_failing_reader_does_not_block_others(pipes: list[tuple[int, int]]
     assert "on purpose" in errors
 
 
-async def test_one_descriptor_serves_any_number_of_listening_calls(pipes: list[tuple[int, int]]) -> None:
-    Readers().close()
-    before = len(os.listdir("/proc/self/fd"))
+async def test_readers_rest_while_share_is_spent_until_hurried(pipes: list[tuple[int, int]]) -> None:
+    (ours, theirs), (other, into_other) = pipes
+    spent, available = Readers(LoopShare(at_once=0.0, per_s=1e-9)), Readers(LoopShare())
+    received: asyncio.Queue[bytes] = asyncio.Queue()
+    others: asyncio.Queue[bytes] = asyncio.Queue()
+    spent.add(ours, reading(ours, received))
+    available.add(other, reading(other, others))
 
-    listening = [Readers() for _ in range(20)]
+    os.write(theirs, b"first")
+    first = await received.get()
+    os.write(theirs, b"second")
+    for _ in range(3):
+        os.write(into_other, b"turn")
+        await others.get()
+    during_rest = received.empty()
+    spent.hurry()
+    second = await received.get()
+    spent.close()
+    available.close()
+
+    assert (first, during_rest, second) == (b"first", True, b"second")
+
+
+async def test_callback_that_is_behind_is_called_without_data(pipes: list[tuple[int, int]]) -> None:
+    (ours, theirs), _ = pipes
+    readers, called = Readers(LoopShare()), asyncio.Event()
+    pieces = [b"a", b"b", b"c"]
+
+    def take() -> bool:
+        pieces.pop()
+        if not pieces:
+            os.read(ours, 100)
+            called.set()
+        return bool(pieces)
+
+    readers.add(ours, take)
+    os.write(theirs, b"once")
+    await called.wait()
+    readers.close()
+
+    assert pieces == []
+
+
+async def test_one_descriptor_serves_any_number_of_listening_calls(pipes: list[tuple[int, int]]) -> None:
+    before = open_descriptors()
+
+    listening = [Readers(LoopShare()) for _ in range(20)]
     for readers, (ours, _) in zip(listening, pipes, strict=False):
         readers.add(ours, lambda: None)
-    meanwhile = len(os.listdir("/proc/self/fd"))
+    meanwhile = open_descriptors()
     for readers in listening:
         readers.close()
 

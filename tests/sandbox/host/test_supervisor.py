@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pools import ENVIRONMENT, TESTS, Ears, forkserver_of, homeless_pool_of
+from pools import ENVIRONMENT, TESTS, Ears, forkserver_of, homeless_pool_of, run
 from process_tree import forkservers
 from support import alive, becomes, until
 
@@ -24,11 +24,10 @@ from sandbox.deadlines import Deadlines
 from sandbox.errors import ForkserverDied, NoProcess
 from sandbox.host import forkserver
 from sandbox.host.forkserver import Forkserver
-from sandbox.host.pool import Pool
 from sandbox.host.stopping import look
 from sandbox.host.supervisor import ForkserverSupervisor, pause_s
 from sandbox.layers import cgroup
-from sandbox.outcome import Ending, Outcome
+from sandbox.outcome import Ending
 from sandbox.policy import Policy
 
 pytestmark = [pytest.mark.anyio, pytest.mark.kernel]
@@ -45,14 +44,6 @@ async def supervised(
         yield supervisor
     finally:
         await supervisor.close()
-
-
-async def run(pool: Pool, act: str, *args: object, ears: Ears | None = None) -> Outcome:
-    lease = await pool.lease(pool.policy.limits)
-    call = {"act": act, "args": list(args)}
-    outcome = await lease.run(call, deadlines=Deadlines(), listener=ears or Ears())
-    await lease.at_rest()
-    return outcome
 
 
 async def replaced(ended: int) -> int:
@@ -155,10 +146,12 @@ async def test_import_started_process_does_not_outlive_forkserver(
         monkeypatch.setattr("sandbox.host.forkserver.end_orphans", lambda _sessions: True)
     async with (
         supervised() as supervisor,
-        homeless_pool_of(supervisor, tmp_path, breeds=True) as pool,
+        homeless_pool_of(supervisor, tmp_path, load="process later") as pool,
     ):
-        child = int(str(pool.loaded.hello["child"]))
-        assert alive(child)
+        assert await becomes(
+            lambda: pool.zygote.at_hand == pool.zygote.idle and bool(pool.zygote.import_processes())
+        )
+        (child,) = pool.zygote.import_processes()
         (first,) = forkservers()
         os.kill(first, signal.SIGKILL)
         await replaced(first)

@@ -12,7 +12,7 @@ import pytest
 
 from sandbox.host import usage as usage_module
 from sandbox.host.home_usage import OpenFiles, measure, open_files
-from sandbox.host.usage import memory_of, oom_kills, processes_of, read_process
+from sandbox.host.usage import memory_of, oom_kills, processes_of, read_process, socket_bytes
 
 pytestmark = pytest.mark.kernel
 
@@ -117,6 +117,56 @@ def test_the_numbers_of_a_process_are_those_of_the_kernel() -> None:
     assert (process.pid, process.tasks) == (pid, 2)
     assert process.resident_bytes > process.private_bytes > 32 * MIB
     assert process.cpu_s > 0
+
+
+PAGE_TABLES = """
+import mmap, sys
+MAP_NORESERVE = 0x4000
+flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | MAP_NORESERVE
+sparse = mmap.mmap(-1, 16 << 30, flags=flags, prot=mmap.PROT_READ)
+sparse.madvise(mmap.MADV_NOHUGEPAGE)
+print(sum(sparse[at] for at in range(0, 16 << 30, 2 << 20)), flush=True)
+sys.stdin.read()
+"""
+
+
+def test_page_tables_count_as_memory_of_a_call() -> None:
+    with running(PAGE_TABLES) as (pid, _):
+        process = read_process(pid)
+        assert process is not None
+        memory = memory_of([process], interesting_bytes=0, zygote=os.getpid())
+
+    assert min(process.table_bytes, process.private_bytes, memory) > 32 * MIB
+
+
+SOCKETS = """
+import os, socket, sys
+pairs = [socket.socketpair() for _ in range(100)]
+for each in (each for pair in pairs for each in pair):
+    each.setblocking(False)
+    while True:
+        try:
+            each.send(bytes(1 << 16))
+        except BlockingIOError:
+            break
+child = os.fork()
+if child:
+    print(child, flush=True)
+sys.stdin.read()
+"""
+
+
+def test_buffers_of_sockets_count_as_memory_of_a_call() -> None:
+    with running(SOCKETS) as (pid, child):
+        both = [process for number in (pid, int(child)) if (process := read_process(number))]
+        resident = sum(process.resident_bytes for process in both)
+        alone, buffers = socket_bytes(both[:1]), socket_bytes(both)
+        rough = memory_of(both, interesting_bytes=resident + buffers, zygote=os.getpid())
+        exact = memory_of(both, interesting_bytes=0, zygote=os.getpid())
+
+    assert 32 * MIB < alone == buffers
+    assert rough == resident + buffers
+    assert exact > buffers
 
 
 UNNAMED = """

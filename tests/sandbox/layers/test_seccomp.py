@@ -7,6 +7,8 @@ import resource
 import signal
 import socket
 import struct
+import threading
+import time
 from collections.abc import Callable
 from concurrent.futures.thread import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -177,8 +179,8 @@ def test_calls_younger_than_the_list_do_not_exist(architecture: Architecture) ->
     answer = main_of(architecture)
 
     assert (answer(NEWEST + 1), answer(NEWEST + 500)) == (errno.ENOSYS, errno.ENOSYS)
-    assert answer(architecture.number("clone3")) == errno.ENOSYS
-    assert answer(architecture.number("timer_create")) == errno.ENOSYS
+    absent = ("clone3", "timer_create", "landlock_create_ruleset", "landlock_add_rule")
+    assert {answer(architecture.number(name)) for name in absent} == {errno.ENOSYS}
 
 
 @each_architecture
@@ -231,29 +233,28 @@ def test_the_threads_of_a_process_have_one_table_of_descriptors(architecture: Ar
 def test_knobs_of_other_processes_are_denied(architecture: Architecture) -> None:
     answer = main_of(architecture)
 
-    for name in (
-        "prlimit64", "sched_setaffinity", "sched_setparam", "sched_setattr",
-    ):  # fmt: skip
+    for name in ("prlimit64", "sched_setaffinity", "sched_setparam"):
         assert (answer(architecture.number(name), 0), answer(architecture.number(name), 1)) == (
             ALLOW,
             errno.EPERM,
         )
     setpriority = architecture.number("setpriority")
-    assert answer(setpriority, 0, 0, 5) == ALLOW
     assert {answer(setpriority, 0, 7), answer(setpriority, 1, 0), answer(setpriority, 2, 0)} == {errno.EPERM}
 
 
 @each_architecture
-def test_other_thread_scheduling_is_faked_for_ordinary_policies(
-    architecture: Architecture,
-) -> None:
+def test_scheduling_is_faked_for_ordinary_policies(architecture: Architecture) -> None:
     answer = main_of(architecture)
-    scheduler = architecture.number("sched_setscheduler")
-    other, fifo, round_robin, batch, idle, deadline = 0, 1, 2, 3, 5, 6
+    scheduler, attributes = architecture.number("sched_setscheduler"), architecture.number("sched_setattr")
+    other, fifo, round_robin, batch, idle, deadline, ext = 0, 1, 2, 3, 5, 6, 7
+    reset_on_fork = 0x4000_0000
 
-    assert {answer(scheduler, 0, policy) for policy in (other, fifo, batch, idle)} == {ALLOW}
-    assert {answer(scheduler, 7, policy) for policy in (other, batch, idle)} == {0}
-    assert {answer(scheduler, 7, policy) for policy in (fifo, round_robin, deadline)} == {errno.EPERM}
+    for pid in (0, 7):
+        ordinary, others = (other, batch, idle, idle | reset_on_fork), (fifo, round_robin, deadline, ext)
+        assert {answer(scheduler, pid, policy) for policy in ordinary} == {0}
+        assert {answer(scheduler, pid, policy) for policy in others} == {errno.EPERM}
+    assert [answer(attributes, pid) for pid in (0, 7)] == [0, errno.EPERM]
+    assert answer(architecture.number("setpriority"), 0, 0, 5) == 0
 
 
 @each_architecture
@@ -261,10 +262,35 @@ def test_prctl_permits_options_a_worker_needs_until_confined(architecture: Archi
     main, worker = main_of(architecture), worker_of(architecture)
     prctl = architecture.number("prctl")
 
-    assert [main(prctl, option) for option in (1, 4, 15, 22, 36, 0x59616D61)] == [
-        ALLOW, errno.EPERM, ALLOW, ALLOW, errno.EPERM, errno.EPERM,
+    assert [main(prctl, option) for option in (1, 4, 15, 22, 36, 78, 0x59616D61)] == [
+        ALLOW, errno.EPERM, ALLOW, ALLOW, errno.EPERM, errno.EPERM, errno.EPERM,
     ]  # fmt: skip
     assert [worker(prctl, option) for option in (1, 15)] == [errno.EPERM, ALLOW]
+
+
+@each_architecture
+def test_clocks_of_other_processes_are_absent(architecture: Architecture) -> None:
+    answer = main_of(architecture)
+    clocks = [architecture.number(name) for name in ("clock_gettime", "clock_getres", "clock_nanosleep")]
+    of_another = [(~pid << 3 | kind) & 0xFFFF_FFFF for pid in (1, 7, 4_194_303) for kind in (0, 1, 2)]
+    own = [-6 & 0xFFFF_FFFF, -2 & 0xFFFF_FFFF, (~7 << 3 | 6) & 0xFFFF_FFFF]
+
+    assert {answer(clock, each) for clock in clocks for each in of_another} == {errno.EINVAL}
+    assert {answer(clock, each) for clock in clocks for each in (*range(12), *own)} == {ALLOW}
+
+
+def test_processor_time_of_another_process_stays_unknown(confined: Confined, world: World) -> None:
+    parent = ~os.getpid() << 3 | 2
+
+    control = confined(world.policy, lambda: time.clock_gettime_ns(parent), without=frozenset({"seccomp"}))
+    denied = confined(world.policy, lambda: time.clock_gettime_ns(parent))
+    own = confined(
+        world.policy, lambda: time.clock_gettime_ns(time.pthread_getcpuclockid(threading.get_ident()))
+    )
+
+    assert isinstance(control.value, int)
+    assert denied.errno == errno.EINVAL
+    assert isinstance(own.value, int)
 
 
 @each_architecture
@@ -283,8 +309,20 @@ def test_ioctl_and_fcntl_are_judged_by_their_command(architecture: Architecture)
 
     assert {answer(ioctl, 0, command) for command in (0x5401, 0x5413, 0x541B, 0x8001_6601)} == {ALLOW}
     assert {answer(ioctl, 0, command) for command in (0x5412, 0x541C, 0x4008_6602, 0x8901)} == {errno.EPERM}
+    cloning, pid_info, snapshot, set_label = (0x4004_9409, 0x4020_940D), 0xC040_FF0B, 0x5000_9401, 0x4100_9432
+    assert {answer(ioctl, 0, command) for command in cloning} == {ALLOW}
+    assert {answer(ioctl, 0, command) for command in (pid_info, snapshot, set_label)} == {errno.ENOTTY}
     assert {answer(fcntl, 0, command) for command in (0, 1, 2, 3, 4, 5, 6, 7, 1030)} == {ALLOW}
     assert {answer(fcntl, 0, command) for command in (8, 15)} == {errno.EPERM}
+
+
+@each_architecture
+def test_flags_of_devices_and_listeners_are_denied(architecture: Architecture) -> None:
+    answer = main_of(architecture)
+    rename, seccomp = architecture.number("renameat2"), architecture.number("seccomp")
+
+    assert [answer(rename, 3, 1, 3, 1, flags) for flags in (0, 1, 2, 4)] == [ALLOW, ALLOW, ALLOW, errno.EPERM]
+    assert [answer(seccomp, 1, flags) for flags in (0, 1, 8, 9)] == [ALLOW, ALLOW, errno.EPERM, errno.EPERM]
 
 
 @each_architecture
@@ -309,13 +347,14 @@ def test_sockets_are_pairs_without_datagrams_or_nothing(architecture: Architectu
 def test_socket_options_and_flags_burdening_host_are_denied(architecture: Architecture, gated: bool) -> None:
     program = main_filter(architecture, signals_are_scoped=True, gated=gated).program
     answer, number = Answers(program, architecture.audit), architecture.number
-    linger, pass_rights, keepalive = 13, 83, 9
+    linger, pass_rights, keepalive, send_buffer = 13, 83, 9, 7
     out_of_band, no_signal, zero_copy = 0x1, 0x4000, 0x4000000
     devices_and_zero_copy = (25, 62, 60)
     denied = (linger, pass_rights, *devices_and_zero_copy)
 
     assert {answer(number("setsockopt"), 3, 1, o) for o in denied} == {errno.EPERM}
     assert {answer(number("setsockopt"), 3, level, o) for level, o in ((1, keepalive), (6, 13))} == {ALLOW}
+    assert answer(number("setsockopt"), 3, 1, send_buffer) == 0
     for name, at in (("sendto", 3), ("sendmsg", 2), ("sendmmsg", 3)):
         flags = [[*[0] * at, value] for value in (no_signal, no_signal | out_of_band, zero_copy)]
         assert [answer(number(name), *each) for each in flags] == [ALLOW, errno.EPERM, errno.EPERM]
@@ -379,6 +418,8 @@ NEEDS_PRIVILEGE = {
     "fanotify_init": (0, 0),
     "inotify_init1": (0,),
     "process_madvise": (-1, 0, 0, 0, 0),
+    # PR_FUTEX_HASH, with 16 slots.
+    "prctl": (78, 1, 16, 0, 0),
 }
 
 
@@ -450,6 +491,17 @@ def test_thread_scheduling_request_succeeds_without_effect(confined: Confined, w
     assert (control.value[0], control.value[2]) == (0, wanted)
     assert (report.value[0], report.value[2]) == (0, before)
     assert report.value[1] != 0
+
+
+def test_thread_of_tool_cannot_lower_its_weight(confined: Confined, world: World) -> None:
+    def lower() -> list[bool]:
+        before = os.getpriority(os.PRIO_PROCESS, 0)
+        os.setpriority(os.PRIO_PROCESS, 0, 19)
+        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+        return [os.getpriority(os.PRIO_PROCESS, 0) == before, os.sched_getscheduler(0) == os.SCHED_IDLE]
+
+    assert confined(world.policy, lower, without=frozenset({"seccomp"})).value[1]
+    assert confined(world.policy, lower).value == [True, False]
 
 
 @pytest.mark.parametrize("kind", [socket.SOCK_DGRAM, socket.SOCK_RAW])

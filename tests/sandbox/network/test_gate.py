@@ -24,6 +24,7 @@ import pytest
 from sandbox.layers import identity
 from sandbox.layers.privileges import refuse_new_privileges
 from sandbox.layers.seccomp import main_filter, supported_architecture
+from sandbox.loop_share import LoopShare
 from sandbox.network.destinations import Destinations
 from sandbox.network.egress import Egress
 from sandbox.network.gate import Address, Gate, address_of
@@ -85,6 +86,7 @@ def behind_gate(
     uid: int | None = None,
     rules: Collection[str] = (),
     sockets: Path | None = None,
+    share: LoopShare | None = None,
 ) -> tuple[Any, T]:
     """Run `act` behind a gate in a child; return what it said, and what is then known of the gate.
 
@@ -95,7 +97,9 @@ def behind_gate(
         uid: User that the child is.
         rules: Destinations that are reached beside them.
         sockets: The home, where UNIX sockets are allowed in it.
+        share: Event loop time of the child.
     """
+    share = share or LoopShare()
     ours, theirs = socket.socketpair()
     reader, tell = os.pipe()
     child = os.fork()
@@ -120,8 +124,8 @@ def behind_gate(
 
     async def answer() -> tuple[bytes, T]:
         _, (listener,), _, _ = socket.recv_fds(ours, 16, 1)
-        exits = Egress(reach=frozenset(allowed), destinations=Destinations.parse(rules))
-        gate = Gate(listener=listener, ways=exits, sockets=sockets)
+        exits = Egress(reach=frozenset(allowed), destinations=Destinations.parse(rules), share=share)
+        gate = Gate(listener=listener, ways=exits, share=share, sockets=sockets)
         try:
             return await asyncio.to_thread(os.read, reader, 65536), look(gate)
         finally:
@@ -498,7 +502,7 @@ def test_gated_process_cannot_install_its_own_gate() -> None:
 
     reply, _ = in_gated_child(act, set())
 
-    assert reply == "EBUSY"
+    assert reply == "EPERM"
 
 
 def test_a_child_process_is_behind_the_same_gate() -> None:
@@ -661,7 +665,7 @@ def test_gate_without_requesters_makes_no_kernel_requests(
         return real(descriptor, request, data)
 
     async def until_it_knows(listener: int) -> None:
-        gate = Gate(listener=listener, ways=Egress())
+        gate = Gate(listener=listener, ways=Egress(share=LoopShare()), share=LoopShare())
         while not waits_in_poll():
             await asyncio.sleep(0)
         gate.close()
@@ -793,8 +797,9 @@ def test_listener_gets_no_host_socket_before_connection(
     assert reply == ["ETIMEDOUT", None, True]
 
 
-def test_connections_between_processes_are_rate_limited(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("with_host", [True, False])
+def test_connections_with_host_and_processes_are_rate_limited(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, with_host: bool
 ) -> None:
     monkeypatch.setattr("sandbox.network.gate._JOINS_AT_ONCE", 3)
     monkeypatch.setattr("sandbox.network.gate._JOINS_PER_S", 10)
@@ -805,14 +810,27 @@ def test_connections_between_processes_are_rate_limited(
             server.listen(10)
             start = time.monotonic()
             for _ in range(8):
-                with socket.socket(socket.AF_UNIX) as mine:
-                    mine.connect(str(tmp_path / "own"))
+                with socket.socket(socket.AF_INET if with_host else socket.AF_UNIX) as mine:
+                    mine.connect(("192.0.2.53", 53) if with_host else str(tmp_path / "own"))
             return time.monotonic() - start
 
-    took_s, refused = in_gated_child(act, set(), sockets=tmp_path)
+    took_s, refused = in_gated_child(act, set(), rules=["good.test"], sockets=tmp_path)
 
     assert took_s >= 0.5 - 0.05
     assert refused == []
+
+
+def test_each_connect_is_charged_to_the_loop_share() -> None:
+    share = LoopShare(at_once=0.0, per_s=1e-9)
+
+    def act() -> None:
+        with socket.socket() as mine:
+            mine.connect(here)
+
+    with listening() as (_, here):
+        _, rest_s = behind_gate(act, {here}, lambda _gate: share.rest_s(now=time.monotonic()), share=share)
+
+    assert rest_s > 0
 
 
 def test_gate_ending_with_thread_awake_writes_to_no_descriptor(
@@ -832,7 +850,7 @@ def test_gate_ending_with_thread_awake_writes_to_no_descriptor(
             faults.append(error)
 
     async def ended() -> None:
-        gate = Gate(listener=listener, ways=Egress())
+        gate = Gate(listener=listener, ways=Egress(share=LoopShare()), share=LoopShare())
         monkeypatch.setattr(os, "eventfd_write", late)
         gate.close()
         monkeypatch.undo()

@@ -99,10 +99,11 @@ export class Connection {
 
   /** Meet the server, or learn why that is not possible. */
   async meet(): Promise<void> {
+    // A request may have begun a session already; a second one would replace it halfway.
+    if (this.state.value !== "connecting") this.#greeting = null;
     this.state.value = "connecting";
     try {
       if (hasSessions(this.era)) {
-        this.#greeting = null;
         await this.#greeted();
       } else {
         const met = await this.request("server/discover");
@@ -195,13 +196,12 @@ export class Connection {
     const met = await this.#asked({ jsonrpc: "2.0", id, method: "initialize", params }, id, "initialize", {}, true);
     this.about.value = aboutOf(met);
     await this.notify("notifications/initialized");
-    const able = this.about.value.capabilities;
-    this.#works();
-    if (able["logging"] !== undefined) {
+    if (this.about.value.capabilities["logging"] !== undefined) {
       const ask = ++lastId;
       const level: Params = { jsonrpc: "2.0", id: ask, method: "logging/setLevel", params: { level: this.level.value } };
       await this.#asked(level, ask, "logging/setLevel", {}).catch(() => undefined);
     }
+    this.#works();
   }
 
   async #asked(message: Json, id: number, method: string, watching: Watching, greets = false): Promise<Params> {
