@@ -140,11 +140,15 @@ def test_scripts_of_a_page_run_only_when_asked_for(seen: Seen) -> None:
     expect(document.locator("#x")).to_have_text("still")
     expect(files).to_contain_text("Scripts are off.")
 
+    # As on a busy machine: a frame has loaded before the page's effects after the next paint.
+    late = "() => { const later = setTimeout; requestAnimationFrame = setTimeout = act => later(act, 2000) }"
+    seen.page.evaluate(late)
     files.get_by_role("button", name="Run scripts in a sandbox").click()
 
     expect(document.locator("#x")).to_have_text("moved")
     files.get_by_role("button", name="Turn scripts off").click()
     expect(document.locator("#x")).to_have_text("still")
+    seen.page.reload()
 
 
 def test_swallowed_denial_is_marked(seen: Seen) -> None:

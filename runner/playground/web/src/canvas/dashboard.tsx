@@ -6,7 +6,7 @@
  */
 import type { JSX } from "preact";
 import { effect, signal } from "@preact/signals";
-import { useEffect, useRef } from "preact/hooks";
+import { useLayoutEffect, useRef } from "preact/hooks";
 import { user } from "../model/info";
 import { isObject, toJson, tryJson } from "../model/json";
 import { byUser, recall, remember } from "../model/keep";
@@ -68,7 +68,7 @@ export function DashboardView({ panel }: { panel: Panel }): JSX.Element {
   const frame = useRef<HTMLIFrameElement>(null);
   const problem = useRef(signal<string | null>(null)).current;
   const origin = originOf(panel.url);
-  useEffect(() => {
+  useLayoutEffect(() => {
     let left = false;
     const heard = (event: MessageEvent): void => {
       if (event.source !== frame.current?.contentWindow) return;

@@ -4,7 +4,7 @@
  */
 import type { JSX } from "preact";
 import { useSignal } from "@preact/signals";
-import { useEffect, useRef } from "preact/hooks";
+import { useLayoutEffect, useRef } from "preact/hooks";
 import DOMPurify from "dompurify";
 import { info } from "../model/info";
 import { Trouble, Waiting } from "./canvas";
@@ -81,7 +81,8 @@ type Sent = { still?: unknown; method?: unknown };
 
 function Frame({ page, html, origin, title }: { page: keyof typeof PAGES; html: string; origin: string; title: string }): JSX.Element {
   const frame = useRef<HTMLIFrameElement>(null);
-  useEffect(() => {
+  // Before the frame is drawn: on a busy machine it has loaded before an effect after the next paint.
+  useLayoutEffect(() => {
     const heard = (event: MessageEvent): void => {
       // Before the message is looked at: the browser reads it only then, and it may be large.
       if (event.source !== frame.current?.contentWindow || event.origin !== origin) return;
