@@ -271,8 +271,6 @@ def _status_of(pid: int) -> dict[bytes, bytes]:
 
 
 def _orphans(worker: int, zygote: int) -> Iterator[int]:
-    if zygote == worker:
-        return
     with contextlib.suppress(OSError):
         for pid in children_of(zygote):
             with contextlib.suppress(ProcessLookupError):

@@ -1,6 +1,7 @@
 """The watch: what it makes of what it sees, and when it looks."""
 
 import asyncio
+import errno
 import os
 import subprocess
 import sys
@@ -12,6 +13,7 @@ import pytest
 
 from sandbox.host.call_watch import FIRST_LOOK_S, CallWatch, Look, LookPace, behind_death, exceeded, overfull
 from sandbox.host.home_usage import HomeDisk, HomeUsage, measure
+from sandbox.host.usage import Process, read_process
 from sandbox.outcome import Reached
 from sandbox.policy import Limits
 
@@ -127,7 +129,7 @@ async def test_processes_are_sampled_despite_slow_homes_and_threads(
     with subprocess.Popen(command, stdin=subprocess.PIPE) as process:
         limits = Limits(call_processes=3)
         watches = [
-            CallWatch(worker=process.pid, zygote=process.pid, disk=HomeDisk(folder), limits=limits)
+            CallWatch(worker=process.pid, origin=os.getpid(), disk=HomeDisk(folder), limits=limits)
             for _ in range(16)
         ]
         looking = [asyncio.create_task(watch.run()) for watch in watches]
@@ -140,6 +142,23 @@ async def test_processes_are_sampled_despite_slow_homes_and_threads(
     os.close(folder)
     assert found
     assert reached == [Reached(limit="call_processes", value=3, used=4)] * 16
+
+
+@pytest.mark.anyio
+@pytest.mark.kernel
+async def test_a_call_is_watched_after_an_error_of_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    errors = [OSError(errno.EMFILE, "Too many open files")]
+
+    def failing(pid: int) -> Process | None:
+        if errors:
+            raise errors.pop()
+        return read_process(pid)
+
+    monkeypatch.setattr("sandbox.host.call_watch.read_process", failing)
+    watch = CallWatch(worker=os.getpid(), origin=os.getppid(), disk=None, limits=Limits(call_memory_bytes=1))
+
+    assert (await asyncio.wait_for(watch.run(), 60)).limit == "call_memory_bytes"
+    assert not errors
 
 
 async def _last(watch: CallWatch, limits: Limits) -> None:
