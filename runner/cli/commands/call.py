@@ -13,10 +13,11 @@ import typer
 
 from runner.call import Completed, Request, execute
 from runner.cli.arguments import ParsedArguments, coerce, parse_arguments
+from runner.cli.commands.files import writable
 from runner.cli.exits import EXIT_INTERRUPTED, EXIT_USAGE, print_error
 from runner.cli.options import BOUNDS, LOGS, WHOSE, AsJson, Config, File, Flags, takes
 from runner.cli.start import explained, start
-from runner.errors import Code, UsageError
+from runner.errors import CallError, Code, UsageError
 from runner.files.my_files import MyFiles
 from runner.formats.json_pieces import json_pieces
 from runner.formats.terminal_text import one_line
@@ -232,7 +233,7 @@ async def _call(
     if out is not None:
         try:
             await _write_out(completed, files, out)
-        except OSError as error:
+        except (OSError, CallError) as error:
             # The result has been printed, and with `--json` no second document may follow.
             refused = UsageError(f"the artifacts cannot be written to {out}: {error}")
             return print_error(refused, EXIT_USAGE)
@@ -288,8 +289,8 @@ async def _write_out(completed: Completed, files: MyFiles, folder: Path) -> None
         stored = await files.by_id(file.id)
         if stored is not None:
             async with files.open(stored) as content:
-                with (folder / file.name).open("wb") as target:
-                    await content.copy_to(target.fileno())
+                with writable(folder / file.name, force=True) as fd:
+                    await content.copy_to(fd)
 
 
 def _exit_status(completed: Completed) -> int:
