@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from functools import partial
 from urllib.parse import quote
 
+from anyio.to_thread import run_sync
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
@@ -125,11 +126,13 @@ class OpenedResponse:
         file: The file.
         opened: Opens it, or a range of it.
         shaped: Builds the response from the opened bytes.
+        use: Uses up the link of the request, once the first bytes are read; runs in a thread.
     """
 
     file: Record
     opened: AbstractAsyncContextManager[Content]
     shaped: Callable[[AsyncIterator[bytes]], Response]
+    use: Callable[[], object] | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer the request."""
@@ -139,6 +142,8 @@ class OpenedResponse:
                 # Damage in the first chunk, and so in any small file, still gets an error response.
                 is_head = scope["method"] == "HEAD"
                 response = self.shaped(aiter(content) if is_head else await _started(content))
+                if self.use is not None:
+                    await run_sync(self.use)
                 if is_head:
                     # The server drops the bytes, but the file would be read to its end.
                     response = Response(status_code=response.status_code, headers=response.headers)

@@ -241,9 +241,14 @@ def test_refused_request_leaves_single_use_link_valid(served: Served, ann: TestC
     with served.visitor() as anybody:
         framed = anybody.get(url, headers={"sec-fetch-dest": "iframe"})
         past_end = anybody.get(url, headers={"range": "bytes=99-"})
+        (stored,) = served.site.settings.store_path.glob("users/ann/objects/*")
+        stored.write_bytes(b"damaged")
+        damaged = anybody.get(url)
+        stored.write_bytes(b"content")
         statuses = [anybody.get(url).status_code for _ in range(2)]
 
-    assert (framed.status_code, past_end.status_code, statuses) == (403, 416, [200, 403])
+    refused = [answer.status_code for answer in (framed, past_end, damaged)]
+    assert (refused, statuses) == ([403, 416, 503], [200, 403])
 
 
 def test_link_reveals_neither_user_nor_file_name(served: Served, ann: TestClient) -> None:
