@@ -13,6 +13,7 @@ Source: MCP specification 2025-11-25, "Streamable HTTP", session management.
 import logging
 import math
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
@@ -100,8 +101,9 @@ class BoundedBodies:
     def __init__(self, app: ASGIApp, *, user: Callable[[], str | None]) -> None:
         self._app = app
         self._user = user
-        # Of users whose long bodies have used some of it.
+        # Of users whose long bodies have used some of it or are in flight, with their number.
         self._shares: dict[str | None, LoopShare] = {}
+        self._requests: Counter[str | None] = Counter()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve a request."""
@@ -115,12 +117,17 @@ class BoundedBodies:
             await self._app(scope, received, send)
             return
         now, user = time.monotonic(), self._user()
-        # A full share is like a new one.
-        used = ((key, share) for key, share in self._shares.items() if not share.has(share.at_once, now=now))
-        self._shares = {user: self._shares.get(user) or LoopShare(), **dict(used)}
-        share = self._shares[user]
-        await share.rest()
-        await share.measured(self._long, first["body"], scope, received, send)
+        # A full share is like a new one, once no request spends from it.
+        for key, share in [*self._shares.items()]:
+            if not self._requests[key] and share.has(share.at_once, now=now):
+                del self._shares[key], self._requests[key]
+        share = self._shares.setdefault(user, LoopShare())
+        self._requests[user] += 1
+        try:
+            await share.rest()
+            await share.measured(self._long, first["body"], scope, received, send)
+        finally:
+            self._requests[user] -= 1
 
     async def _long(self, body: bytes, scope: Scope, receive: Receive, send: Send) -> None:
         try:
