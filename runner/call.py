@@ -240,7 +240,8 @@ class FileCall(Call):
             file_delivery=toolset.settings.file_delivery,
         )
         home = user_pool.home if place.outputs is not None else None
-        puts = RunningPuts(files=files, home=home, max_bytes=toolset.settings.max_artifact_bytes)
+        most = toolset.settings.max_artifact_bytes
+        puts = RunningPuts(files=files, home=home, max_bytes=most, logs=request.steps.logs)
         self.listener.keep = puts.put
         async with self.staged(spec, place) as inputs:
             params = {**request.params, "arguments": inputs.arguments}

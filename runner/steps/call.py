@@ -208,6 +208,7 @@ class Call(ABC):
             inline_max_bytes=self.request.inline_max_bytes,
             max_bytes=settings.max_artifact_bytes,
             keep=keep,
+            logs=steps.logs,
         )
         if left and unreturned is not None:
             processed = await unreturned.keep(processed, left)

@@ -98,4 +98,5 @@ def _rules(toolset: Toolset, request: Request, spec: ToolSpec, home: HomeLease, 
         max_bytes=toolset.settings.max_artifact_bytes,
         why_not="job_goes_on" if lease.worker.goes_on or toolset.has_jobs(home.segment) else None,
         hear=request.steps.generated.append,
+        logs=request.steps.logs,
     )
