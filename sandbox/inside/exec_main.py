@@ -10,11 +10,13 @@ usage: python -m sandbox.inside.exec_main POLICY_FILE HOST_PID PROGRAM [ARGUMENT
 
 import contextlib
 import json
+import math
 import os
 import select
 import signal
 import socket
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -33,6 +35,7 @@ __all__ = ["main"]
 NOT_CONFINED = 125
 NOT_RUN = 127
 SIGNALLED = 128
+DYING_S = 10
 
 
 def main() -> None:
@@ -156,13 +159,14 @@ def _give(channel: socket.socket, gate: int) -> None:
 
 
 def _wait(child: int, reaper: Reaper, ends: Sequence[int]) -> int:
-    """Return the child's wait status once nothing of its session is left."""
+    """Return the child's wait status once nothing of its session is left, or a while after it was killed."""
     poll = select.poll()
     for watched in (*ends, reaper.wake_fd):
         poll.register(watched, select.POLLIN)
     found: list[int] = []
+    until = math.inf
     while not found:
-        ready = [fd for fd, _event in poll.poll(1000 * AGAIN_S if reaper.holds else None)]
+        ready = [fd for fd, _event in poll.poll(None if until == math.inf else 1000 * AGAIN_S)]
         if any(fd in ready for fd in ends):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(child, signal.SIGKILL)
@@ -171,6 +175,12 @@ def _wait(child: int, reaper: Reaper, ends: Sequence[int]) -> int:
                     poll.unregister(fd)
         reaped = reaper.reap(lambda pid: pid != child or end_session(pid))
         found += [status for pid, status in reaped if pid == child]
+        if reaper.holds or any(fd in ready for fd in ends):
+            until = min(until, time.monotonic() + DYING_S)
+        if not found and time.monotonic() > until:
+            # In an uninterruptible system call, such as a read from a file server that does not answer.
+            _say(f"a process of the command still runs {DYING_S} seconds after SIGKILL, and is left behind")
+            return signal.SIGKILL
     return found[0]
 
 
