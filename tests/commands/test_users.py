@@ -49,7 +49,7 @@ def test_user_listed_shown_removed_and_others_stay(run: Run, folder: Path, user:
     assert [(item["user"], item["files"]) for item in listed] == [(other, 1), (user, 2)]
     assert (shown["files"], shown["bytes"], shown["calls_running"]) == (2, 5, False)
     assert unsure.status == 2
-    assert "Give --yes" in unsure.err
+    assert unsure.err == f"runner: this would remove all of {user!r}: 2 files, 5B; give --yes\n"
     assert len(still) == 2
     assert (removed.json["files"], removed.json["bytes"]) == (2, 5)
     assert "user removed" in removed.err
