@@ -3,8 +3,8 @@
 The bytes may be anything that a tool produced, so no browser may run or sniff them. With ranges, clients can
 resume large downloads.
 
-Source: RFC 9110 section 14 (ranges), RFC 6266 (Content-Disposition), RFC 8187; rules H3 and H4 of the
-conformance cases.
+Source: RFC 9110 sections 13 (conditions) and 14 (ranges), RFC 6266 (Content-Disposition), RFC 8187; rules H3
+and H4 of the conformance cases.
 """
 
 import logging
@@ -168,6 +168,10 @@ def file_response(request: Request, files: MyFiles, file: Record) -> OpenedRespo
     request_headers = request.headers
     if request_headers.get("sec-fetch-dest") in _RUNS:
         return refused(403, "a stored file is never part of a page: no script, no style, no frame")
+    # The header is a list of entity tags, perhaps weak ones; ours occurs in no other.
+    known = request_headers.get("if-none-match", "")
+    if etag in known or known == "*":
+        return Response(status_code=304, headers={**SAFE_HEADERS, "ETag": etag})
     # If-Range requests the whole file when it has changed since the first part.
     partly = request.method == "GET" and request_headers.get("if-range", etag) == etag
     try:

@@ -175,6 +175,16 @@ def test_resumed_download_restarts_if_file_changed(site: Site) -> None:
     assert (changed.status_code, changed.content) == (200, DATA)
 
 
+@pytest.mark.parametrize(("known", "status"), [('"other"', 206), ('"other", W/{}', 304), ("*", 304)])
+def test_file_that_client_has_is_not_sent_again(site: Site, known: str, status: int) -> None:
+    link = site.link(site.keep())
+    etag = site.client.get(link).headers["etag"]
+
+    answer = site.client.get(link, headers={"range": "bytes=5-9", "if-none-match": known.format(etag)})
+
+    assert (answer.status_code, answer.headers["etag"]) == (status, etag)
+
+
 def test_head_gives_headers_of_whole_file_without_bytes(site: Site) -> None:
     answer = site.client.head(site.link(site.keep()), headers={"range": "bytes=0-9"})
 
