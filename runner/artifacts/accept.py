@@ -230,8 +230,7 @@ async def process_artifacts(
         temporary=mapping_of(normalised.value.get("display")).get("storage_action") == "temporary",
     )
     blocks = {name: index for index, name in normalised.blocks.items()}
-    entries = normalised.value.get("artifacts", [])
-    for entry, origin in zip(entries, normalised.origins, strict=True):
+    for entry, origin in zip(normalised.value.get("artifacts", []), normalised.origins, strict=True):
         await taking.artifact(entry, origin, blocks.get(entry["name"]))
     for entry in normalised.value.get("deferred_artifacts", []):
         await taking.deferral(entry, deferral(entry, now=now or datetime.now(UTC)))
@@ -261,8 +260,7 @@ class _Taking:
 
     async def artifact(self, entry: Mapping[str, Any], origin: str | None, block: int | None) -> None:
         """Accept or refuse an item of `artifacts`."""
-        outcome = await self._put_in_store(entry, None)
-        if outcome is None:
+        if (outcome := await self._put_in_store(entry, None)) is None:
             return
         stored, carried = outcome
         declared = entry.get("size", stored.size)
@@ -274,8 +272,7 @@ class _Taking:
 
     async def deferral(self, entry: Mapping[str, Any], wanted: Deferral) -> None:
         """Accept or refuse an item of `deferred_artifacts`."""
-        outcome = await self._put_in_store(entry, wanted)
-        if outcome is None:
+        if (outcome := await self._put_in_store(entry, wanted)) is None:
             return
         stored, carried = outcome
         self.deferred.append(described(_processed(entry, stored, carried), wanted))

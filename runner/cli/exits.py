@@ -73,7 +73,8 @@ def end_with(
         before = signal.signal(signal.SIGINT, interrupted)
         outcome = _outcome(command, as_json=as_json)
         if isinstance(outcome, Report):
-            _print(json_text(outcome.document, indent=outcome.indent) if as_json else outcome.text)
+            text = json_text(outcome.document, indent=outcome.indent) if as_json else outcome.text
+            print(text, end="\n" if text else "", flush=True)  # noqa: T201
         status = outcome.status if isinstance(outcome, Report) else outcome
         signal.signal(signal.SIGINT, before)
     except KeyboardInterrupt:
@@ -126,11 +127,6 @@ def print_error(error: Exception, status: int) -> int:
     """Print an error on standard error, and return the exit status."""
     print(f"runner: {error}", file=sys.stderr)  # noqa: T201
     return status
-
-
-def _print(text: str) -> None:
-    if text:
-        print(text, flush=True)  # noqa: T201
 
 
 def _in_words(error: Exception) -> str:

@@ -77,8 +77,7 @@ async def left_by_others(
     toolset: Toolset, request: Request, spec: ToolSpec, home: HomeLease, changes: Changes, lease: Lease
 ) -> Mapping[str, Any] | None:
     """Store the files that other calls have left to a failed call; return their entry in `meta_data`."""
-    others = changes.take_left(home.fd)
-    if not others:
+    if not (others := changes.take_left(home.fd)):
         return None
     await lease.at_rest()
     rules = replace(_rules(toolset, request, spec, home, lease), as_seen=True)

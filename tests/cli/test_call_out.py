@@ -2,6 +2,8 @@
 
 import json
 import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,17 +15,15 @@ from runner.cli.app import app
 from runner.errors import CallError, Code
 
 
-class Failing:
-    """A content whose second half cannot be read."""
+@asynccontextmanager
+async def half_read(*_: object) -> AsyncIterator[Any]:
+    """Open a content whose second half cannot be read."""
 
-    async def __aenter__(self) -> Any:
-        return SimpleNamespace(copy_to=self.copy_to)
-
-    async def __aexit__(self, *_: object) -> None: ...
-
-    async def copy_to(self, fd: int) -> None:
+    async def copy_to(fd: int) -> None:
         os.write(fd, b"half")
         raise CallError(Code.E_STORE, "the store does not answer")
+
+    yield SimpleNamespace(copy_to=copy_to)
 
 
 @pytest.mark.kernel
@@ -38,7 +38,7 @@ def test_failing_store_leaves_one_document_and_no_half_file(
         app([*words, "--out", str(tmp_path / "out")])
     assert (ended.value.code, (tmp_path / "out" / "a.txt").stat().st_size) == (0, 9)
     capsys.readouterr()
-    monkeypatch.setattr("runner.files.my_files.MyFiles.open", lambda *_arguments: Failing())
+    monkeypatch.setattr("runner.files.my_files.MyFiles.open", half_read)
 
     with pytest.raises(SystemExit) as failed:
         app([*words, "--out", str(tmp_path / "again")])

@@ -85,8 +85,7 @@ def test_command_killed_by_signal_exits_as_in_shell(tmp_path: Path, host: Any) -
 
 def test_unkillable_process_does_not_delay_end_for_ever(tmp_path: Path, host: Any) -> None:
     # Such as one that waits for a file server: a test cannot start one.
-    code = "from sandbox.inside import exec_main; exec_main.DYING_S = 1; "
-    code += "exec_main.end_session = lambda _: False; exec_main.main()"
+    code = "from sandbox.inside import exec_main as m; m.DYING_S, m.end_session = 1, lambda _: 0; m.main()"
 
     process = launch(tmp_path, host, SHELL, "-c", "exit 7", code=code)
 

@@ -213,8 +213,8 @@ async def _call(
         terminal.close()
         raise UsageError(f"the tool's server refused the call: {error}") from error
     outcome = request.steps.outcome
-    failure = completed.processed.failure
-    if outcome is not None and (failure is None or "output" not in failure.details):
+    processed = completed.processed
+    if outcome is not None and (processed.failure is None or "output" not in processed.failure.details):
         # The error of a crash includes the output in its details.
         terminal.printed(outcome.output)
     terminal.close()
@@ -223,12 +223,9 @@ async def _call(
             f"the tool {tool} asks for input while it runs, which a shell cannot give; "
             "call it from an MCP client"
         )
-    if as_json:
-        for piece in json_pieces(completed.processed.value):
-            write_exactly(piece)
-        write_exactly("\n")
-    else:
-        write_exactly(as_text(completed.processed) + "\n")
+    for piece in json_pieces(processed.value) if as_json else [as_text(processed)]:
+        write_exactly(piece)
+    write_exactly("\n")
     sys.stdout.flush()
     if out is not None:
         try:
@@ -300,6 +297,5 @@ def _exit_status(completed: Completed) -> int:
         return processed.failure.code.exit_status
     if processed.errors:
         codes = [refusal.error.code for refusal in processed.errors]
-        first = next((code for code in codes if code is Code.E_INVALID_PATH), codes[0])
-        return first.exit_status
+        return (Code.E_INVALID_PATH if Code.E_INVALID_PATH in codes else codes[0]).exit_status
     return 1 if processed.is_error else 0
