@@ -48,8 +48,7 @@ async def test_long_body_after_a_slow_one_waits_for_its_share() -> None:
     # Its share refills while it waits, and other users' requests look through the shares.
     waiting = asyncio.create_task(post("cat", long, b"b"))
     await began.wait()
-    for _ in range(9):
-        await post("dan", long, b"c")
+    await asyncio.gather(*(post("dan", long, b"c") for _ in range(9)))
     go.set()
     await waiting
     await asyncio.gather(post("cat", long), post("eve", long))

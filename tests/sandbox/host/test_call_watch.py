@@ -101,7 +101,7 @@ def test_idle_call_is_sampled_less_often_until_it_works_again() -> None:
     assert awake == 0.05
 
 
-def test_looking_takes_a_twentieth_of_a_cpu_and_a_quarter_of_time() -> None:
+def test_looking_takes_a_small_share_of_processor_and_time() -> None:
     assert LookPace().next(MODEST, cpu_s=0.5, elapsed_s=0.5) == 10.0
     assert LookPace().next(MODEST, cpu_s=0.01, elapsed_s=0.5) == 2.0
 
