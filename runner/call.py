@@ -226,21 +226,22 @@ class FileCall(Call):
 
     async def _in_pool(self, spec: ToolSpec, user_pool: UserPool) -> Completed:
         """Stage the inputs, run the tool in a worker of the pool, and collect what it returned."""
-        toolset, request = self.toolset, self.request
+        toolset, request, settings = self.toolset, self.request, self.toolset.settings
         request.steps.done("admit")
         files = toolset.files(request.user, trace=request.id)
         links = user_pool.links or toolset.links
-        access = HomeAccess.of(spec, homes_for=toolset.settings.homes_for)
+        access = HomeAccess.of(spec, homes_for=settings.homes_for)
         place = CallFiles(
             files=files,
             # Inputs are staged even if the tool may only read its home; outputs need a writable one.
             inputs=user_pool.home,
             outputs=user_pool.home if access is HomeAccess.WRITE else None,
             link=lambda file: links.to(files.holder, file.id, name=file.shown),
-            file_delivery=toolset.settings.file_delivery,
+            file_delivery=settings.file_delivery,
         )
         home = user_pool.home if place.outputs is not None else None
-        puts = RunningPuts(files=files, home=home, max_bytes=toolset.settings.max_artifact_bytes)
+        most = settings.max_artifact_bytes
+        puts = RunningPuts(files=files, home=home, max_bytes=most, logs=request.steps.logs)
         self.listener.keep = puts.put
         async with self.staged(spec, place) as inputs:
             params = {**request.params, "arguments": inputs.arguments}
@@ -269,22 +270,18 @@ class FileCall(Call):
                         home=home.path if home is not None else None,
                         unknown=inputs.unknown,
                         limits=toolset.effective(spec.name).limits,
-                        homes=toolset.settings.homes,
+                        homes=settings.homes,
                         unseen=toolset.unseen,
-                        rights=partial(toolset.settings.rights, spec.name),
+                        rights=partial(settings.rights, spec.name),
                     )
                 except CallError as error:
                     if is_last and home is not None and changes is not None:
                         # Files that other calls have left for this one to list.
                         error.beside = await left_by_others(toolset, request, spec, home, changes, lease)
                     raise
-                facts: dict[str, Any] = (
-                    {"isolation": "guard"} if toolset.settings.isolation == "guard" else {}
-                )
+                facts: dict[str, Any] = {"isolation": "guard"} if settings.isolation == "guard" else {}
                 if outcome.denials:
-                    facts["denials"] = [
-                        denial_facts(denial, toolset.settings.homes) for denial in outcome.denials
-                    ]
+                    facts["denials"] = [denial_facts(denial, settings.homes) for denial in outcome.denials]
                 executed = Executed(
                     wire=wire,
                     is_long=outcome.answer_bytes > SHORT_BYTES,

@@ -33,7 +33,7 @@ _SLOW_CALLS_S = 0.3
 _SLOW_CALLS_PER_S = 0.02
 
 
-@dataclass(slots=True, kw_only=True, eq=False)
+@dataclass(slots=True, kw_only=True, eq=False, weakref_slot=True)
 class LoopShare(TokenBucket):
     """Event loop seconds available to the workers of one user.
 

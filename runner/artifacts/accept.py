@@ -198,6 +198,7 @@ async def process_artifacts(
     inline_max_bytes: int,
     max_bytes: int,
     keep: Keep,
+    logs: LogBudget | None = None,
     now: datetime | None = None,
 ) -> Processed:
     """Accept or refuse the files of a normalised result.
@@ -211,6 +212,7 @@ async def process_artifacts(
             `NEVER_INLINE` for none.
         max_bytes: Hard cap of one file, and of all files of the call together.
         keep: Puts each accepted file into My Files.
+        logs: The budget of the call for logs beside databases; by default a full one.
         now: The current time; by default the clock's.
     """
     for warning in normalised.warnings:
@@ -224,11 +226,11 @@ async def process_artifacts(
         inline_max_bytes=inline_max_bytes,
         max_bytes=max_bytes,
         keep=keep,
+        logs=logs or LogBudget(),
         temporary=mapping_of(normalised.value.get("display")).get("storage_action") == "temporary",
     )
     blocks = {name: index for index, name in normalised.blocks.items()}
-    entries = normalised.value.get("artifacts", [])
-    for entry, origin in zip(entries, normalised.origins, strict=True):
+    for entry, origin in zip(normalised.value.get("artifacts", []), normalised.origins, strict=True):
         await taking.artifact(entry, origin, blocks.get(entry["name"]))
     for entry in normalised.value.get("deferred_artifacts", []):
         await taking.deferral(entry, deferral(entry, now=now or datetime.now(UTC)))
@@ -244,6 +246,7 @@ class _Taking:
     max_bytes: int
     keep: Keep
     temporary: bool
+    logs: LogBudget
     files: list[ArtifactFile] = field(default_factory=list)
     entries: list[dict[str, Any]] = field(default_factory=list)
     deferred_files: list[ArtifactFile] = field(default_factory=list)
@@ -254,12 +257,10 @@ class _Taking:
     places: dict[str, str] = field(default_factory=dict)
     total_bytes: int = 0
     inline_bytes: int = 0
-    logs: LogBudget = field(default_factory=LogBudget)
 
     async def artifact(self, entry: Mapping[str, Any], origin: str | None, block: int | None) -> None:
         """Accept or refuse an item of `artifacts`."""
-        outcome = await self._put_in_store(entry, None)
-        if outcome is None:
+        if (outcome := await self._put_in_store(entry, None)) is None:
             return
         stored, carried = outcome
         declared = entry.get("size", stored.size)
@@ -271,8 +272,7 @@ class _Taking:
 
     async def deferral(self, entry: Mapping[str, Any], wanted: Deferral) -> None:
         """Accept or refuse an item of `deferred_artifacts`."""
-        outcome = await self._put_in_store(entry, wanted)
-        if outcome is None:
+        if (outcome := await self._put_in_store(entry, wanted)) is None:
             return
         stored, carried = outcome
         self.deferred.append(described(_processed(entry, stored, carried), wanted))

@@ -75,7 +75,7 @@ class Generated:
         why_not: Reason why none is stored, if not the mode.
         as_seen: Whether to store only files that have not changed since they were found.
         hear: Called with each stored file.
-        logs: The budget for logs beside databases.
+        logs: The budget of the call for logs beside databases.
         clock: Monotonic clock, in seconds.
     """
 

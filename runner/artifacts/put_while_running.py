@@ -36,15 +36,16 @@ class RunningPuts:
         files: My Files of the user.
         home: The home of the call, or None if its tool has none.
         max_bytes: Largest file.
+        logs: The budget of the call for logs beside databases.
         inodes: Change times of the stored files, in ns since 1970, by inode.
     """
 
     files: MyFiles
     home: OpenHome | None
     max_bytes: int
+    logs: LogBudget
     inodes: dict[int, int] = field(default_factory=dict)
     _stored_bytes: int = 0
-    _logs: LogBudget = field(default_factory=LogBudget)
     _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def put(self, params: Mapping[str, Any]) -> dict[str, Any]:
@@ -64,7 +65,7 @@ class RunningPuts:
         if self.home is None:
             raise CallError(Code.E_INVALID_PATH, _NO_HOME)
         left = self.max_bytes - self._stored_bytes
-        opened = collect(params.get("path"), self.home, max_bytes=self.max_bytes, logs=self._logs)
+        opened = collect(params.get("path"), self.home, max_bytes=self.max_bytes, logs=self.logs)
         async with in_thread(opened) as found:
             if found.size > left:
                 raise too_large(found.size, left)

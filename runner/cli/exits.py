@@ -73,7 +73,8 @@ def end_with(
         before = signal.signal(signal.SIGINT, interrupted)
         outcome = _outcome(command, as_json=as_json)
         if isinstance(outcome, Report):
-            _print(json_text(outcome.document, indent=outcome.indent) if as_json else outcome.text)
+            text = json_text(outcome.document, indent=outcome.indent) if as_json else outcome.text
+            print(text, end="\n" if text else "", flush=True)  # noqa: T201
         status = outcome.status if isinstance(outcome, Report) else outcome
         signal.signal(signal.SIGINT, before)
     except KeyboardInterrupt:
@@ -82,9 +83,9 @@ def end_with(
     except BrokenPipeError:
         # The reader of our output closed the pipe, like `head`.
         status = 1
-    except Exception as error:
-        log.debug("runner fault", exc_info=True)
-        status = print_error(_ours(error), EXIT_FAULT)
+    except (OSError, UnicodeError) as error:
+        # No document can follow what was printed.
+        status = print_error(error, EXIT_FAULT)
     raise typer.Exit(status)
 
 
@@ -98,6 +99,11 @@ def _outcome(command: Callable[[], int | Report], *, as_json: bool) -> int | Rep
         failure = error
     except (RunnerError, SandboxError) as error:
         failure = CallError(Code.E_INVALID_ARGUMENT, str(error))
+    except BrokenPipeError:
+        raise
+    except Exception as error:
+        log.debug("runner fault", exc_info=True)
+        failure = CallError(Code.E_INTERNAL, _in_words(error))
     hint = failure.details.get("suggestion")
     print(f"runner: {failure.message}{f'. {hint}' if hint else ''}", file=sys.stderr)  # noqa: T201
     document = None
@@ -123,17 +129,10 @@ def print_error(error: Exception, status: int) -> int:
     return status
 
 
-def _print(text: str) -> None:
-    if text:
-        print(text, flush=True)  # noqa: T201
-
-
-def _ours(error: Exception) -> Exception:
+def _in_words(error: Exception) -> str:
     if isinstance(error, FileNotFoundError) and _NO_TEMPORARY in str(error):
-        return RunnerError(
-            "no folder for temporary files can be written; mount a writable /tmp, or set TMPDIR"
-        )
-    return RunnerError(
+        return "no folder for temporary files can be written; mount a writable /tmp, or set TMPDIR"
+    return (
         f"this is a fault of the runner itself, not of your file: {type(error).__name__}: {error}; "
         "run it again with --log-level debug and report what it prints"
     )

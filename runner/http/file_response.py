@@ -3,8 +3,8 @@
 The bytes may be anything that a tool produced, so no browser may run or sniff them. With ranges, clients can
 resume large downloads.
 
-Source: RFC 9110 section 14 (ranges), RFC 6266 (Content-Disposition), RFC 8187; rules H3 and H4 of the
-conformance cases.
+Source: RFC 9110 sections 13 (conditions) and 14 (ranges), RFC 6266 (Content-Disposition), RFC 8187; rules H3
+and H4 of the conformance cases.
 """
 
 import logging
@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from functools import partial
 from urllib.parse import quote
 
+from anyio.to_thread import run_sync
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
@@ -125,11 +126,13 @@ class OpenedResponse:
         file: The file.
         opened: Opens it, or a range of it.
         shaped: Builds the response from the opened bytes.
+        use: Uses up the link of the request, once the first bytes are read; runs in a thread.
     """
 
     file: Record
     opened: AbstractAsyncContextManager[Content]
     shaped: Callable[[AsyncIterator[bytes]], Response]
+    use: Callable[[], object] | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer the request."""
@@ -139,6 +142,8 @@ class OpenedResponse:
                 # Damage in the first chunk, and so in any small file, still gets an error response.
                 is_head = scope["method"] == "HEAD"
                 response = self.shaped(aiter(content) if is_head else await _started(content))
+                if self.use is not None:
+                    await run_sync(self.use)
                 if is_head:
                     # The server drops the bytes, but the file would be read to its end.
                     response = Response(status_code=response.status_code, headers=response.headers)
@@ -163,6 +168,10 @@ def file_response(request: Request, files: MyFiles, file: Record) -> OpenedRespo
     request_headers = request.headers
     if request_headers.get("sec-fetch-dest") in _RUNS:
         return refused(403, "a stored file is never part of a page: no script, no style, no frame")
+    # The header is a list of entity tags, perhaps weak ones; ours occurs in no other.
+    known = request_headers.get("if-none-match", "")
+    if etag in known or known == "*":
+        return Response(status_code=304, headers={**SAFE_HEADERS, "ETag": etag})
     # If-Range requests the whole file when it has changed since the first part.
     partly = request.method == "GET" and request_headers.get("if-range", etag) == etag
     try:

@@ -1,14 +1,14 @@
 """Downloads: `GET /api/files/download/{key}?token=…` streams one stored file to the holder of its token.
 
 The token is the permission, so a request needs neither cookie nor login. It opens one file of one user,
-until it expires or for one use, which is used up once the file is open. It counts as a request of that user.
+until it expires or for one use, which is used up once its first bytes are read. It counts as a request of
+that user.
 
 Source: requirements S0-52, S0-53; rule H2 of the conformance cases; `docs/serving.md`.
 """
 
 import logging
-from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
@@ -24,7 +24,6 @@ from runner.http.file_response import OpenedResponse, failed, file_response, gon
 from runner.http.requests_per_user import count_for
 from runner.http.responses import refused
 from runner.http.wrong_keys import note_wrong
-from runner.store.protocol import Content
 from runner.users.capability_tokens import TokenError, Tokens, named_in
 
 __all__ = ["routes"]
@@ -67,16 +66,6 @@ def routes(tokens: Tokens, library: Library, *, clock: Callable[[], float]) -> l
         answer = gone() if file is None else file_response(request, files, file)
         if not isinstance(answer, OpenedResponse):
             return answer
-        return replace(answer, opened=_used(answer.opened, use))
+        return replace(answer, use=use)
 
     return [Route("/api/files/download/{key}", download, methods=["GET"])]
-
-
-@asynccontextmanager
-async def _used(
-    opened: AbstractAsyncContextManager[Content], use: Callable[[], object]
-) -> AsyncIterator[Content]:
-    """Use up a link once its file is open."""
-    async with opened as content:
-        await run_sync(use)
-        yield content

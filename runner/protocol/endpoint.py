@@ -10,11 +10,13 @@ The SDK keeps the sessions, and this module ends those that are idle: the SDK do
 Source: MCP specification 2025-11-25, "Streamable HTTP", session management.
 """
 
+import asyncio
 import logging
 import math
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from weakref import WeakValueDictionary
 
 from mcp_types import JSONRPCError
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
@@ -100,8 +102,7 @@ class BoundedBodies:
     def __init__(self, app: ASGIApp, *, user: Callable[[], str | None]) -> None:
         self._app = app
         self._user = user
-        # Of users whose long bodies have used some of it.
-        self._shares: dict[str | None, LoopShare] = {}
+        self._shares = WeakValueDictionary[str | None, LoopShare]()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve a request."""
@@ -114,13 +115,14 @@ class BoundedBodies:
         if len(first.get("body", b"")) <= SHORT_BYTES:
             await self._app(scope, received, send)
             return
-        now, user = time.monotonic(), self._user()
-        # A full share is like a new one.
-        used = ((key, share) for key, share in self._shares.items() if not share.has(share.at_once, now=now))
-        self._shares = {user: self._shares.get(user) or LoopShare(), **dict(used)}
-        share = self._shares[user]
-        await share.rest()
-        await share.measured(self._long, first["body"], scope, received, send)
+        share = self._shares.setdefault(self._user(), LoopShare())
+        try:
+            await share.rest()
+            await share.measured(self._long, first["body"], scope, received, send)
+        finally:
+            # Its requests keep a share alive; then this timer does until it is full, like a new one.
+            full_s = share.at_once / share.per_s + share.rest_s(now=time.monotonic())
+            asyncio.get_running_loop().call_later(full_s, id, share)
 
     async def _long(self, body: bytes, scope: Scope, receive: Receive, send: Send) -> None:
         try:
@@ -181,8 +183,7 @@ class BoundedSessions:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        named = _header(scope, _SESSION)
-        if named is None:
+        if (named := _header(scope, _SESSION)) is None:
             opens = scope["method"] == "POST" and _header(scope, _VERSION) in {None, *_IN_SESSIONS}
             await (self._opened if opens else self._app)(scope, receive, send)
             return
@@ -212,8 +213,7 @@ class BoundedSessions:
 
     def _ended(self, session: str) -> None:
         self._open.pop(session, None)
-        live = self._connected(session)
-        if live is not None:
+        if (live := self._connected(session)) is not None:
             live.close()
 
     async def _opened(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -273,8 +273,7 @@ class BoundedSessions:
 
     async def _end(self, session: str, scope: Scope) -> None:
         """End an idle session as its client would, with a DELETE request derived from `scope`."""
-        ended = self._open.pop(session, None)
-        if ended is None:
+        if (ended := self._open.pop(session, None)) is None:
             return
         request = {**scope, "method": "DELETE", "headers": [(_SESSION, session.encode("latin-1"))]}
         request.pop("user", None)

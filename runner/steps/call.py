@@ -20,6 +20,7 @@ from runner.artifacts.generated import with_earlier
 from runner.contract.display import decide
 from runner.contract.error_messages import file_not_found
 from runner.contract.interface_events import announce
+from runner.contract.jsonable import mapping_of
 from runner.contract.models import FILE_LISTS
 from runner.contract.normalise import normalise
 from runner.contract.unexpected_errors import unexpected
@@ -179,10 +180,8 @@ class Call(ABC):
     async def collected(self, spec: ToolSpec, place: CallFiles, executed: Executed) -> Completed:
         """Return a tool's result by the contract, its files stored: normalise, quiesce, collect, route."""
         wire, steps = executed.wire, self.request.steps
-        interim = question_of(wire)
-        if interim is not None:
+        if (interim := question_of(wire)) is not None:
             return Completed.for_now(interim, spec)
-        settings = self.service.settings
         normalised_of = partial(normalise, wire, wrapped=spec.wraps_result)
         normalised = await asyncio.to_thread(normalised_of) if executed.is_long else normalised_of()
         unreturned = executed.unreturned
@@ -206,8 +205,9 @@ class Call(ABC):
             normalised,
             home=place.outputs,
             inline_max_bytes=self.request.inline_max_bytes,
-            max_bytes=settings.max_artifact_bytes,
+            max_bytes=self.service.settings.max_artifact_bytes,
             keep=keep,
+            logs=steps.logs,
         )
         if left and unreturned is not None:
             processed = await unreturned.keep(processed, left)
@@ -216,8 +216,7 @@ class Call(ABC):
         steps.done("collect")
         notices = {"notices": list(self.listener.notices)} if self.listener.notices else {}
         if executed.facts or notices:
-            meta = processed.value.get("meta_data")
-            known = meta if isinstance(meta, Mapping) else {}
+            known = mapping_of(processed.value.get("meta_data"))
             processed.value["meta_data"] = {**known, **executed.facts, **notices}
         return Completed(processed=processed, wire=wire, spec=spec)
 
@@ -256,8 +255,7 @@ def listener_of(
         deadlines: Its time limits.
     """
     user, session = request.user.segment, request.facts.session_id
-    meta = request.params.get("_meta")
-    token = meta.get("progressToken") if isinstance(meta, Mapping) else None
+    token = mapping_of(request.params.get("_meta")).get("progressToken")
     # An interface recognises its own calls by their progress token.
     about = {"call": request.id, "tool": tool} | ({} if token is None else {"progress_token": token})
 

@@ -10,6 +10,7 @@ from runner.artifacts.accept import Processed
 from runner.artifacts.named_file import OpenHome
 from runner.contract.normalise import Normalised
 from runner.files.my_files import MyFiles
+from runner.formats.database_logs import LogBudget
 from runner.homes.changes import ChangedFile
 from runner.homes.homes import HomeLease
 from runner.settings.named_limits import Counted
@@ -58,6 +59,7 @@ class Steps:
         goes_on: Whether background work continues between calls; None unless it was requested or does.
         inputs: The user's files that were passed to the tool.
         generated: Stored files that the tool wrote and did not return.
+        logs: Bytes of logs beside databases that may still be read for it.
         trace: The call's span, as a `traceparent`, if spans are made.
         span: The call's span for OpenTelemetry, if spans are made.
         begin: Writes the first line of the call to the audit log; returns the digest of its arguments.
@@ -70,6 +72,7 @@ class Steps:
     goes_on: bool | None = None
     inputs: Sequence[Record] = ()
     generated: list[Record] = field(default_factory=list)
+    logs: LogBudget = field(default_factory=LogBudget)
     trace: str | None = None
     span: "CallSpan | None" = None
     begin: Callable[[], str] | None = None

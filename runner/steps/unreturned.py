@@ -77,8 +77,7 @@ async def left_by_others(
     toolset: Toolset, request: Request, spec: ToolSpec, home: HomeLease, changes: Changes, lease: Lease
 ) -> Mapping[str, Any] | None:
     """Store the files that other calls have left to a failed call; return their entry in `meta_data`."""
-    others = changes.take_left(home.fd)
-    if not others:
+    if not (others := changes.take_left(home.fd)):
         return None
     await lease.at_rest()
     rules = replace(_rules(toolset, request, spec, home, lease), as_seen=True)
@@ -98,4 +97,5 @@ def _rules(toolset: Toolset, request: Request, spec: ToolSpec, home: HomeLease, 
         max_bytes=toolset.settings.max_artifact_bytes,
         why_not="job_goes_on" if lease.worker.goes_on or toolset.has_jobs(home.segment) else None,
         hear=request.steps.generated.append,
+        logs=request.steps.logs,
     )

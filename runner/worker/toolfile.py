@@ -147,7 +147,7 @@ def _server_of(module: ModuleType, entry: EntryPoint) -> AnyServer:
     if entry.name is not None:
         if entry.name in servers:
             return servers[entry.name]
-        return _made(module, entry, f"it has {_names(servers) or 'none at all'}")
+        return _made(module, entry, f"it has {', '.join(sorted(servers)) or 'none at all'}")
     for name in _FIRST_NAMES:
         if name in servers:
             return servers[name]
@@ -158,7 +158,7 @@ def _server_of(module: ModuleType, entry: EntryPoint) -> AnyServer:
     if not roots:
         raise LoadError(f"{file} has no FastMCP object at its top level; {_way_out(module, entry)}")
     raise LoadError(
-        f"{file} has {len(roots)} FastMCP objects ({_names(servers)}); "
+        f"{file} has {len(roots)} FastMCP objects ({', '.join(sorted(servers))}); "
         f"say which one to serve: {file}:{next(iter(servers))}"
     )
 
@@ -217,7 +217,10 @@ def _same(one: str | None, other: str) -> bool:
 
 
 def _makes(value: object, module: ModuleType) -> bool:
-    """Return whether a function returns a server, by its annotation or its name, and needs no argument."""
+    """Return whether a function returns a server and needs no argument.
+
+    Without an annotation its name counts, or a class of servers in its code if it does not run it too.
+    """
     if not inspect.isfunction(value) or value.__module__ != module.__name__:
         return False
     try:
@@ -226,13 +229,11 @@ def _makes(value: object, module: ModuleType) -> bool:
         return False
     needed = [part for part in signature.parameters.values() if part.default is part.empty]
     if signature.return_annotation is signature.empty:
-        return not needed and _MAKER.fullmatch(value.__name__) is not None
+        used = {name.removesuffix("_async") for name in value.__code__.co_names}
+        builds = not used.isdisjoint(kind.__name__ for kind in _KINDS) and "run" not in used
+        return not needed and (builds or _MAKER.fullmatch(value.__name__) is not None)
     kind = getattr(signature.return_annotation, "__origin__", signature.return_annotation)
     return not needed and isinstance(kind, type) and issubclass(kind, _KINDS)
-
-
-def _names(servers: dict[str, AnyServer]) -> str:
-    return ", ".join(sorted(servers))
 
 
 def _mounts(outer: AnyServer, inner: AnyServer) -> bool:

@@ -9,10 +9,12 @@ Source: sandbox notes, "Limits"; docs/isolation.md.
 """
 
 import asyncio
+import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TypeVar
 
 from sandbox.host.home_usage import HomeDisk, HomeUsage, measure
@@ -30,6 +32,8 @@ __all__ = [
     "overfull",
     "too_many_tasks",
 ]
+
+log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -165,7 +169,7 @@ class CallWatch:
 
     Attributes:
         worker: Process id of its worker.
-        zygote: Process id of the worker's zygote.
+        origin: Process id of the process that it was forked from, whose memory and mappings do not count.
         disk: Disk of the folder that it may fill, such as its home, as it was when the call began.
         limits: The limits of the call.
         cpu_before_s: Processor seconds that the worker had used before this call.
@@ -176,7 +180,7 @@ class CallWatch:
     """
 
     worker: int
-    zygote: int
+    origin: int
     disk: HomeDisk | None
     limits: Limits
     cpu_before_s: float = 0.0
@@ -191,9 +195,9 @@ class CallWatch:
 
     async def run(self) -> Reached:
         """Return the first limit that the call exceeds; runs until it is cancelled otherwise."""
-        looking = [asyncio.create_task(self._look_at_processes())]
+        looking = [asyncio.create_task(_despite_errors(self._look_at_processes))]
         if self.disk is not None:
-            looking.append(asyncio.create_task(self._look_at_home(self.disk)))
+            looking.append(asyncio.create_task(_despite_errors(partial(self._look_at_home, self.disk))))
         try:
             done, _others = await asyncio.wait(looking, return_when=asyncio.FIRST_COMPLETED)
             return done.pop().result()
@@ -236,10 +240,10 @@ class CallWatch:
 
     def _look(self) -> Look:
         started, cpu_before_s = time.monotonic(), time.thread_time()
-        processes = _processes(self.worker, self.zygote, most_tasks=self.limits.call_processes)
+        processes = _processes(self.worker, self.origin, most_tasks=self.limits.call_processes)
         # Processes may share pages, so the sum of their sizes can be too high.
         most = self.limits.call_memory_bytes
-        memory = memory_of(processes, interesting_bytes=most, zygote=self.zygote) if processes else 0
+        memory = memory_of(processes, interesting_bytes=most, zygote=self.origin) if processes else 0
         self._look_cpu_s, self._look_s = time.thread_time() - cpu_before_s, time.monotonic() - started
         look = Look(
             tasks=sum(process.tasks for process in processes),
@@ -267,12 +271,23 @@ class CallWatch:
         return used_s - self._all_before_s
 
     def _measure(self, disk: HomeDisk) -> HomeUsage:
-        pids = list(processes_of(self.worker, self.zygote))
+        pids = list(processes_of(self.worker, self.origin))
         usage = measure(
-            disk.folder, most_entries=self.limits.home_entries, processes=pids, origin=self.zygote
+            disk.folder, most_entries=self.limits.home_entries, processes=pids, origin=self.origin
         )
         disk.ask()
         return usage
+
+
+async def _despite_errors(look: Callable[[], Awaitable[Reached]]) -> Reached:
+    """Return the first limit exceeded; begin to look again after an error of the host."""
+    while True:
+        try:
+            return await look()
+        except OSError as error:
+            # The host may lack descriptors or memory for now. No call goes on unwatched because of that.
+            log.warning("call watch failed", extra={"fault": str(error)})
+            await asyncio.sleep(_SLOWEST_BETWEEN_CALLS_S)
 
 
 async def _in_thread(threads: ThreadPoolExecutor, act: Callable[[], T]) -> T:

@@ -199,6 +199,7 @@ class Forkserver:
             os.close(their_output)
         zygote = Zygote(
             pid=pid,
+            forkserver=self.process.pid,
             policy=policy,
             control=control,
             parked=parked,

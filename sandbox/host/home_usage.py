@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 
 from sandbox.fsuid import as_owner_of
 from sandbox.host.mapped_files import mapped_files, shared_files
+from sandbox.host.process_stat import read_proc
 from sandbox.host.usage import descriptors_of
 from sandbox.syscalls import Resolve, openat2
 
@@ -221,11 +222,6 @@ def _count_open(folder: str, descriptors: list[str], device: int, usage: HomeUsa
         with contextlib.suppress(OSError):
             found = os.stat(f"{folder}/fd/{descriptor}")
             if stat.S_ISSOCK(found.st_mode):
-                usage.hides |= _IN_SOCKETS.search(_content(f"{folder}/fdinfo/{descriptor}")) is not None
+                usage.hides |= _IN_SOCKETS.search(read_proc(f"{folder}/fdinfo/{descriptor}")) is not None
             elif found.st_nlink == 0 and found.st_dev == device and stat.S_ISREG(found.st_mode):
                 usage.count_unnamed(found.st_ino, found.st_blocks * _BLOCK_BYTES)
-
-
-def _content(path: str) -> bytes:
-    with open(path, "rb") as file:
-        return file.read()

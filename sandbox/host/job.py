@@ -69,7 +69,7 @@ class Job:
             raise
         self._watch = CallWatch(
             worker=self.worker.pid,
-            zygote=self.zygote_pid,
+            origin=self.zygote_pid,
             disk=disk,
             limits=self.limits,
             is_between_calls=True,

@@ -473,7 +473,7 @@ class Lease:
     def _begin_to_watch(self) -> None:
         self._watcher = CallWatch(
             worker=self.worker.pid,
-            zygote=self.zygote.pid,
+            origin=self.zygote.pid,
             disk=self._disk,
             limits=self.limits,
             cpu_before_s=self._cpu_before_s,

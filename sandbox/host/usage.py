@@ -238,23 +238,15 @@ def oom_kills(pid: int) -> int:
         return 0
     if groups == Path("/proc/self/cgroup").read_text():
         return 0
-    files = [_memory_events(folder, kinds) for kinds, _mount, folder in cgroup.folders_of(groups, mounts)]
-    return max((_oom_kills_in(file) for file in files if file is not None), default=0)
-
-
-def _memory_events(folder: Path, controllers: set[str]) -> Path | None:
-    """Return the file of a group that counts OOM kills, in version 1 or 2; None for another controller."""
-    if not controllers:
-        return folder / "memory.events"
-    return folder / "memory.oom_control" if "memory" in controllers else None
-
-
-def _oom_kills_in(file: Path) -> int:
-    try:
-        found = _OOM_KILLS.search(file.read_text())
-    except OSError:
-        return 0
-    return 0 if found is None else int(found[1])
+    kills = 0
+    for controllers, _mount, folder in cgroup.folders_of(groups, mounts):
+        # The group of version 2 has no controllers here.
+        if not controllers or "memory" in controllers:
+            file = folder / ("memory.oom_control" if controllers else "memory.events")
+            with contextlib.suppress(OSError):
+                found = _OOM_KILLS.search(file.read_text())
+                kills = max(kills, 0 if found is None else int(found[1]))
+    return kills
 
 
 def _status_of(pid: int) -> dict[bytes, bytes]:
@@ -271,8 +263,6 @@ def _status_of(pid: int) -> dict[bytes, bytes]:
 
 
 def _orphans(worker: int, zygote: int) -> Iterator[int]:
-    if zygote == worker:
-        return
     with contextlib.suppress(OSError):
         for pid in children_of(zygote):
             with contextlib.suppress(ProcessLookupError):

@@ -105,6 +105,7 @@ class Zygote:
 
     Attributes:
         pid: Its process id.
+        forkserver: Process id of its forkserver.
         policy: What it and its workers may touch.
         control: Our end of its control socket.
         parked: Where its workers announce themselves.
@@ -122,6 +123,7 @@ class Zygote:
     """
 
     pid: int
+    forkserver: int
     policy: Policy
     control: Connection
     parked: Connection
@@ -229,11 +231,11 @@ class Zygote:
             if self.policy.scratch is not None:
                 try:
                     folder = os.open(self.policy.scratch, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW)
+                    stack.callback(os.close, folder)
+                    disk = HomeDisk(folder)
                 except OSError as error:
                     raise NoProcess(f"the import of the tool file cannot be watched: {error}") from error
-                stack.callback(os.close, folder)
-                disk = HomeDisk(folder)
-            return await CallWatch(worker=self.pid, zygote=self.pid, disk=disk, limits=limits).run()
+            return await CallWatch(worker=self.pid, origin=self.forkserver, disk=disk, limits=limits).run()
 
     def order(self, count: int) -> None:
         """Order `count` more workers; they report when they are parked."""

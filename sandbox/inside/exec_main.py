@@ -10,11 +10,13 @@ usage: python -m sandbox.inside.exec_main POLICY_FILE HOST_PID PROGRAM [ARGUMENT
 
 import contextlib
 import json
+import math
 import os
 import select
 import signal
 import socket
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -33,6 +35,7 @@ __all__ = ["main"]
 NOT_CONFINED = 125
 NOT_RUN = 127
 SIGNALLED = 128
+DYING_S = 10
 
 
 def main() -> None:
@@ -56,8 +59,7 @@ def main() -> None:
     if child == 0:
         reaper.forget()
         ours.close()
-        first_parent = 0 if policy.namespaces else parent
-        _become(policy, command, first_parent, theirs, cgroups, own_users=own_users)
+        _become(policy, command, 0 if policy.namespaces else parent, theirs, cgroups, own_users=own_users)
     theirs.close()
     if not policy.namespaces:
         # Never closed: the kernel keeps the inode while it is open, and the rule on its files refers to it.
@@ -109,21 +111,23 @@ def _become(
         home = None
         if policy.home is not None:
             home = os.open(policy.home, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-        without = frozenset(policy.without)
         layers = confine_zygote(
             policy,
             own_users=own_users,
             home_fd=home,
             keep={0, 1, 2, channel.fileno()},
             parent=parent,
-            without=without,
+            without=frozenset(policy.without),
             cgroups=cgroups,
             forks=False,
             hand_over=lambda gate: _give(channel, gate),
         )
         layers.apply(parent=parent)
         channel.close()
-        _make_folder(policy.environment.get("TMPDIR"))
+        # The folder of temporary files, which a shared home may lack.
+        if (folder := policy.environment.get("TMPDIR")) is not None:
+            with contextlib.suppress(OSError):
+                os.mkdir(folder, 0o700)
         # As in a shell; a folder that is not open to the command is not entered.
         if (folder := policy.environment.get("PWD")) is not None:
             with contextlib.suppress(OSError):
@@ -141,13 +145,6 @@ def _become(
     os._exit(NOT_RUN)
 
 
-def _make_folder(path: str | None) -> None:
-    """Make the folder of temporary files, which a shared home may lack. Runs confined."""
-    if path is not None:
-        with contextlib.suppress(OSError):
-            os.mkdir(path, 0o700)
-
-
 def _give(channel: socket.socket, gate: int) -> None:
     """Send the gate to the waiting process, before the command starts and could keep a copy of it."""
     with channel:
@@ -156,22 +153,23 @@ def _give(channel: socket.socket, gate: int) -> None:
 
 
 def _wait(child: int, reaper: Reaper, ends: Sequence[int]) -> int:
-    """Return the child's wait status once nothing of its session is left."""
-    poll = select.poll()
-    for watched in (*ends, reaper.wake_fd):
-        poll.register(watched, select.POLLIN)
-    found: list[int] = []
-    while not found:
-        ready = [fd for fd, _event in poll.poll(1000 * AGAIN_S if reaper.holds else None)]
-        if any(fd in ready for fd in ends):
+    """Return the child's wait status once nothing of its session is left, or a while after it was killed."""
+    watched = {*ends, reaper.wake_fd}
+    until = math.inf
+    while time.monotonic() < until:
+        ready, _, _ = select.select(watched, (), (), None if until == math.inf else AGAIN_S)
+        if ended := watched.intersection(ends, ready):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(child, signal.SIGKILL)
-            for fd in ends:
-                with contextlib.suppress(KeyError):
-                    poll.unregister(fd)
-        reaped = reaper.reap(lambda pid: pid != child or end_session(pid))
-        found += [status for pid, status in reaped if pid == child]
-    return found[0]
+            watched -= ended
+        for pid, status in reaper.reap(lambda pid: pid != child or end_session(pid)):
+            if pid == child:
+                return status
+        if ended or reaper.holds:
+            until = min(until, time.monotonic() + DYING_S)
+    # It is in an uninterruptible system call, such as a read from a file server that does not answer.
+    _say(f"a process of the command still runs {DYING_S} seconds after SIGKILL, and is left behind")
+    return signal.SIGKILL
 
 
 def _say(text: str) -> None:

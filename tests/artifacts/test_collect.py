@@ -112,7 +112,7 @@ async def test_puts_of_running_tool_share_budget_of_logs(home: FakeHome) -> None
     (home.path / "x.db").write_bytes(b"x")
     _sparse(home.path / "x.db-wal", MOST_LOG_BYTES // 2 + 1)
     library = Library(store=BlobStore(), sessions=Unkept())
-    puts = RunningPuts(files=library.of("alice"), home=home, max_bytes=MAX)
+    puts = RunningPuts(files=library.of("alice"), home=home, max_bytes=MAX, logs=LogBudget())
 
     first, second = [await puts.put({"path": "x.db", "name": "x.db"}) for _ in range(2)]
 

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from runner.cli.app import app
 from runner.cli.exits import EXIT_FAULT, end_with
-from runner.errors import RunnerError, StartError, UsageError
+from runner.errors import StartError, UsageError
 
 
 def test_missing_temporary_folder_names_its_cure(
@@ -36,11 +36,15 @@ def test_missing_temporary_folder_names_its_cure(
 
 @pytest.mark.parametrize(
     ("error", "code", "status"),
-    [(UsageError("no such file"), "E_INVALID_ARGUMENT", 2), (StartError("no Landlock"), "E_ISOLATION", 5)],
-    ids=["usage", "isolation"],
+    [
+        (UsageError("no such file"), "E_INVALID_ARGUMENT", 2),
+        (StartError("no Landlock"), "E_ISOLATION", 5),
+        (KeyError("of ours"), "E_INTERNAL", 1),
+    ],
+    ids=["usage", "isolation", "unexpected"],
 )
 def test_error_of_a_command_with_json_is_one_document(
-    error: RunnerError, code: str, status: int, capsys: pytest.CaptureFixture[str]
+    error: Exception, code: str, status: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def command() -> int:
         raise error
@@ -51,9 +55,9 @@ def test_error_of_a_command_with_json_is_one_document(
     assert ended.value.exit_code == status
     printed = capsys.readouterr()
     document = json.loads(printed.out)
-    assert document["results"] == {"error": str(error)}
+    assert str(error) in document["results"]["error"]
     assert document["meta_data"]["error_code"] == code
-    assert printed.err == f"runner: {error}\n"
+    assert printed.err == f"runner: {document['results']['error']}\n"
 
 
 def test_digest_refuses_a_missing_log_before_it_reads(tmp_path: Path) -> None:

@@ -69,15 +69,6 @@ def test_errors_masked_by_environment_have_no_details(
     assert "Error: Error calling tool 'fails' [E_TOOL]" in masked_call.stderr + masked_call.stdout
 
 
-@pytest.mark.release
-def test_a_fault_of_the_caller_is_told_alone(tmp_path: Path) -> None:
-    done = run(tmp_path, "call", str(tmp_path / "missing.py"), "shout")
-
-    assert done.returncode == 2
-    assert "missing.py" in done.stderr
-    assert "Traceback" not in done.stderr
-
-
 @pytest.mark.parametrize("words", [[], ["doctor"], ["call", "--help"], ["--version"]])
 def test_a_command_without_a_tool_file_starts_no_forkserver(words: list[str]) -> None:
     assert head_start(words) is None

@@ -1,6 +1,4 @@
 import os
-import subprocess
-import sys
 import uuid
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -8,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import Ran, environment_in, settings_in
+from support import Ran, settings_in
 
 from runner.cli.app import app
 from runner.homes.homes import Homes
@@ -48,25 +46,6 @@ def files(folder: Path, user: str, capsys: pytest.CaptureFixture[str]) -> Run:
             with pytest.raises(SystemExit) as ended:
                 app(arguments)
         return Ran(int(ended.value.code or 0), *capsys.readouterr())
-
-    return run
-
-
-@pytest.fixture
-def command(folder: Path, user: str) -> Run:
-    """Run `runner files ARGUMENT...` to its end."""
-    environment = environment_in(folder)
-
-    def run(*arguments: str | Path) -> Ran:
-        ended = subprocess.run(
-            [sys.executable, "-m", "runner.cli.app", "files", *map(str, arguments), "--user", user],
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=180,
-            stdin=subprocess.DEVNULL,
-        )
-        return Ran(ended.returncode, ended.stdout, ended.stderr)
 
     return run
 
@@ -216,14 +195,14 @@ def test_put_keeps_all_files_or_says_which_is_none(files: Run, table: Path, fold
     assert files("ls").out == ""
 
 
-def test_a_long_list_is_read_page_by_page(command: Run, folder: Path) -> None:
+def test_a_long_list_is_read_page_by_page(files: Run, folder: Path) -> None:
     for name in ("a.txt", "b.txt", "c.txt"):
         (folder / name).write_text(name)
-    command("put", "a.txt", "b.txt", "c.txt")
+    files("put", "a.txt", "b.txt", "c.txt")
 
-    first = command("ls", "--limit", "2", "--json")
-    second = command("ls", "--limit", "2", "--cursor", first.json["next"], "--json")
-    wrong = command("ls", "--cursor", "nowhere")
+    first = files("ls", limit=2, as_json=True)
+    second = files("ls", limit=2, cursor=first.json["next"], as_json=True)
+    wrong = files("ls", cursor="nowhere")
 
     assert [file["name"] for file in first.json["files"]] == ["a.txt", "b.txt"]
     assert [file["name"] for file in second.json["files"]] == ["c.txt"]
@@ -295,19 +274,3 @@ def test_the_page_on_files_shows_every_command() -> None:
 
     actions = ("ls", "put", "get", "rm", "context", "end-session")
     assert [action for action in actions if f"runner files {action}" not in page] == []
-
-
-def test_the_command_line_hands_on_what_it_was_given(command: Run, table: Path, folder: Path) -> None:
-    put = command("put", table, "--name", "named.csv", "--json")
-    got = command("get", "named.csv", "--out", "sales.csv")
-    forced = command("get", "named.csv", "--out", "sales.csv", "--force")
-    unknown = command("rm", "nothing")
-    wrong = command("lst")
-    ended = command("end-session", "--session", "mine", "--json")
-
-    assert [file["name"] for file in put.json["files"]] == ["named.csv"]
-    assert [ran.status for ran in (put, got, forced, unknown, wrong, ended)] == [0, 2, 0, 2, 2, 0]
-    assert got.err == "runner: sales.csv exists; --force overwrites it, --out PATH writes elsewhere\n"
-    assert unknown.err.startswith("runner: There is no file named 'nothing'")
-    assert (wrong.out, wrong.err.count("\n")) == ("", 1)
-    assert ended.json["session"] == "mine"

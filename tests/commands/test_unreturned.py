@@ -3,6 +3,7 @@
 import asyncio
 import fcntl
 import json
+import os
 import sys
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
@@ -16,6 +17,7 @@ from somebody import somebody
 from support import TOOLS, Ran, becomes, call, open_toolset
 
 from runner.call import Completed
+from runner.formats.database_logs import MOST_LOG_BYTES
 from runner.settings.settings import Settings
 from runner.store.protocol import Origin, Record, Scope
 from runner.store.store import BlobStore
@@ -72,6 +74,20 @@ async def test_returned_file_not_listed_again(toolset: Toolset, user: str) -> No
 
     assert [entry["name"] for entry in listed_files(completed)] == ["b.txt"]
     assert await stored_files(toolset, user) == {"a.txt": "returned", "b.txt": "not returned"}
+
+
+async def test_returned_and_unreturned_files_share_budget_of_logs(toolset: Toolset, user: str) -> None:
+    await call(toolset, user, "leaves_write", files={})
+    home = Path(f"/tmp/{user}")
+    for name in ("x.db-wal", "y.db-wal"):
+        (home / name).touch()
+        os.truncate(home / name, MOST_LOG_BYTES // 2 + 1)
+        os.chown(home / name, home.stat().st_uid, -1)
+
+    completed = await call(toolset, user, "leaves_write", files={"x.db": "x", "y.db": "y"}, returned=["x.db"])
+
+    assert await stored_files(toolset, user) == {"x.db": "x"}
+    assert [entry["name"] for entry in listed_files(completed) if not entry["kept"]] == ["y.db"]
 
 
 async def test_next_call_does_not_list_files_of_previous_call(toolset: Toolset, user: str) -> None:

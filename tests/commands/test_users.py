@@ -49,7 +49,7 @@ def test_user_listed_shown_removed_and_others_stay(run: Run, folder: Path, user:
     assert [(item["user"], item["files"]) for item in listed] == [(other, 1), (user, 2)]
     assert (shown["files"], shown["bytes"], shown["calls_running"]) == (2, 5, False)
     assert unsure.status == 2
-    assert "Give --yes" in unsure.err
+    assert unsure.err == f"runner: this would remove all of {user!r}: 2 files, 5B; give --yes\n"
     assert len(still) == 2
     assert (removed.json["files"], removed.json["bytes"]) == (2, 5)
     assert "user removed" in removed.err
@@ -103,38 +103,27 @@ async def test_user_with_running_call_removed_only_when_forced(tmp_path: Path, u
 
 
 def test_revoked_link_invalid_and_later_one_valid(run: Run, folder: Path) -> None:
-    tokens = Tokens(folder / "state" / "tokens.json")
-    now = time.time()
-
-    def signed(user: str, key: str = "art_1") -> str:
-        return tokens.sign(user=user, key=key, purpose="download", now=time.time(), ttl_s=600)
-
-    def holds(token: str, key: str = "art_1") -> bool:
-        try:
-            tokens.verify(token, purpose="download", key=key, now=now)
-        except TokenError:
-            return False
-        return True
-
+    links = Links(Tokens(folder / "state" / "tokens.json"), now=time.time())
     put(run, folder, "ann", "a.txt", "hello")
-    one, other, theirs = signed("ann"), signed("ann", "art_2"), signed("bob")
-    before = [holds(one), holds(other, "art_2"), holds(theirs)]
-    Logins(folder / "state").note(User("ann", "s"), Login(end=int(now) + 600), now=now)
+    signed = {key: links.signed(user, key) for key, user in (("1", "ann"), ("2", "ann"), ("3", "bob"))}
+    before, one = links.hold(signed), signed["1"]
+    Logins(folder / "state").note(User("ann", "s"), Login(end=int(links.now) + 600), now=links.now)
 
     single = run("users", "revoke", "ann", "--token", one, "--json")
-    after_one = [holds(one), holds(other, "art_2"), holds(theirs)]
+    after_one = links.hold(signed)
     every = run("users", "revoke", "ann", "--json")
-    after_all = [holds(one), holds(other, "art_2"), holds(theirs)]
+    after_all = links.hold(signed)
 
-    assert before == [True, True, True]
-    assert after_one == [False, True, True]
-    assert after_all == [False, False, True]
+    assert before == {"1": True, "2": True, "3": True}
+    assert after_one == {"1": False, "2": True, "3": True}
+    assert after_all == {"1": False, "2": False, "3": True}
     assert single.json["browser_sessions"] == 0
     assert every.json["browser_sessions"] == 1
     assert Logins(folder / "state").of(User("ann", "s")) is None
     assert "tokens revoked" in every.err
     assert one not in single.err + single.out
-    assert holds(signed("ann"))
+    later = Links(links.tokens, now=time.time())
+    assert later.hold({"1": later.signed("ann", "1")}) == {"1": True}
 
 
 @dataclass(frozen=True)

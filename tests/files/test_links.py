@@ -2,9 +2,8 @@ from pathlib import Path
 
 import pytest
 
-from runner.files.download_links import PURPOSE, DownloadLinks, without_tokens
-from runner.http import link_downloads
-from runner.users.capability_tokens import TokenError, Tokens
+from runner.files.download_links import DownloadLinks, without_tokens
+from runner.users.capability_tokens import Tokens
 
 
 def links(folder: Path, base: str = "", now: float = 1000.0) -> DownloadLinks:
@@ -27,19 +26,6 @@ def test_a_key_cannot_leave_its_place_in_the_address(tmp_path: Path) -> None:
     link = links(tmp_path).to("ann", "../a b?c#d/é")
 
     assert link.startswith("/api/files/download/..%2Fa%20b%3Fc%23d%2F%C3%A9?token=")
-
-
-def test_link_token_opens_one_file_of_one_user_until_expiry(tmp_path: Path) -> None:
-    made = links(tmp_path)
-    token = made.to("ann", "art_1").partition("token=")[2]
-
-    # As the module has it that opens links.
-    purpose = vars(link_downloads)["PURPOSE"]
-    assert made.tokens.verify(token, purpose=purpose, key="art_1", now=1059) == "ann"
-    with pytest.raises(TokenError):
-        made.tokens.verify(token, purpose=PURPOSE, key="art_2", now=1059)
-    with pytest.raises(TokenError):
-        made.tokens.verify(token, purpose=PURPOSE, key="art_1", now=1060)
 
 
 @pytest.mark.parametrize(

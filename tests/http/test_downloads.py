@@ -77,6 +77,13 @@ def test_token_holder_gets_bytes(site: Site) -> None:
     assert answer.headers["content-length"] == str(len(DATA))
 
 
+def test_invalid_media_type_becomes_plain_bytes(site: Site) -> None:
+    answer = site.client.get(site.link(site.keep(mime="text/html\r\nset-cookie: a=b")))
+
+    assert answer.headers["content-type"] == "application/octet-stream"
+    assert "set-cookie" not in answer.headers
+
+
 def test_download_is_attachment_never_run_cached_or_sniffed(site: Site) -> None:
     headers = site.client.get(site.link(site.keep(name="page.html", mime="text/html"))).headers
 
@@ -86,13 +93,6 @@ def test_download_is_attachment_never_run_cached_or_sniffed(site: Site) -> None:
     assert headers["cache-control"] == "no-store"
     assert headers["referrer-policy"] == "no-referrer"
     assert "set-cookie" not in headers
-
-
-def test_invalid_media_type_becomes_plain_bytes(site: Site) -> None:
-    answer = site.client.get(site.link(site.keep(mime="text/html\r\nset-cookie: a=b")))
-
-    assert answer.headers["content-type"] == "application/octet-stream"
-    assert "set-cookie" not in answer.headers
 
 
 def test_request_without_right_token_reveals_nothing(site: Site) -> None:
@@ -123,22 +123,15 @@ def test_token_of_one_user_opens_no_file_of_another(site: Site) -> None:
     assert site.client.get(site.link(key, user="alice")).status_code == 404
 
 
-def test_refused_download_logs_no_token(site: Site, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level("DEBUG", logger="runner.http")
-    site.client.get("/api/files/download/art_1?token=hunter2.hunter2")
-
-    records = [record for record in caplog.records if record.name == "runner.http.link_downloads"]
-    assert [record.getMessage() for record in records] == ["download refused"]
-    assert all("hunter2" not in str(vars(record)) for record in records)
-
-
-def test_refused_download_of_long_key_logs_short_record(site: Site, caplog: pytest.LogCaptureFixture) -> None:
+def test_refused_download_logs_short_key_and_no_token(site: Site, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("DEBUG", logger="runner.http")
     for key in ("art_1", "a" * 50_000):
-        assert site.client.get(f"/api/files/download/{key}?token=a.b").status_code == 403
+        assert site.client.get(f"/api/files/download/{key}?token=hunter2.hunter2").status_code == 403
 
-    keys = [vars(record)["key"] for record in caplog.records if record.name == "runner.http.link_downloads"]
-    assert keys == ["art_1", "a" * 64]
+    records = [record for record in caplog.records if record.name == "runner.http.link_downloads"]
+    assert {record.getMessage() for record in records} == {"download refused"}
+    assert [vars(record)["key"] for record in records] == ["art_1", "a" * 64]
+    assert all("hunter2" not in str(vars(record)) for record in records)
 
 
 @pytest.mark.parametrize(
@@ -173,6 +166,16 @@ def test_resumed_download_restarts_if_file_changed(site: Site) -> None:
 
     assert (same.status_code, same.content) == (206, DATA[5:10])
     assert (changed.status_code, changed.content) == (200, DATA)
+
+
+@pytest.mark.parametrize(("known", "status"), [('"other"', 206), ('"other", W/{}', 304), ("*", 304)])
+def test_file_that_client_has_is_not_sent_again(site: Site, known: str, status: int) -> None:
+    link = site.link(site.keep())
+    etag = site.client.get(link).headers["etag"]
+
+    answer = site.client.get(link, headers={"range": "bytes=5-9", "if-none-match": known.format(etag)})
+
+    assert (answer.status_code, answer.headers["etag"]) == (status, etag)
 
 
 def test_head_gives_headers_of_whole_file_without_bytes(site: Site) -> None:
@@ -239,27 +242,6 @@ def test_file_missing_in_store_is_404_and_damaged_503(
 
     assert [answer.status_code for answer in answers] == [503, 404]
     assert "download failed" in caplog.text
-
-
-def test_session_file_downloaded_by_link_until_session_ends(tmp_path: Path) -> None:
-    (tmp_path / "state").mkdir()
-    tokens = Tokens(tmp_path / "state" / "tokens.json")
-    library = Library(
-        store=BlobStore(LocalBlobs(tmp_path / "store")),
-        sessions=Sessions(tmp_path / "sessions"),
-        persist=False,
-    )
-    mine, theirs = library.of("alice", "one"), library.of("alice", "two")
-    key = asyncio.run(mine.put(b"content", name="a.txt", origin=Origin.GENERATED)).id
-
-    with TestClient(Starlette(routes=routes(tokens, library, clock=lambda: NOW))) as client:
-        site = Site(client=client, tokens=tokens, library=library)
-        links = [site.link(key, user=files.holder) for files in (mine, theirs)]
-        before = [client.get(link).status_code for link in links]
-        asyncio.run(mine.end_session())
-        after = client.get(links[0]).status_code
-
-    assert (before, after) == ([200, 404], 404)
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 import ctypes
 import hashlib
+import mmap
 import os
 import resource
 import signal
@@ -53,6 +54,17 @@ def _bred(config: Mapping[str, object]) -> Mapping[str, object]:
     return {"child": child}
 
 
+def _map_unnamed(path: str) -> None:
+    """Keep a file of 8 MiB by nothing but a private mapping."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    os.unlink(path)
+    os.write(descriptor, bytes(8 << 20))
+    libc = ctypes.CDLL(None)
+    libc.mmap.restype = ctypes.c_void_p
+    libc.mmap(None, ctypes.c_size_t(8 << 20), mmap.PROT_READ, mmap.MAP_PRIVATE, descriptor, ctypes.c_long(0))
+    os.close(descriptor)
+
+
 class Small:
     """Loads, prepares and serves as its configuration and calls tell it."""
 
@@ -84,6 +96,8 @@ class Small:
                 signal.setitimer(signal.ITIMER_REAL, 0.2)
             case "grows":
                 self._data = bytearray(os.urandom(1 << 20)) * 300
+            case "maps":
+                _map_unnamed(str(config["path"]))
             case "prints":
                 print("printed at import", flush=True)
             case "writes":

@@ -31,7 +31,7 @@ def host() -> Iterator["subprocess.Popen[bytes]"]:
 
 
 def launch(
-    folder: Path, host: "subprocess.Popen[bytes]", *command: str, home: Path | None = None
+    folder: Path, host: "subprocess.Popen[bytes]", *command: str, home: Path | None = None, code: str = ""
 ) -> "subprocess.Popen[str]":
     place = home or folder / "home"
     if home is None:
@@ -49,7 +49,7 @@ def launch(
     file.write_text(json.dumps(policy.to_json()))
     arguments = [str(file), str(host.pid), *command]
     return subprocess.Popen(
-        [sys.executable, "-P", "-m", "sandbox.inside.exec_main", *arguments],
+        [sys.executable, "-P", *(["-c", code] if code else ["-m", "sandbox.inside.exec_main"]), *arguments],
         env={"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), "OUR": "secret"},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -81,6 +81,15 @@ def test_command_killed_by_signal_exits_as_in_shell(tmp_path: Path, host: Any) -
     _, err = process.communicate(timeout=120)
 
     assert process.returncode == 128 + signal.SIGSEGV, err
+
+
+def test_unkillable_process_does_not_delay_end_for_ever(tmp_path: Path, host: Any) -> None:
+    # Such as one that waits for a file server: a test cannot start one.
+    code = "from sandbox.inside import exec_main as m; m.DYING_S, m.end_session = 1, lambda _: 0; m.main()"
+
+    process = launch(tmp_path, host, SHELL, "-c", "exit 7", code=code)
+
+    assert "still runs 1 seconds after SIGKILL" in process.communicate(timeout=120)[1]
 
 
 def test_command_cannot_write_beside_its_home(tmp_path: Path, host: Any) -> None:

@@ -65,10 +65,11 @@ def test_error_without_remedy_names_no_option(tmp_path: Path) -> None:
     [
         ("create_server()", "hints.py:create_server"),
         ("create_server(port)", "add `mcp"),
-        ("helper()", "add `mcp"),
+        ("helper()", "hints.py:helper"),
+        ("main():\n    FastMCP('x').run()\n    return helper()\ndef helper(port)", "add `mcp"),
     ],
 )
-def test_function_named_like_a_maker_is_proposed(tmp_path: Path, name: str, expected: str) -> None:
+def test_function_that_makes_a_server_is_proposed(tmp_path: Path, name: str, expected: str) -> None:
     file = tmp_path / "hints.py"
     file.write_text(f"from fastmcp import FastMCP\ndef {name}:\n    return FastMCP('x')\n")
 

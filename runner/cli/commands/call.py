@@ -13,10 +13,11 @@ import typer
 
 from runner.call import Completed, Request, execute
 from runner.cli.arguments import ParsedArguments, coerce, parse_arguments
+from runner.cli.commands.files import writable
 from runner.cli.exits import EXIT_INTERRUPTED, EXIT_USAGE, print_error
 from runner.cli.options import BOUNDS, LOGS, WHOSE, AsJson, Config, File, Flags, takes
 from runner.cli.start import explained, start
-from runner.errors import Code, UsageError
+from runner.errors import CallError, Code, UsageError
 from runner.files.my_files import MyFiles
 from runner.formats.json_pieces import json_pieces
 from runner.formats.terminal_text import one_line
@@ -212,8 +213,8 @@ async def _call(
         terminal.close()
         raise UsageError(f"the tool's server refused the call: {error}") from error
     outcome = request.steps.outcome
-    failure = completed.processed.failure
-    if outcome is not None and (failure is None or "output" not in failure.details):
+    processed = completed.processed
+    if outcome is not None and (processed.failure is None or "output" not in processed.failure.details):
         # The error of a crash includes the output in its details.
         terminal.printed(outcome.output)
     terminal.close()
@@ -222,17 +223,14 @@ async def _call(
             f"the tool {tool} asks for input while it runs, which a shell cannot give; "
             "call it from an MCP client"
         )
-    if as_json:
-        for piece in json_pieces(completed.processed.value):
-            write_exactly(piece)
-        write_exactly("\n")
-    else:
-        write_exactly(as_text(completed.processed) + "\n")
+    for piece in json_pieces(processed.value) if as_json else [as_text(processed)]:
+        write_exactly(piece)
+    write_exactly("\n")
     sys.stdout.flush()
     if out is not None:
         try:
             await _write_out(completed, files, out)
-        except OSError as error:
+        except (OSError, CallError) as error:
             # The result has been printed, and with `--json` no second document may follow.
             refused = UsageError(f"the artifacts cannot be written to {out}: {error}")
             return print_error(refused, EXIT_USAGE)
@@ -288,8 +286,8 @@ async def _write_out(completed: Completed, files: MyFiles, folder: Path) -> None
         stored = await files.by_id(file.id)
         if stored is not None:
             async with files.open(stored) as content:
-                with (folder / file.name).open("wb") as target:
-                    await content.copy_to(target.fileno())
+                with writable(folder / file.name, force=True) as fd:
+                    await content.copy_to(fd)
 
 
 def _exit_status(completed: Completed) -> int:
@@ -299,6 +297,5 @@ def _exit_status(completed: Completed) -> int:
         return processed.failure.code.exit_status
     if processed.errors:
         codes = [refusal.error.code for refusal in processed.errors]
-        first = next((code for code in codes if code is Code.E_INVALID_PATH), codes[0])
-        return first.exit_status
+        return (Code.E_INVALID_PATH if Code.E_INVALID_PATH in codes else codes[0]).exit_status
     return 1 if processed.is_error else 0

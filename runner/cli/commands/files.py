@@ -30,7 +30,7 @@ from runner.store.protocol import Origin, Record
 from runner.system.logging_setup import set_up
 from runner.users.identity import resolve
 
-__all__ = ["files"]
+__all__ = ["files", "writable"]
 
 _WORDS = {
     "ls": (0, 0, "no names"),
@@ -134,7 +134,7 @@ async def _get(files: MyFiles, name: str, out: Path | None, *, force: bool) -> R
     if target.is_dir():
         target /= str(record.name)
     try:
-        with _writable(target, force=force) as fd:
+        with writable(target, force=force) as fd:
             async with files.open(record) as content:
                 await content.copy_to(fd)
     except FileExistsError as error:
@@ -221,8 +221,12 @@ def _unreadable(path: Path, error: OSError) -> UsageError:
 
 
 @contextmanager
-def _writable(target: Path, *, force: bool) -> Iterator[int]:
+def writable(target: Path, *, force: bool) -> Iterator[int]:
     """Open a new file that gets its name when it is complete.
+
+    Args:
+        target: The name.
+        force: Whether to replace a file of that name.
 
     Raises:
         FileExistsError: The name is taken, and `force` is false.

@@ -60,7 +60,8 @@ async def _answer(
     match action:
         case "list":
             accounts = await administration.accounts()
-            return {"users": [asdict(account) for account in accounts]}, "\n".join(map(_line, accounts))
+            lines = [f"{one_line(account.user)}  {_held(account)}" for account in accounts]
+            return {"users": [asdict(account) for account in accounts]}, "\n".join(lines)
         case "show":
             account = await administration.account(name)
             if not account.is_known:
@@ -68,8 +69,8 @@ async def _answer(
             return asdict(account), _lines(asdict(account))
         case "delete":
             if not yes:
-                summary = _lines(asdict(await administration.account(name)))
-                raise UsageError(f"this would permanently remove all of {name!r}:\n{summary}\nGive --yes")
+                held = _held(await administration.account(name))
+                raise UsageError(f"this would remove all of {name!r}: {held}; give --yes")
             removed = await administration.delete(name, now=now)
             return removed, _lines(removed)
         case _:
@@ -77,10 +78,10 @@ async def _answer(
             return revoked, _lines(revoked)
 
 
-def _line(account: Account) -> str:
-    running = "  a call is under way" if account.calls_running else ""
-    home = "" if account.home is None else f"  home {human_size(account.home_bytes)}"
-    return f"{one_line(account.user)}  {account.files} files, {human_size(account.bytes)}{home}{running}"
+def _held(account: Account) -> str:
+    running = ", a call is under way" if account.calls_running else ""
+    home = "" if account.home is None else f", home {human_size(account.home_bytes)}"
+    return f"{account.files} files, {human_size(account.bytes)}{home}{running}"
 
 
 def _lines(fields: Mapping[str, Any]) -> str:

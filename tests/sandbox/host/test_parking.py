@@ -41,16 +41,6 @@ async def test_next_call_runs_in_the_process_of_the_previous_one(pool: Pool) -> 
     assert first["pid"] == second["pid"] == third["pid"]
 
 
-async def test_without_reuse_each_call_has_a_process_of_its_own(
-    forkserver: Forkserver, tmp_path: Path
-) -> None:
-    async with reusing_pool_of(forkserver, tmp_path, reuse=Reuse()) as pool:
-        counted = [value(await run(pool, "count")) for _ in range(3)]
-
-    assert [each["calls"] for each in counted] == [1, 1, 1]
-    assert len({each["pid"] for each in counted}) == 3
-
-
 async def test_call_requiring_fresh_worker_gets_one_and_parks_none(pool: Pool) -> None:
     number = value(await run(pool, "count"))
     fresh = value(await run(pool, "count", keeps=False))

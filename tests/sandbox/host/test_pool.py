@@ -143,6 +143,7 @@ async def test_program_hanging_at_load_is_abandoned(forkserver: Forkserver, tmp_
     ("limits", "config"),
     [
         (Limits(home_bytes=1), {"load": "writes"}),
+        (Limits(home_bytes=4 * MIB), {"load": "maps"}),
         (Limits(call_memory_bytes=128 * MIB), {"load": "grows"}),
         (Limits(call_processes=1), {"breeds": "fork"}),
     ],
