@@ -24,6 +24,7 @@ from runner.settings.trust import ConfigFile, read_trusted
 from runner.system.allocator import keep_little
 from runner.system.logging_setup import set_up
 from runner.system.state_access import check_access
+from runner.system.stop_signals import on_stop
 from runner.users.resource import is_loopback
 from runner.worker.targets import entry_of, split_target
 from sandbox.errors import IsolationUnavailable, LoadError, ZygoteDied
@@ -152,8 +153,7 @@ async def stopped_by_signals(server: Coroutine[Any, Any, int]) -> int:
         came.append(number)
         serving.cancel()
 
-    for number in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(number, stop, number)
+    on_stop(stop)
     try:
         return await serving
     except asyncio.CancelledError:
