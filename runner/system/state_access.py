@@ -82,6 +82,9 @@ def denied_in(state: Path, store: Path | None) -> Iterator[Denied]:
 def _below(folder: Path) -> Iterator[Denied]:
     """Yield a folder and files below it that may not be used; nothing if it does not exist."""
     found = _denied(folder)
+    if found is None and os.path.lexists(folder) and not folder.is_dir():
+        problem = "is a link to nothing" if not folder.exists() else "is not a folder"
+        found = Denied(path=folder, problem=problem, cure="move it away, or set state_dir to another folder")
     if found is not None or not folder.is_dir():
         yield from filter(None, [found])
         return
