@@ -37,6 +37,23 @@ class Session:
     user: str
     name: str
 
+    @property
+    def note(self) -> str:
+        """Return the JSON text that names the session in a file or in Redis."""
+        return json.dumps([self.user, self.name])
+
+    @classmethod
+    def read(cls, note: bytes) -> "Session":
+        """Return the session that a note names.
+
+        Raises:
+            ValueError: The note is malformed.
+        """
+        match json.loads(note):
+            case [str(user), str(name)]:
+                return cls(user=user, name=name)
+        raise ValueError("not a user and a session")
+
 
 class Right(Protocol):
     """The right to end one session."""
@@ -161,12 +178,10 @@ class Sessions:
         del idle_s
         for path in sorted(self.folder.glob("*.session")):
             with contextlib.suppress(OSError, ValueError):
-                user, name = json.loads(read_whole(path))
-                yield Session(user=user, name=name)
+                yield Session.read(read_whole(path))
 
     def _path(self, session: Session) -> Path:
-        text = json.dumps([session.user, session.name])
-        return self.folder / f"{hashlib.sha256(text.encode()).hexdigest()}.session"
+        return self.folder / f"{hashlib.sha256(session.note.encode()).hexdigest()}.session"
 
     def _locked(self, path: Path, session: Session, *, to_read: bool) -> int:
         try:
@@ -182,7 +197,7 @@ class Sessions:
         except OSError as error:
             raise _unusable(error) from error
         try:
-            note = json.dumps([session.user, session.name]).encode()
+            note = session.note.encode()
             # The name of the file is derived from its content, so a damaged file can be repaired.
             if os.pread(fd, len(note) + 1, 0) != note:
                 os.ftruncate(fd, len(note))

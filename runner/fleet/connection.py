@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
@@ -17,7 +17,7 @@ from redis.asyncio import BlockingConnectionPool, Redis
 from redis.asyncio.connection import parse_url
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
-from redis.exceptions import RedisError, ResponseError
+from redis.exceptions import NoPermissionError, RedisError, ResponseError
 from redis.retry import Retry as BlockingRetry
 
 from runner.errors import UsageError
@@ -28,7 +28,7 @@ from runner.users.resource import is_loopback
 
 __all__ = [
     "FENCE_S", "HOST_TTL_S", "HOUR_MS", "NODE_TTL_S", "REDIS_FAILURES", "FleetConnection",
-    "checked_address", "leave_if_cancelled", "problem_of", "redis_key", "repeat",
+    "checked_address", "history_in", "leave_if_cancelled", "problem_of", "redis_key", "repeat",
 ]  # fmt: skip
 
 log = logging.getLogger(__name__)
@@ -104,7 +104,8 @@ def redis_key(kind: _Kind, *whose: str) -> str:
 
     `node` is the status of a node, `nodes` the set of nodes of a release that accept calls. `host` is the
     heartbeat of a host. `stream` holds the messages to a host or node. A call may start while its `begin`
-    key exists. `user` holds the name of a user's node, `state` the session state.
+    key exists and names the current history of Redis. `user` holds the name of a user's node, `state` the
+    session state.
     """
     return ":".join(("toolcell", kind, *whose))
 
@@ -199,21 +200,45 @@ class FleetConnection:
     async def _in_thread(self, act: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._threads, act)
 
-    async def send(self, to: str, message: BaseModel) -> None:
+    async def send(self, to: str, message: BaseModel, *, begin: tuple[str, bytes] | None = None) -> None:
         """Append a message to the stream of a host or node.
+
+        Args:
+            to: The host or node.
+            message: The message.
+            begin: For a call, its `begin` key and the history of Redis in which it may start.
 
         Raises:
             REDIS_FAILURES: It was not appended, or Redis did not answer.
         """
         stream, sealed = redis_key("stream", to), await self.sealed(message, to=to)
-        async with self.redis.pipeline(transaction=False) as both:
-            both.xadd(stream, {"sealed": sealed})
+        async with self.redis.pipeline(transaction=False) as together:
+            if begin is not None:
+                together.set(*begin, px=HOUR_MS)
+            together.xadd(stream, {"sealed": sealed})
             # The stream of a dead receiver expires.
-            both.pexpire(stream, HOUR_MS)
+            together.pexpire(stream, HOUR_MS)
             # If redis-py raised the error, it would add the message to its text.
-            added, _ = await both.execute(raise_on_error=False)
+            *_, added, _ = await together.execute(raise_on_error=False)
         if isinstance(added, Exception):
             raise added
+
+    async def revoke_start(self, call: str) -> bool:
+        """Delete the `begin` key of a call; return whether nobody had deleted it before.
+
+        A key of an earlier history proves nothing: a Redis that restarted, or a replica that took over, may
+        have lost its deletion.
+
+        Raises:
+            REDIS_FAILURES: Redis does not answer.
+        """
+        key = redis_key("begin", call)
+        async with self.redis.pipeline() as whole:
+            whole.get(key)
+            whole.delete(key)
+            whole.info("replication")
+            begin, _, facts = await whole.execute()
+        return bool(begin == history_in(facts))
 
     async def consume(
         self, name: str, validate: Callable[[Any], T], receive: Callable[[T], Awaitable[None]]
@@ -253,6 +278,13 @@ class FleetConnection:
         """Refuse a Redis that does not answer, or that may evict calls when its memory is full."""
         try:
             await self.redis.ping()
+            # Some ACLs withhold INFO, as one of the @dangerous commands.
+            history_in(await self.redis.info("replication"))
+        except (NoPermissionError, KeyError) as error:
+            raise UsageError(
+                f"redis_url: Redis at {self.shown} must answer INFO replication with master_replid: {error}; "
+                "allow INFO for its user, or take another server"
+            ) from error
         except REDIS_FAILURES as error:
             raise UsageError(f"redis_url: Redis at {self.shown} does not answer: {error}") from error
         with contextlib.suppress(ResponseError):
@@ -264,6 +296,15 @@ class FleetConnection:
                     f"Redis at {self.shown} may forget calls when its memory is full "
                     f"(maxmemory-policy {policy}); set it to noeviction"
                 )
+
+
+def history_in(facts: Mapping[str, Any]) -> bytes:
+    """Return the id of the history of Redis, which a restart and a failover change.
+
+    Args:
+        facts: Reply to `INFO replication`.
+    """
+    return str(facts["master_replid"]).encode()
 
 
 def _client(url: str, timeout_s: float) -> Redis:

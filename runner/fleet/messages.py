@@ -28,7 +28,7 @@ __all__ = [
     "release_of",
 ]
 
-WIRE_VERSION = 9
+WIRE_VERSION = 10
 """Version of these messages. It is part of the release."""
 
 NOTICE = "toolcell/notice"

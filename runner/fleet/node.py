@@ -185,10 +185,10 @@ class NodeCall(CallListener):
         self.has_started = True
 
     async def _revoke_start(self) -> bool:
-        """Delete the `begin` key, so that the host cannot take the call back; return whether it existed."""
+        """Delete the `begin` key, so that the host cannot take the call back; return whether it may start."""
         call = self.record.call
         try:
-            return await self.node.connection.redis.delete(redis_key("begin", call)) == 1
+            return await self.node.connection.revoke_start(call)
         except REDIS_FAILURES as error:
             log.warning("fleet call not started", extra={"call": call, "fault": problem_of(error)})
             return False
