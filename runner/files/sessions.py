@@ -42,18 +42,6 @@ class Session:
         """Return the JSON text that names the session in a file or in Redis."""
         return json.dumps([self.user, self.name])
 
-    @classmethod
-    def read(cls, note: bytes) -> "Session":
-        """Return the session that a note names.
-
-        Raises:
-            ValueError: The note is malformed.
-        """
-        match json.loads(note):
-            case [str(user), str(name)]:
-                return cls(user=user, name=name)
-        raise ValueError("not a user and a session")
-
 
 class Right(Protocol):
     """The right to end one session."""
@@ -168,7 +156,7 @@ class Sessions:
         except OSError as error:
             raise _unusable(error) from error
         claim = Claim(path, fd)
-        if locks.try_lock(fd) and locks.is_linked(fd) and _idle_s(fd) >= idle_s:
+        if locks.try_lock(fd) and locks.is_linked(fd) and time.time() - os.fstat(fd).st_mtime >= idle_s:
             return claim
         claim.release()
         return None
@@ -177,8 +165,9 @@ class Sessions:
         """Yield every session that has not ended; `claim` checks its idle time."""
         del idle_s
         for path in sorted(self.folder.glob("*.session")):
-            with contextlib.suppress(OSError, ValueError):
-                yield Session.read(read_whole(path))
+            with contextlib.suppress(OSError, ValueError, TypeError):
+                user, name = json.loads(read_whole(path))
+                yield Session(user=user, name=name)
 
     def _path(self, session: Session) -> Path:
         return self.folder / f"{hashlib.sha256(session.note.encode()).hexdigest()}.session"
@@ -211,7 +200,3 @@ class Sessions:
 def _unusable(error: OSError) -> CallError:
     message = f"sessions cannot be noted below the folder of the setting state_dir: {error.strerror}"
     return CallError(Code.E_STORE, message)
-
-
-def _idle_s(fd: int) -> float:
-    return time.time() - os.fstat(fd).st_mtime

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
@@ -28,7 +28,7 @@ from runner.users.resource import is_loopback
 
 __all__ = [
     "FENCE_S", "HOST_TTL_S", "HOUR_MS", "NODE_TTL_S", "REDIS_FAILURES", "FleetConnection",
-    "checked_address", "history_in", "leave_if_cancelled", "problem_of", "redis_key", "repeat",
+    "checked_address", "leave_if_cancelled", "problem_of", "redis_key", "repeat",
 ]  # fmt: skip
 
 log = logging.getLogger(__name__)
@@ -54,7 +54,6 @@ _PORT = 6379
 _FORMS = "write redis://HOST:PORT/0, rediss://:PASSWORD@HOST:PORT/0 or unix:///path"
 _COMMAND_S = 2.0
 _CONNECTIONS = 32
-_THREADS = 2
 _READ_MS = 1000
 _READ_S = 5.0
 _AGAIN_S = 0.3
@@ -126,7 +125,7 @@ class FleetConnection:
     redis: Redis
     reading: Redis
     # The threads of the loop's default executor may all be waiting for S3.
-    _threads: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(_THREADS, "fleet"))
+    _threads: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(2, "fleet"))
     _closing: AsyncExitStack = field(default_factory=AsyncExitStack)
 
     @classmethod
@@ -200,13 +199,14 @@ class FleetConnection:
     async def _in_thread(self, act: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._threads, act)
 
-    async def send(self, to: str, message: BaseModel, *, begin: tuple[str, bytes] | None = None) -> None:
+    async def send(self, to: str, message: BaseModel, *, begin: tuple[str, str] | None = None) -> None:
         """Append a message to the stream of a host or node.
 
         Args:
             to: The host or node.
             message: The message.
-            begin: For a call, its `begin` key and the history of Redis in which it may start.
+            begin: For a call, its `begin` key and the `master_replid` of the Redis in which it may start. A
+                restart and a failover change that id.
 
         Raises:
             REDIS_FAILURES: It was not appended, or Redis did not answer.
@@ -238,7 +238,7 @@ class FleetConnection:
             whole.delete(key)
             whole.info("replication")
             begin, _, facts = await whole.execute()
-        return bool(begin == history_in(facts))
+        return bool(begin == facts["master_replid"].encode())
 
     async def consume(
         self, name: str, validate: Callable[[Any], T], receive: Callable[[T], Awaitable[None]]
@@ -279,11 +279,10 @@ class FleetConnection:
         try:
             await self.redis.ping()
             # Some ACLs withhold INFO, as one of the @dangerous commands.
-            history_in(await self.redis.info("replication"))
+            _ = (await self.redis.info("replication"))["master_replid"]
         except (NoPermissionError, KeyError) as error:
             raise UsageError(
-                f"redis_url: Redis at {self.shown} must answer INFO replication with master_replid: {error}; "
-                "allow INFO for its user, or take another server"
+                f"redis_url: Redis at {self.shown} must allow INFO replication: {error}"
             ) from error
         except REDIS_FAILURES as error:
             raise UsageError(f"redis_url: Redis at {self.shown} does not answer: {error}") from error
@@ -296,15 +295,6 @@ class FleetConnection:
                     f"Redis at {self.shown} may forget calls when its memory is full "
                     f"(maxmemory-policy {policy}); set it to noeviction"
                 )
-
-
-def history_in(facts: Mapping[str, Any]) -> bytes:
-    """Return the id of the history of Redis, which a restart and a failover change.
-
-    Args:
-        facts: Reply to `INFO replication`.
-    """
-    return str(facts["master_replid"]).encode()
 
 
 def _client(url: str, timeout_s: float) -> Redis:

@@ -27,7 +27,6 @@ from runner.fleet.connection import (
     HOST_TTL_S,
     REDIS_FAILURES,
     FleetConnection,
-    history_in,
     problem_of,
     redis_key,
     repeat,
@@ -92,7 +91,7 @@ class RemoteCall:
 
     request: Request
     is_idempotent: bool
-    id: str = field(init=False)
+    id: str
     node: str | None = None
     has_started: bool | None = None
     dropped: int = 0
@@ -102,9 +101,6 @@ class RemoteCall:
     received: "asyncio.Queue[NodeMessage | Exception]" = field(
         default_factory=lambda: asyncio.Queue(_MOST_MESSAGES)
     )
-
-    def __post_init__(self) -> None:
-        self.id = f"{self.request.id}.{secrets.token_hex(4)}"
 
     def receive(self, message: NodeMessage | Exception) -> None:
         """Queue a message from the node, or the reason why there will be no more."""
@@ -235,8 +231,8 @@ class FleetEngine:
         """
         avoided = None
         for _ in range(_TRIES):
-            call = RemoteCall(request=request, is_idempotent=is_idempotent)
-            self.calls[call.id] = call
+            id_ = f"{request.id}.{secrets.token_hex(4)}"
+            call = self.calls[id_] = RemoteCall(request=request, is_idempotent=is_idempotent, id=id_)
             is_over = False
             try:
                 call.node, history = await self._place(call, avoided)
@@ -245,8 +241,9 @@ class FleetEngine:
                 ended = await self._end_of(call, call.node, listener)
                 is_over = True
             except Again as reason:
-                facts = {"call": call.id, "node": call.node, "reason": str(reason)}
-                log.warning("call placed again", extra=facts)
+                log.warning(
+                    "call placed again", extra={"call": id_, "node": call.node, "reason": str(reason)}
+                )
                 avoided = call.node
             except Gone as reason:
                 error = crashed(None, cause=str(reason))
@@ -263,7 +260,7 @@ class FleetEngine:
                     ending.add_done_callback(self._ending.discard)
         raise _not_sent("no worker node took it")
 
-    async def _place(self, call: RemoteCall, avoided: str | None) -> tuple[str, bytes]:
+    async def _place(self, call: RemoteCall, avoided: str | None) -> tuple[str, str]:
         """Return the node of the call's user, which stays the same while that node accepts calls.
 
         The second value is the history of Redis in which the call may start.
@@ -294,7 +291,7 @@ class FleetEngine:
                     if node not in nodes:
                         node = best
                         await redis.set(key, node, px=stay_ms)
-                    return node, history_in(facts)
+                    return node, facts["master_replid"]
             except ResponseError as error:
                 raise _not_sent(problem_of(error)) from error
             except REDIS_FAILURES as error:
@@ -303,7 +300,7 @@ class FleetEngine:
                 raise refusal
             await asyncio.sleep(_WATCH_S)
 
-    async def _send(self, call: RemoteCall, node: str, history: bytes) -> None:
+    async def _send(self, call: RemoteCall, node: str, history: str) -> None:
         request = call.request
         sent = SentCall(
             call=call.id,
@@ -372,14 +369,6 @@ class FleetEngine:
 
     async def _watch(self) -> None:
         """Renew the heartbeat and session leases of this host, and find calls that their node lost."""
-        await self._look()
-        self._looked_at = time.monotonic()
-        if self.sessions is not None and self._looked_at - self._renewed_at >= _RENEW_S:
-            await asyncio.to_thread(self.sessions.renew)
-            self._renewed_at = self._looked_at
-
-    async def _look(self) -> None:
-        """Renew the heartbeat, read the status of each node, and take back lost calls."""
         redis = self.connection.redis
         mine, nodes_key = redis_key("host", self.host), redis_key("nodes", self.release)
         async with redis.pipeline(transaction=False) as together:
@@ -407,6 +396,10 @@ class FleetEngine:
         for call, node in calls:
             if (reason := call.loss_in(statuses[node])) is not None:
                 await self._take_back(call, reason)
+        self._looked_at = time.monotonic()
+        if self.sessions is not None and self._looked_at - self._renewed_at >= _RENEW_S:
+            await asyncio.to_thread(self.sessions.renew)
+            self._renewed_at = self._looked_at
 
     async def _take_back(self, call: RemoteCall, reason: str) -> None:
         """Take a call away from its node; it is sent again where that is safe, else it fails."""

@@ -12,6 +12,7 @@ Source: requirements S1-12 and S1-13; `docs/decisions/0044-fleet-over-redis.md`.
 
 import contextlib
 import hashlib
+import json
 import logging
 import secrets
 import time
@@ -163,8 +164,9 @@ class SharedSessions:
         except REDIS_FAILURES as error:
             raise _unusable(error) from error
         for note in notes:
-            with contextlib.suppress(ValueError, RecursionError):
-                yield Session.read(note)
+            with contextlib.suppress(ValueError, TypeError, RecursionError):
+                user, name = json.loads(note)
+                yield Session(user=str(user), name=str(name))
 
     def renew(self) -> None:
         """Renew the leases of this host's uses; they expire `LEASE_S` after the last renewal."""

@@ -111,10 +111,6 @@ _BY_NAME: Mapping[str, type[BaseModel]] = {
     "approvals": ApprovalSettings,
     _SECRETS: SecretSettings,
 }
-_NOT_EMPTY: Mapping[str, str] = {
-    "approvals": 'what it holds, such as tools = ["*"] for every call',
-    "call_limits": "what it limits, such as max_calls = 1",
-}
 # Tables that only the file can have.
 _TABLES = (*_BY_NAME, "output_guard")
 
@@ -271,7 +267,10 @@ def _from_file(file: ConfigFile) -> dict[Leaf, _Value]:
         raise UsageError(f"configuration file {label} cannot be read: {error}") from error
     except RecursionError:
         raise UsageError(f"configuration file {label} cannot be read: it nests too deep") from None
-    for table, cure in _NOT_EMPTY.items():
+    for table, cure in (
+        ("approvals", 'what it holds, such as tools = ["*"] for every call'),
+        ("call_limits", "what it limits, such as max_calls = 1"),
+    ):
         rules = read.get(table)
         for name in [name for name, rule in rules.items() if rule == {}] if isinstance(rules, dict) else ():
             # A table without a key has no leaf: it would be dropped, and limit or hold no call at all.

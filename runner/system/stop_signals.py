@@ -5,18 +5,9 @@ Source: signal(7); `docs/cli.md`, exit codes.
 
 import asyncio
 import signal
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
-__all__ = ["StopSignals", "on_stop"]
-
-
-def on_stop(handle: Callable[[int], None]) -> None:
-    """Call a function in the running event loop with each stop signal that arrives."""
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        # `nohup` ignores hangups.
-        if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:
-            asyncio.get_running_loop().add_signal_handler(number, handle, number)
+__all__ = ["StopSignals"]
 
 
 @dataclass(slots=True, eq=False)
@@ -35,8 +26,11 @@ class StopSignals:
     @classmethod
     def install(cls) -> "StopSignals":
         """Install handlers of the stop signals in the running event loop; return their state."""
-        signals = cls()
-        on_stop(signals.receive)
+        signals, loop = cls(), asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            # `nohup` ignores hangups.
+            if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:
+                loop.add_signal_handler(number, signals.receive, number)
         return signals
 
     def receive(self, number: int) -> None:
