@@ -7,7 +7,6 @@ import asyncio
 import importlib
 import logging
 import os
-import signal
 import sys
 from collections.abc import Awaitable, Coroutine, Mapping
 from pathlib import Path
@@ -15,7 +14,6 @@ from typing import Any, Literal
 
 from pydantic import ValidationError
 
-from runner.cli.exits import EXIT_INTERRUPTED
 from runner.errors import UsageError
 from runner.settings.execution import ExecutionSettings
 from runner.settings.settings import Settings
@@ -24,6 +22,7 @@ from runner.settings.trust import ConfigFile, read_trusted
 from runner.system.allocator import keep_little
 from runner.system.logging_setup import set_up
 from runner.system.state_access import check_access
+from runner.system.stop_signals import StopSignals
 from runner.users.resource import is_loopback
 from runner.worker.targets import entry_of, split_target
 from sandbox.errors import IsolationUnavailable, LoadError, ZygoteDied
@@ -145,22 +144,17 @@ def of_fleet(settings: Settings, module: str) -> Any:
 
 async def stopped_by_signals(server: Coroutine[Any, Any, int]) -> int:
     """Run a server; a signal during its start shuts it down gracefully, like a later one."""
-    came: list[int] = []
-    serving = asyncio.ensure_future(server)
-
-    def stop(number: int) -> None:
-        came.append(number)
-        serving.cancel()
-
-    for number in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(number, stop, number)
+    signals, serving = StopSignals.install(), asyncio.ensure_future(server)
+    waits = [asyncio.create_task(event.wait()) for event in (signals.stopped, signals.again)]
+    for wait in waits:
+        wait.add_done_callback(lambda _: serving.cancel())
     try:
         return await serving
     except asyncio.CancelledError:
         # The server has shut down gracefully. A thread may still be importing: it cannot be interrupted,
         # and takes many seconds on a busy machine.
         logging.shutdown()
-        os._exit(EXIT_INTERRUPTED if signal.SIGINT in came else 0)
+        os._exit(signals.exit_status)
 
 
 def as_configured(settings: Settings, targets: list[str]) -> Settings:

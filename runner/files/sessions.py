@@ -37,6 +37,11 @@ class Session:
     user: str
     name: str
 
+    @property
+    def note(self) -> str:
+        """Return the JSON text that names the session in a file or in Redis."""
+        return json.dumps([self.user, self.name])
+
 
 class Right(Protocol):
     """The right to end one session."""
@@ -151,7 +156,7 @@ class Sessions:
         except OSError as error:
             raise _unusable(error) from error
         claim = Claim(path, fd)
-        if locks.try_lock(fd) and locks.is_linked(fd) and _idle_s(fd) >= idle_s:
+        if locks.try_lock(fd) and locks.is_linked(fd) and time.time() - os.fstat(fd).st_mtime >= idle_s:
             return claim
         claim.release()
         return None
@@ -160,13 +165,12 @@ class Sessions:
         """Yield every session that has not ended; `claim` checks its idle time."""
         del idle_s
         for path in sorted(self.folder.glob("*.session")):
-            with contextlib.suppress(OSError, ValueError):
+            with contextlib.suppress(OSError, ValueError, TypeError):
                 user, name = json.loads(read_whole(path))
                 yield Session(user=user, name=name)
 
     def _path(self, session: Session) -> Path:
-        text = json.dumps([session.user, session.name])
-        return self.folder / f"{hashlib.sha256(text.encode()).hexdigest()}.session"
+        return self.folder / f"{hashlib.sha256(session.note.encode()).hexdigest()}.session"
 
     def _locked(self, path: Path, session: Session, *, to_read: bool) -> int:
         try:
@@ -182,7 +186,7 @@ class Sessions:
         except OSError as error:
             raise _unusable(error) from error
         try:
-            note = json.dumps([session.user, session.name]).encode()
+            note = session.note.encode()
             # The name of the file is derived from its content, so a damaged file can be repaired.
             if os.pread(fd, len(note) + 1, 0) != note:
                 os.ftruncate(fd, len(note))
@@ -196,7 +200,3 @@ class Sessions:
 def _unusable(error: OSError) -> CallError:
     message = f"sessions cannot be noted below the folder of the setting state_dir: {error.strerror}"
     return CallError(Code.E_STORE, message)
-
-
-def _idle_s(fd: int) -> float:
-    return time.time() - os.fstat(fd).st_mtime

@@ -17,7 +17,7 @@ from redis.asyncio import BlockingConnectionPool, Redis
 from redis.asyncio.connection import parse_url
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
-from redis.exceptions import RedisError, ResponseError
+from redis.exceptions import NoPermissionError, RedisError, ResponseError
 from redis.retry import Retry as BlockingRetry
 
 from runner.errors import UsageError
@@ -54,7 +54,6 @@ _PORT = 6379
 _FORMS = "write redis://HOST:PORT/0, rediss://:PASSWORD@HOST:PORT/0 or unix:///path"
 _COMMAND_S = 2.0
 _CONNECTIONS = 32
-_THREADS = 2
 _READ_MS = 1000
 _READ_S = 5.0
 _AGAIN_S = 0.3
@@ -104,7 +103,8 @@ def redis_key(kind: _Kind, *whose: str) -> str:
 
     `node` is the status of a node, `nodes` the set of nodes of a release that accept calls. `host` is the
     heartbeat of a host. `stream` holds the messages to a host or node. A call may start while its `begin`
-    key exists. `user` holds the name of a user's node, `state` the session state.
+    key exists and names the current history of Redis. `user` holds the name of a user's node, `state` the
+    session state.
     """
     return ":".join(("toolcell", kind, *whose))
 
@@ -125,7 +125,7 @@ class FleetConnection:
     redis: Redis
     reading: Redis
     # The threads of the loop's default executor may all be waiting for S3.
-    _threads: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(_THREADS, "fleet"))
+    _threads: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(2, "fleet"))
     _closing: AsyncExitStack = field(default_factory=AsyncExitStack)
 
     @classmethod
@@ -199,21 +199,46 @@ class FleetConnection:
     async def _in_thread(self, act: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._threads, act)
 
-    async def send(self, to: str, message: BaseModel) -> None:
+    async def send(self, to: str, message: BaseModel, *, begin: tuple[str, str] | None = None) -> None:
         """Append a message to the stream of a host or node.
+
+        Args:
+            to: The host or node.
+            message: The message.
+            begin: For a call, its `begin` key and the `master_replid` of the Redis in which it may start. A
+                restart and a failover change that id.
 
         Raises:
             REDIS_FAILURES: It was not appended, or Redis did not answer.
         """
         stream, sealed = redis_key("stream", to), await self.sealed(message, to=to)
-        async with self.redis.pipeline(transaction=False) as both:
-            both.xadd(stream, {"sealed": sealed})
+        async with self.redis.pipeline(transaction=False) as together:
+            if begin is not None:
+                together.set(*begin, px=HOUR_MS)
+            together.xadd(stream, {"sealed": sealed})
             # The stream of a dead receiver expires.
-            both.pexpire(stream, HOUR_MS)
+            together.pexpire(stream, HOUR_MS)
             # If redis-py raised the error, it would add the message to its text.
-            added, _ = await both.execute(raise_on_error=False)
+            *_, added, _ = await together.execute(raise_on_error=False)
         if isinstance(added, Exception):
             raise added
+
+    async def revoke_start(self, call: str) -> bool:
+        """Delete the `begin` key of a call; return whether nobody had deleted it before.
+
+        A key of an earlier history proves nothing: a Redis that restarted, or a replica that took over, may
+        have lost its deletion.
+
+        Raises:
+            REDIS_FAILURES: Redis does not answer.
+        """
+        key = redis_key("begin", call)
+        async with self.redis.pipeline() as whole:
+            whole.get(key)
+            whole.delete(key)
+            whole.info("replication")
+            begin, _, facts = await whole.execute()
+        return bool(begin == facts["master_replid"].encode())
 
     async def consume(
         self, name: str, validate: Callable[[Any], T], receive: Callable[[T], Awaitable[None]]
@@ -253,6 +278,12 @@ class FleetConnection:
         """Refuse a Redis that does not answer, or that may evict calls when its memory is full."""
         try:
             await self.redis.ping()
+            # Some ACLs withhold INFO, as one of the @dangerous commands.
+            _ = (await self.redis.info("replication"))["master_replid"]
+        except (NoPermissionError, KeyError) as error:
+            raise UsageError(
+                f"redis_url: Redis at {self.shown} must allow INFO replication: {error}"
+            ) from error
         except REDIS_FAILURES as error:
             raise UsageError(f"redis_url: Redis at {self.shown} does not answer: {error}") from error
         with contextlib.suppress(ResponseError):

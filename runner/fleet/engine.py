@@ -2,8 +2,8 @@
 
 The host that received a client's request owns the call. Before a node runs its code, it deletes the call's
 `begin` key; only one process can delete it. When a node appears dead, the host deletes the key. If the key
-still existed, the call has not started and cannot: it is sent to another node. Otherwise the call is repeated
-only if its tool declares itself idempotent.
+still existed, and Redis has lost no writes since, the call has not started and cannot: it is sent to another
+node. Otherwise the call is repeated only if its tool declares itself idempotent.
 
 Source: `docs/decisions/0044-fleet-over-redis.md`; MCP, tool annotations, `idempotentHint`.
 """
@@ -25,7 +25,6 @@ from runner.errors import CallError, Code
 from runner.fleet.connection import (
     FENCE_S,
     HOST_TTL_S,
-    HOUR_MS,
     REDIS_FAILURES,
     FleetConnection,
     problem_of,
@@ -85,18 +84,16 @@ class RemoteCall:
         is_idempotent: Whether it may run twice.
         id: Its id in the fleet.
         node: Its node, once there is one.
-        waits: Whether it has no node yet, or is queued at its node.
-        has_started: Whether its code has started, as far as the host knows.
+        has_started: Whether its code has started, as its node last reported; None if it did not.
         dropped: Number of notifications dropped because its client was too slow.
         received: Messages from the node, or the reason why there will be no more.
     """
 
     request: Request
     is_idempotent: bool
-    id: str = field(init=False)
+    id: str
     node: str | None = None
-    waits: bool = True
-    has_started: bool = False
+    has_started: bool | None = None
     dropped: int = 0
     _beat: int = -1
     _absent: int = 0
@@ -104,9 +101,6 @@ class RemoteCall:
     received: "asyncio.Queue[NodeMessage | Exception]" = field(
         default_factory=lambda: asyncio.Queue(_MOST_MESSAGES)
     )
-
-    def __post_init__(self) -> None:
-        self.id = f"{self.request.id}.{secrets.token_hex(4)}"
 
     def receive(self, message: NodeMessage | Exception) -> None:
         """Queue a message from the node, or the reason why there will be no more."""
@@ -124,10 +118,8 @@ class RemoteCall:
         if status is None:
             self._absent += 1
             return "the worker node that ran it is gone" if self._absent > _MOST_ABSENT else None
-        has_started = status.calls.get(self.id)
-        self.has_started |= has_started is True
-        self.waits = has_started is False
-        if has_started is not None:
+        self.has_started = status.calls.get(self.id)
+        if self.has_started is not None:
             self._unlisted = 0
         elif status.beat != self._beat:
             # A Redis that is out of memory keeps the old status.
@@ -202,7 +194,7 @@ class FleetEngine:
 
     def waiting(self) -> int:
         """Return the number of this host's requests without a node, or queued at their node."""
-        return sum(call.waits for call in self.calls.values())
+        return sum(call.node is None or call.has_started is False for call in self.calls.values())
 
     async def faults(self) -> Mapping[str, str]:
         """Return the fault `fleet` with its reason while Redis does not answer."""
@@ -239,18 +231,19 @@ class FleetEngine:
         """
         avoided = None
         for _ in range(_TRIES):
-            call = RemoteCall(request=request, is_idempotent=is_idempotent)
-            self.calls[call.id] = call
+            id_ = f"{request.id}.{secrets.token_hex(4)}"
+            call = self.calls[id_] = RemoteCall(request=request, is_idempotent=is_idempotent, id=id_)
             is_over = False
             try:
-                call.node = await self._place(call, avoided)
+                call.node, history = await self._place(call, avoided)
                 request.steps.done("place")
-                await self._send(call, call.node)
+                await self._send(call, call.node, history)
                 ended = await self._end_of(call, call.node, listener)
                 is_over = True
             except Again as reason:
-                facts = {"call": call.id, "node": call.node, "reason": str(reason)}
-                log.warning("call placed again", extra=facts)
+                log.warning(
+                    "call placed again", extra={"call": id_, "node": call.node, "reason": str(reason)}
+                )
                 avoided = call.node
             except Gone as reason:
                 error = crashed(None, cause=str(reason))
@@ -267,8 +260,10 @@ class FleetEngine:
                     ending.add_done_callback(self._ending.discard)
         raise _not_sent("no worker node took it")
 
-    async def _place(self, call: RemoteCall, avoided: str | None) -> str:
+    async def _place(self, call: RemoteCall, avoided: str | None) -> tuple[str, str]:
         """Return the node of the call's user, which stays the same while that node accepts calls.
+
+        The second value is the history of Redis in which the call may start.
 
         Raises:
             CallError: `E_BUSY`: there is no node, or Redis does not answer.
@@ -287,16 +282,16 @@ class FleetEngine:
             try:
                 if best is not None:
                     async with redis.pipeline() as whole:
-                        whole.set(redis_key("begin", call.id), "", px=HOUR_MS)
+                        whole.info("replication")
                         whole.set(key, best, nx=True, px=stay_ms)
                         whole.pexpire(key, stay_ms)
                         whole.get(key)
-                        *_, found = await whole.execute()
+                        facts, *_, found = await whole.execute()
                     node = found.decode() if isinstance(found, bytes) else ""
                     if node not in nodes:
                         node = best
                         await redis.set(key, node, px=stay_ms)
-                    return node
+                    return node, facts["master_replid"]
             except ResponseError as error:
                 raise _not_sent(problem_of(error)) from error
             except REDIS_FAILURES as error:
@@ -305,7 +300,7 @@ class FleetEngine:
                 raise refusal
             await asyncio.sleep(_WATCH_S)
 
-    async def _send(self, call: RemoteCall, node: str) -> None:
+    async def _send(self, call: RemoteCall, node: str, history: str) -> None:
         request = call.request
         sent = SentCall(
             call=call.id,
@@ -317,9 +312,8 @@ class FleetEngine:
             facts=request.facts,
             is_awaited=request.is_awaited,
         )
-        call.waits = False
         try:
-            await self.connection.send(node, sent)
+            await self.connection.send(node, sent, begin=(redis_key("begin", call.id), history))
         except ResponseError as error:
             raise _not_sent(problem_of(error)) from error
         except REDIS_FAILURES as error:
@@ -375,14 +369,6 @@ class FleetEngine:
 
     async def _watch(self) -> None:
         """Renew the heartbeat and session leases of this host, and find calls that their node lost."""
-        await self._look()
-        self._looked_at = time.monotonic()
-        if self.sessions is not None and self._looked_at - self._renewed_at >= _RENEW_S:
-            await asyncio.to_thread(self.sessions.renew)
-            self._renewed_at = self._looked_at
-
-    async def _look(self) -> None:
-        """Renew the heartbeat, read the status of each node, and take back lost calls."""
         redis = self.connection.redis
         mine, nodes_key = redis_key("host", self.host), redis_key("nodes", self.release)
         async with redis.pipeline(transaction=False) as together:
@@ -393,9 +379,9 @@ class FleetEngine:
             *_, members = await together.execute(raise_on_error=False)
         if isinstance(members, Exception):
             raise members
-        accepting = {name.decode(errors="replace") for name in members}
+        accepting = {name.decode(errors="replace"): name for name in members}
         calls = [(call, call.node) for call in self.calls.values() if call.node is not None]
-        names = sorted(accepting | {node for _, node in calls})
+        names = sorted({*accepting, *(node for _, node in calls)})
         keys = [redis_key("node", name) for name in names]
         statuses = {
             name: self.connection.read(NodeStatus.model_validate, sealed, to=key)
@@ -404,21 +390,24 @@ class FleetEngine:
             for name, key, sealed in zip(names, keys, await redis.mget(keys) if keys else [], strict=True)
         }
         self._nodes = {name: status.capacity for name in accepting if (status := statuses[name]) is not None}
-        if silent := accepting - self._nodes.keys():
+        if silent := [member for name, member in accepting.items() if name not in self._nodes]:
             # A node that is alive adds itself again with its next beat.
             await redis.srem(nodes_key, *silent)
         for call, node in calls:
             if (reason := call.loss_in(statuses[node])) is not None:
                 await self._take_back(call, reason)
+        self._looked_at = time.monotonic()
+        if self.sessions is not None and self._looked_at - self._renewed_at >= _RENEW_S:
+            await asyncio.to_thread(self.sessions.renew)
+            self._renewed_at = self._looked_at
 
     async def _take_back(self, call: RemoteCall, reason: str) -> None:
         """Take a call away from its node; it is sent again where that is safe, else it fails."""
         try:
-            start_revoked = await self.connection.redis.delete(redis_key("begin", call.id))
+            may_run = await self.connection.revoke_start(call.id) or call.is_idempotent
         except REDIS_FAILURES:
             # The next look tries again.
             return
-        may_run = call.is_idempotent or (start_revoked and not call.has_started)
         call.receive(Again(reason) if may_run else Gone(reason))
 
     async def _abandon(self, call: RemoteCall) -> None:
@@ -427,7 +416,7 @@ class FleetEngine:
         # A node that cannot reach Redis either has cancelled all its calls by then.
         while time.monotonic() < ends:
             with contextlib.suppress(*REDIS_FAILURES):
-                await self.connection.redis.delete(redis_key("begin", call.id))
+                await self.connection.revoke_start(call.id)
                 if call.node is not None:
                     await self.connection.send(call.node, Cancel(call=call.id))
                 return

@@ -28,14 +28,13 @@ __all__ = [
     "release_of",
 ]
 
-WIRE_VERSION = 9
+WIRE_VERSION = 10
 """Version of these messages. It is part of the release."""
 
 NOTICE = "toolcell/notice"
 """Method of the notification that carries a notice for the client of a call."""
 
 _MOST_NAME_CHARS = 256
-_RELEASE_CHARS = 16
 
 Id = Annotated[str, Field(pattern=r"^[0-9a-zA-Z._-]{1,128}$")]
 Name = Annotated[str, Field(min_length=1, max_length=_MOST_NAME_CHARS)]
@@ -54,7 +53,7 @@ def release_of(targets: Sequence[str]) -> str:
     for target, path in zip(targets, tool_files(targets), strict=False):
         digest.update(f"{Path(target).name}\0".encode())
         digest.update(path.read_bytes() if path.is_file() else b"")
-    return digest.hexdigest()[:_RELEASE_CHARS]
+    return digest.hexdigest()[:16]
 
 
 class _Message(BaseModel):
@@ -84,11 +83,6 @@ class SentCall(_Message):
     params: Object
     facts: RequestFacts
     is_awaited: bool
-
-    @property
-    def is_tool_call(self) -> bool:
-        """Return whether it calls a tool."""
-        return self.method == "tools/call"
 
 
 class Cancel(_Message):

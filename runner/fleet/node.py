@@ -162,7 +162,7 @@ class NodeCall(CallListener):
         await state.fetch(self.user)
         end: Completed | CallError | WireError | Mapping[str, Any]
         try:
-            if record.is_tool_call:
+            if record.method == "tools/call":
                 end = await execute_admitted(toolset, request, self)
             else:
                 end = await relay(toolset, request, listener=self)
@@ -185,12 +185,11 @@ class NodeCall(CallListener):
         self.has_started = True
 
     async def _revoke_start(self) -> bool:
-        """Delete the `begin` key, so that the host cannot take the call back; return whether it existed."""
-        call = self.record.call
+        """Delete the `begin` key, so that the host cannot take the call back; return whether it may start."""
         try:
-            return await self.node.connection.redis.delete(redis_key("begin", call)) == 1
+            return await self.node.connection.revoke_start(self.record.call)
         except REDIS_FAILURES as error:
-            log.warning("fleet call not started", extra={"call": call, "fault": problem_of(error)})
+            log.warning("fleet call not started", extra={"call": self.record.call, "fault": str(error)})
             return False
 
     async def _send(
@@ -308,7 +307,7 @@ class Node:
         if len(self.calls) >= _MOST_WAITING or self._is_draining or self.fenced.is_set():
             await self.send(sent.host, NodeMessage(call=sent.call, kind="refused"))
             return
-        tool = str(sent.params.get("name")) if sent.is_tool_call else None
+        tool = str(sent.params.get("name")) if sent.method == "tools/call" else None
         call = self.calls[sent.call] = NodeCall(
             client=Nobody(),
             params=sent.params,

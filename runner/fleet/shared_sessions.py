@@ -10,6 +10,7 @@ The methods block and are called in threads, like those of `runner.files.session
 Source: requirements S1-12 and S1-13; `docs/decisions/0044-fleet-over-redis.md`.
 """
 
+import contextlib
 import hashlib
 import json
 import logging
@@ -94,7 +95,7 @@ class SharedSessions:
         Raises:
             CallError: `E_STORE`: the use cannot be recorded.
         """
-        note, use = _note_of(session), secrets.token_hex(8)
+        note, use = session.note, secrets.token_hex(8)
         try:
             ends = time.monotonic() + _WAIT_S
             while self._hold(note, use, to_read=to_read):
@@ -129,7 +130,7 @@ class SharedSessions:
         Raises:
             CallError: `E_STORE`: Redis does not answer.
         """
-        note = _note_of(session)
+        note = session.note
         right, holders = _Right(self.redis, note, f"{_ENDING}{secrets.token_hex(8)}"), _holders(note)
 
         def take(pipe: Pipeline) -> bool:
@@ -163,8 +164,9 @@ class SharedSessions:
         except REDIS_FAILURES as error:
             raise _unusable(error) from error
         for note in notes:
-            user, name = json.loads(note)
-            yield Session(user=user, name=name)
+            with contextlib.suppress(ValueError, TypeError, RecursionError):
+                user, name = json.loads(note)
+                yield Session(user=str(user), name=str(name))
 
     def renew(self) -> None:
         """Renew the leases of this host's uses; they expire `LEASE_S` after the last renewal."""
@@ -186,10 +188,6 @@ class SharedSessions:
             whole.zrange(holders, 0, -1)
             *_, names = whole.execute()
         return any(name.startswith(_ENDING.encode()) for name in names)
-
-
-def _note_of(session: Session) -> str:
-    return json.dumps([session.user, session.name])
 
 
 def _holders(note: str) -> str:

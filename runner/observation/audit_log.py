@@ -387,7 +387,8 @@ def verify(folder: Path, *, expected: str | None = None) -> AuditVerdict:
     Raises:
         UsageError: There is no audit log in the folder, or it cannot be read.
     """
-    found, is_there = AuditVerdict(), expected is None
+    # Read before the lines, since the log may grow meanwhile.
+    found, head, is_there, has_head = AuditVerdict(), _read_head(folder), expected is None, False
     for where, line in _lines(folder, found.faults):
         record = _content(line)
         text, digest = _sealed(line.rpartition(b',"hash":"')[0])
@@ -412,10 +413,10 @@ def verify(folder: Path, *, expected: str | None = None) -> AuditVerdict:
             found.first, found.last, found.hash = found.first or seq, seq, digest
             found.records += 1
             is_there = is_there or digest == expected
-    head = _read_head(folder)
+            has_head = has_head or (seq, digest) == (head.seq, head.hash)
     if not head.seq:
         found.notes.append("head.json is missing, so records missing at the end would not be noticed")
-    elif (head.seq, head.hash) != (found.last, found.hash) and head.seq >= found.last:
+    elif not has_head and head.seq >= found.first:
         found.faults.append(f"the log ends with record {found.last}, but record {head.seq} was written last")
     if not is_there:
         found.faults.append(f"no record has the expected hash {expected}")

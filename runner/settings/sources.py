@@ -267,14 +267,14 @@ def _from_file(file: ConfigFile) -> dict[Leaf, _Value]:
         raise UsageError(f"configuration file {label} cannot be read: {error}") from error
     except RecursionError:
         raise UsageError(f"configuration file {label} cannot be read: it nests too deep") from None
-    rules = read.get("approvals")
-    empty = [name for name, rule in rules.items() if rule == {}] if isinstance(rules, dict) else []
-    if empty:
-        # A table without a key has no leaf: it would be dropped, and hold no call at all.
-        raise UsageError(
-            f"{file.place('approvals', empty[0])}[approvals.{quoted(empty[0])}] is empty; write what it "
-            'holds, such as tools = ["*"] for every call'
-        )
+    for table, cure in (
+        ("approvals", 'what it holds, such as tools = ["*"] for every call'),
+        ("call_limits", "what it limits, such as max_calls = 1"),
+    ):
+        rules = read.get(table)
+        for name in [name for name, rule in rules.items() if rule == {}] if isinstance(rules, dict) else ():
+            # A table without a key has no leaf: it would be dropped, and limit or hold no call at all.
+            raise UsageError(f"{file.place(table, name)}[{table}.{quoted(name)}] is empty; write {cure}")
     values = {leaf: _beside(path, leaf, value) for leaf, value in leaves.items()}
     for leaf, value in values.items():
         # The C library ends a path or name at a zero byte.

@@ -82,6 +82,9 @@ def denied_in(state: Path, store: Path | None) -> Iterator[Denied]:
 def _below(folder: Path) -> Iterator[Denied]:
     """Yield a folder and files below it that may not be used; nothing if it does not exist."""
     found = _denied(folder)
+    if found is None and os.path.lexists(folder) and not folder.is_dir():
+        problem = "is a link to nothing" if not folder.exists() else "is not a folder"
+        found = Denied(path=folder, problem=problem, cure="move it away, or set state_dir to another folder")
     if found is not None or not folder.is_dir():
         yield from filter(None, [found])
         return
@@ -139,16 +142,12 @@ def _denied(path: Path) -> Denied | None:
     is_folder = stat.S_ISDIR(found.st_mode)
     if not (is_folder or stat.S_ISREG(found.st_mode)):
         return None
-    lacking = [name for name, may in _wanted(is_folder=is_folder) if not _may(path, may)]
+    # A server's uses of a file or folder, each with the required right.
+    wanted = [("read", os.R_OK), ("written", os.W_OK), ("entered", os.X_OK)][: 3 if is_folder else 2]
+    lacking = [name for name, may in wanted if not _may(path, may)]
     if not lacking:
         return None
     return Denied(path=path, problem=f"may not be {_joined(lacking)} by {_me()}", cure=_cure(path, found))
-
-
-def _wanted(*, is_folder: bool) -> list[tuple[str, int]]:
-    """Return a server's uses of a file or folder, each with the required right."""
-    wanted = [("read", os.R_OK), ("written", os.W_OK)]
-    return [*wanted, ("entered", os.X_OK)] if is_folder else wanted
 
 
 def _may(path: Path, right: int) -> bool:
@@ -162,10 +161,8 @@ def _shut(path: Path) -> Denied:
     """Return the first folder on a path that this user may not search."""
     for folder in reversed(path.parents):
         if not os.access(folder, os.X_OK, effective_ids=True):
-            cure = _cure(folder, folder.stat())
-            return Denied(
-                path=folder, problem=f"may not be entered by {_me()}, and leads to {path}", cure=cure
-            )
+            problem = f"may not be entered by {_me()}, and leads to {path}"
+            return Denied(path=folder, problem=problem, cure=_cure(folder, folder.stat()))
     return Denied(path=path, problem=f"may not be looked at by {_me()}", cure=f"let {_me()} look at it")
 
 

@@ -1,4 +1,4 @@
-"""Stop signals, Ctrl-C and SIGTERM, for commands that run until stopped.
+"""Stop signals, Ctrl-C, SIGTERM and a hangup, for commands that run until stopped.
 
 Source: signal(7); `docs/cli.md`, exit codes.
 """
@@ -25,10 +25,12 @@ class StopSignals:
 
     @classmethod
     def install(cls) -> "StopSignals":
-        """Install handlers of SIGINT and SIGTERM in the running event loop; return their state."""
+        """Install handlers of the stop signals in the running event loop; return their state."""
         signals, loop = cls(), asyncio.get_running_loop()
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, signals.receive, number)
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            # `nohup` ignores hangups.
+            if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:
+                loop.add_signal_handler(number, signals.receive, number)
         return signals
 
     def receive(self, number: int) -> None:

@@ -1,6 +1,7 @@
 """Connection of a host or node to a real Redis: messages, claims and the end of a node, without a bucket."""
 
 import asyncio
+import shutil
 import signal
 import threading
 import time
@@ -8,17 +9,18 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mappin
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import pytest
 import redis
 from fleet_world import RedisServer, until
-from support import assert_reads_only_prolong
+from support import Listening, assert_reads_only_prolong, request
 
 from runner.errors import CallError, Code
 from runner.files.sessions import Session
-from runner.fleet.connection import FENCE_S, FleetConnection
-from runner.fleet.messages import NodeMessage, SentCall, SessionEnd
+from runner.fleet.connection import FENCE_S, FleetConnection, redis_key
+from runner.fleet.engine import FleetEngine
+from runner.fleet.messages import TO_NODE, NodeMessage, NodeStatus, SentCall, SessionEnd
 from runner.fleet.node import Node
 from runner.fleet.seal import FleetKey
 from runner.fleet.shared_sessions import SharedSessions
@@ -155,6 +157,16 @@ def test_session_in_use_or_claimed_is_not_claimed(server: RedisServer) -> None:
     assert (in_use, not_idle, claimed, ended) == (None, None, None, None)
 
 
+def test_malformed_session_in_redis_is_skipped(server: RedisServer) -> None:
+    with server.client() as client:
+        sessions = SharedSessions(redis=client)
+        client.zadd("toolcell:sessions", dict.fromkeys((b"\xff", "{", "1", '["ann"]'), 1.0))
+        with sessions.using(ANN):
+            known = list(sessions.known())
+
+    assert known == [ANN]
+
+
 def test_read_begins_no_session_of_a_fleet(server: RedisServer) -> None:
     with server.client() as client:
         assert_reads_only_prolong(SharedSessions(redis=client), ANN)
@@ -275,3 +287,54 @@ async def test_call_whose_state_cannot_be_read_gets_an_end(
 
     (end,) = received
     assert (end.kind, end.body["failure"]["code"]) == ("end", "E_INTERNAL")
+
+
+def _toolset_of_host(server: RedisServer, folder: Path) -> Any:
+    settings = Settings(redis_url=server.url, fleet_key_file=folder / "fleet.key")
+    library = SimpleNamespace(persist=True)
+    return SimpleNamespace(targets=[], settings=settings, library=library, events=Events())
+
+
+async def test_node_whose_name_is_not_text_is_removed(
+    connection: FleetConnection, server: RedisServer, tmp_path: Path
+) -> None:
+    async with FleetEngine.open(_toolset_of_host(server, tmp_path)) as engine:
+        nodes = redis_key("nodes", engine.release)
+        await connection.redis.sadd(nodes, b"\xff")
+        async with asyncio.timeout(30):
+            while await connection.redis.exists(nodes):
+                await asyncio.sleep(0.02)
+
+
+async def test_call_whose_start_redis_lost_is_not_sent_again(
+    connection: FleetConnection, server: RedisServer, tmp_path: Path
+) -> None:
+    toolset, listener = _toolset_of_host(server, tmp_path), cast("Any", Listening())
+    spec: Any = SimpleNamespace(is_idempotent=False)
+    received, log = list[str](), tmp_path / "appendonlydir"
+
+    async def start(sent: Any) -> None:
+        received.append(sent.call)
+        shutil.copytree(log, tmp_path / "before", dirs_exist_ok=True)
+        # The node starts the call, and dies with Redis, which has not stored that.
+        await connection.redis.delete(redis_key("begin", sent.call))
+        server.kill()
+        shutil.rmtree(log)
+        shutil.copytree(tmp_path / "before", log)
+        await asyncio.to_thread(server.start)
+        server.client().delete(redis_key("node", "n"))
+
+    async with FleetEngine.open(toolset) as engine:
+        status = connection.key.seal(
+            NodeStatus(beat=1, capacity=1, calls={}).model_dump(), to="toolcell:node:n"
+        )
+        await connection.redis.set(redis_key("node", "n"), status)
+        await connection.redis.sadd(redis_key("nodes", engine.release), "n")
+        reading = asyncio.create_task(connection.consume("n", TO_NODE.validate_python, start))
+        with pytest.raises(CallError) as failed:
+            await engine.call(request("ann", "once", {}, listener), spec, listener)
+        reading.cancel()
+        await asyncio.wait({reading})
+
+    assert (failed.value.code, failed.value.details.get("begun")) == (Code.E_CRASHED, True)
+    assert len(received) == 1

@@ -64,18 +64,6 @@ def test_results_are_as_on_one_machine_and_bytes_go_by_the_store(world: World) -
     assert [size for size, (*_, most) in zip(carried, CASES, strict=True) if size > most] == []
 
 
-def test_a_small_image_reaches_the_client_itself(world: World) -> None:
-    world.node("one")
-    message = {**ADD, "params": {"name": "picture", "arguments": {"kib": 20}}}
-
-    with host_process(world, "host", {TOKEN: "ann"}) as host:
-        session = mcp(host.base, INITIALIZE, None, TOKEN).headers["mcp-session-id"]
-        result = _result(mcp(host.base, message, session, TOKEN).text)
-
-    (image,) = (block for block in result["content"] if block["type"] == "image")
-    assert base64.b64decode(image["data"]) == bytes(range(256)) * 4 * 20
-
-
 def test_not_even_a_short_file_passes_through_redis(world: World) -> None:
     world.node("one")
     words = f"only the store has these words, {secrets.token_hex(8)}"

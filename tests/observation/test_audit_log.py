@@ -87,6 +87,21 @@ def test_lines_follow_each_other_and_the_log_is_whole(log: AuditLog, folder: Pat
     assert not verdict.notes
 
 
+def test_log_that_grows_during_verification_is_whole(log: AuditLog, folder: Path) -> None:
+    class Growing(type(folder)):  # type: ignore[misc]
+        """A folder whose log grows before each access to one of its files."""
+
+        def __truediv__(self, name: str) -> Path:
+            log.calls_ended([ended(log, id=f"c{name}")])
+            return folder / name
+
+    log.calls_ended([ended(log)])
+
+    verdict = verify(Growing(folder))
+
+    assert (verdict.faults, verdict.is_whole) == ([], True)
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [

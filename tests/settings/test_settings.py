@@ -163,6 +163,7 @@ def test_unknown_variable_is_refused_with_nearest_name(monkeypatch: pytest.Monke
         ("auth = { kind = 'none', issuers = 1 }\n", "line 1: there is no setting auth.issuers"),
         ("[tools.'a.b']\ncpu_s = 1\n[tools.c]\ncpu_s = 0\n", "line 4: 0 will not do for tools.c.cpu_s"),
         ("[call_limits.a]\nper = 'user'\n", "line 1: call_limits.a: it limits nothing"),
+        ("[call_limits.a]\n", r"line 1: \[call_limits.a\] is empty; write what it limits"),
         ("[approvals.a]\n", r"line 1: \[approvals.a\] is empty; write what it holds"),
         ("\n[secrets.TOKEN]\nfile = 'x'\n", "line 2: secrets.TOKEN.tools: Field required"),
         ("port = 1\ns3_region = 'eu'\n", "line 2: the setting s3_region was removed: set AWS_DEFAULT_REGION"),

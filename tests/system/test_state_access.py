@@ -134,3 +134,17 @@ def test_a_denial_is_one_sentence(tmp_path: Path) -> None:
     denied = Denied(path=tmp_path, problem="may not be read by ann", cure=f"chmod u+rwx {tmp_path}")
 
     assert str(denied) == f"{tmp_path} may not be read by ann; chmod u+rwx {tmp_path}"
+
+
+def test_state_folder_that_is_none_is_named_with_cause(tmp_path: Path) -> None:
+    file, link = tmp_path / "file", tmp_path / "link"
+    file.touch()
+    link.symlink_to("/nowhere")
+
+    problems = [
+        denied.problem
+        for path in (tmp_path / "absent", tmp_path, file, link)
+        for denied in denied_in(path, None)
+    ]
+
+    assert problems == ["is not a folder", "is a link to nothing"]
