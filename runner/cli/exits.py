@@ -83,8 +83,7 @@ def end_with(
     except BrokenPipeError:
         # The reader of our output closed the pipe, like `head`.
         status = 1
-    except (OSError, UnicodeError) as error:
-        # No document can follow what was printed.
+    except Exception as error:  # noqa: BLE001 - of printing; no document can follow what was printed
         status = print_error(error, EXIT_FAULT)
     raise typer.Exit(status)
 

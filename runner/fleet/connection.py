@@ -199,29 +199,29 @@ class FleetConnection:
     async def _in_thread(self, act: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._threads, act)
 
-    async def send(self, to: str, message: BaseModel, *, begin: tuple[str, str] | None = None) -> None:
+    async def send(self, to: str, message: BaseModel) -> None:
         """Append a message to the stream of a host or node.
-
-        Args:
-            to: The host or node.
-            message: The message.
-            begin: For a call, its `begin` key and the `master_replid` of the Redis in which it may start. A
-                restart and a failover change that id.
 
         Raises:
             REDIS_FAILURES: It was not appended, or Redis did not answer.
         """
         stream, sealed = redis_key("stream", to), await self.sealed(message, to=to)
-        async with self.redis.pipeline(transaction=False) as together:
-            if begin is not None:
-                together.set(*begin, px=HOUR_MS)
-            together.xadd(stream, {"sealed": sealed})
+        async with self.redis.pipeline(transaction=False) as both:
+            both.xadd(stream, {"sealed": sealed})
             # The stream of a dead receiver expires.
-            together.pexpire(stream, HOUR_MS)
+            both.pexpire(stream, HOUR_MS)
             # If redis-py raised the error, it would add the message to its text.
-            *_, added, _ = await together.execute(raise_on_error=False)
+            added, _ = await both.execute(raise_on_error=False)
         if isinstance(added, Exception):
             raise added
+
+    async def history(self) -> str:
+        """Return the `master_replid` of Redis: a restart and a failover change it, as does a first replica.
+
+        Raises:
+            REDIS_FAILURES: Redis does not answer.
+        """
+        return str((await self.redis.info("replication")).get("master_replid", ""))
 
     async def revoke_start(self, call: str) -> bool:
         """Delete the `begin` key of a call; return whether nobody had deleted it before.
@@ -238,7 +238,7 @@ class FleetConnection:
             whole.delete(key)
             whole.info("replication")
             begin, _, facts = await whole.execute()
-        return bool(begin == facts["master_replid"].encode())
+        return bool(begin) and begin == str(facts.get("master_replid", "")).encode()
 
     async def consume(
         self, name: str, validate: Callable[[Any], T], receive: Callable[[T], Awaitable[None]]
@@ -279,11 +279,10 @@ class FleetConnection:
         try:
             await self.redis.ping()
             # Some ACLs withhold INFO, as one of the @dangerous commands.
-            _ = (await self.redis.info("replication"))["master_replid"]
-        except (NoPermissionError, KeyError) as error:
-            raise UsageError(
-                f"redis_url: Redis at {self.shown} must allow INFO replication: {error}"
-            ) from error
+            if not await self.history():
+                raise UsageError(f"redis_url: Redis at {self.shown} names no master_replid in INFO")
+        except NoPermissionError as error:
+            raise UsageError(f"redis_url: {self.shown} must allow INFO replication: {error}") from error
         except REDIS_FAILURES as error:
             raise UsageError(f"redis_url: Redis at {self.shown} does not answer: {error}") from error
         with contextlib.suppress(ResponseError):

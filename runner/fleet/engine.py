@@ -25,6 +25,7 @@ from runner.errors import CallError, Code
 from runner.fleet.connection import (
     FENCE_S,
     HOST_TTL_S,
+    HOUR_MS,
     REDIS_FAILURES,
     FleetConnection,
     problem_of,
@@ -235,9 +236,9 @@ class FleetEngine:
             call = self.calls[id_] = RemoteCall(request=request, is_idempotent=is_idempotent, id=id_)
             is_over = False
             try:
-                call.node, history = await self._place(call, avoided)
+                call.node = await self._place(call, avoided)
                 request.steps.done("place")
-                await self._send(call, call.node, history)
+                await self._send(call, call.node)
                 ended = await self._end_of(call, call.node, listener)
                 is_over = True
             except Again as reason:
@@ -260,10 +261,8 @@ class FleetEngine:
                     ending.add_done_callback(self._ending.discard)
         raise _not_sent("no worker node took it")
 
-    async def _place(self, call: RemoteCall, avoided: str | None) -> tuple[str, str]:
-        """Return the node of the call's user, which stays the same while that node accepts calls.
-
-        The second value is the history of Redis in which the call may start.
+    async def _place(self, call: RemoteCall, avoided: str | None) -> str:
+        """Allow the call to start, and return the node of its user, which stays while it accepts calls.
 
         Raises:
             CallError: `E_BUSY`: there is no node, or Redis does not answer.
@@ -282,16 +281,17 @@ class FleetEngine:
             try:
                 if best is not None:
                     async with redis.pipeline() as whole:
-                        whole.info("replication")
+                        # Should Redis lose its history before this is executed, the call does not start.
+                        whole.set(redis_key("begin", call.id), await self.connection.history(), px=HOUR_MS)
                         whole.set(key, best, nx=True, px=stay_ms)
                         whole.pexpire(key, stay_ms)
                         whole.get(key)
-                        facts, *_, found = await whole.execute()
+                        *_, found = await whole.execute()
                     node = found.decode() if isinstance(found, bytes) else ""
                     if node not in nodes:
                         node = best
                         await redis.set(key, node, px=stay_ms)
-                    return node, facts["master_replid"]
+                    return node
             except ResponseError as error:
                 raise _not_sent(problem_of(error)) from error
             except REDIS_FAILURES as error:
@@ -300,7 +300,7 @@ class FleetEngine:
                 raise refusal
             await asyncio.sleep(_WATCH_S)
 
-    async def _send(self, call: RemoteCall, node: str, history: str) -> None:
+    async def _send(self, call: RemoteCall, node: str) -> None:
         request = call.request
         sent = SentCall(
             call=call.id,
@@ -313,7 +313,7 @@ class FleetEngine:
             is_awaited=request.is_awaited,
         )
         try:
-            await self.connection.send(node, sent, begin=(redis_key("begin", call.id), history))
+            await self.connection.send(node, sent)
         except ResponseError as error:
             raise _not_sent(problem_of(error)) from error
         except REDIS_FAILURES as error:

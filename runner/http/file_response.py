@@ -168,9 +168,9 @@ def file_response(request: Request, files: MyFiles, file: Record) -> OpenedRespo
     request_headers = request.headers
     if request_headers.get("sec-fetch-dest") in _RUNS:
         return refused(403, "a stored file is never part of a page: no script, no style, no frame")
-    # The header is a list of entity tags, perhaps weak ones; ours occurs in no other.
-    known = request_headers.get("if-none-match", "")
-    if etag in known or known == "*":
+    # The header is a list of entity tags, perhaps weak ones; ours occurs in no other. `*` is ignored: the
+    # answer would tell the holder of a single-use link the digest of the file.
+    if etag in request_headers.get("if-none-match", ""):
         return Response(status_code=304, headers={**SAFE_HEADERS, "ETag": etag})
     # If-Range requests the whole file when it has changed since the first part.
     partly = request.method == "GET" and request_headers.get("if-range", etag) == etag

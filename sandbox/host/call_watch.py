@@ -285,7 +285,7 @@ async def _despite_errors(look: Callable[[], Awaitable[Reached]]) -> Reached:
         try:
             return await look()
         except OSError as error:
-            # The host may lack descriptors or memory for now. No call goes on unwatched because of that.
+            # The host may lack descriptors or memory for now. The kernel's limits hold meanwhile.
             log.warning("call watch failed", extra={"fault": str(error)})
             await asyncio.sleep(_SLOWEST_BETWEEN_CALLS_S)
 

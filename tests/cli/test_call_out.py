@@ -33,6 +33,8 @@ def test_failing_store_leaves_one_document_and_no_half_file(
     tmp_path.chmod(0o700)
     for name, value in environment_in(tmp_path).items():
         monkeypatch.setenv(name, value)
+    # It would change the log of later tests.
+    monkeypatch.setattr("runner.cli.start.set_up", lambda *_: None)
     words = ["call", str(TOOLS / "files.py"), "make", "name=a.txt", "size=9", "--json", "--user", user]
     with pytest.raises(SystemExit) as ended:
         app([*words, "--out", str(tmp_path / "out")])

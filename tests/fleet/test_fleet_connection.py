@@ -295,6 +295,16 @@ def _toolset_of_host(server: RedisServer, folder: Path) -> Any:
     return SimpleNamespace(targets=[], settings=settings, library=library, events=Events())
 
 
+async def _reading(
+    connection: FleetConnection, engine: FleetEngine, receive: Callable[[Any], Awaitable[None]]
+) -> "asyncio.Task[None]":
+    """Let a node `n` accept calls, and read its messages."""
+    status = NodeStatus(beat=1, capacity=1, calls={}).model_dump()
+    await connection.redis.set(redis_key("node", "n"), connection.key.seal(status, to="toolcell:node:n"))
+    await connection.redis.sadd(redis_key("nodes", engine.release), "n")
+    return asyncio.create_task(connection.consume("n", TO_NODE.validate_python, receive))
+
+
 async def test_node_whose_name_is_not_text_is_removed(
     connection: FleetConnection, server: RedisServer, tmp_path: Path
 ) -> None:
@@ -325,12 +335,7 @@ async def test_call_whose_start_redis_lost_is_not_sent_again(
         server.client().delete(redis_key("node", "n"))
 
     async with FleetEngine.open(toolset) as engine:
-        status = connection.key.seal(
-            NodeStatus(beat=1, capacity=1, calls={}).model_dump(), to="toolcell:node:n"
-        )
-        await connection.redis.set(redis_key("node", "n"), status)
-        await connection.redis.sadd(redis_key("nodes", engine.release), "n")
-        reading = asyncio.create_task(connection.consume("n", TO_NODE.validate_python, start))
+        reading = await _reading(connection, engine, start)
         with pytest.raises(CallError) as failed:
             await engine.call(request("ann", "once", {}, listener), spec, listener)
         reading.cancel()
@@ -338,3 +343,31 @@ async def test_call_whose_start_redis_lost_is_not_sent_again(
 
     assert (failed.value.code, failed.value.details.get("begun")) == (Code.E_CRASHED, True)
     assert len(received) == 1
+
+
+async def test_call_that_was_not_sent_is_sent_again(
+    connection: FleetConnection, server: RedisServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    toolset, listener = _toolset_of_host(server, tmp_path), cast("Any", Listening())
+    spec: Any = SimpleNamespace(is_idempotent=False)
+    send, broken, arrived = FleetConnection.send, [redis.exceptions.ConnectionError("reset")], asyncio.Event()
+
+    async def breaking(self: FleetConnection, to: str, message: Any) -> None:
+        if broken:
+            raise broken.pop()
+        await send(self, to, message)
+
+    async def receive(sent: Any) -> None:
+        arrived.set()
+
+    monkeypatch.setattr(FleetConnection, "send", breaking)
+    async with FleetEngine.open(toolset) as engine:
+        reading = await _reading(connection, engine, receive)
+        calling = asyncio.create_task(engine.call(request("ann", "once", {}, listener), spec, listener))
+        waiting = asyncio.create_task(arrived.wait())
+        await asyncio.wait({calling, waiting}, timeout=60, return_when=asyncio.FIRST_COMPLETED)
+        for task in (reading, calling, waiting):
+            task.cancel()
+        await asyncio.wait({reading, calling, waiting})
+
+    assert (broken, arrived.is_set()) == ([], True)
