@@ -132,7 +132,7 @@ async def test_calls_wait_while_redis_is_away_or_get_busy(world: World) -> None:
     assert code_of(completed) == "E_BUSY"
     assert _details(completed.processed.value)["retry_after_seconds"] > 0
     assert world.runs("a") == 0
-    assert faults == {}
+    assert faults == {"fleet": "the Redis of the fleet does not answer"}
 
 
 async def test_a_redis_without_memory_takes_no_calls_and_loses_none(world: World) -> None:
