@@ -281,7 +281,7 @@ class FleetEngine:
             try:
                 if best is not None:
                     async with redis.pipeline() as whole:
-                        # Should Redis lose its history before this is executed, the call does not start.
+                        # If Redis restarts before this is executed, the call does not start.
                         whole.set(redis_key("begin", call.id), await self.connection.history(), px=HOUR_MS)
                         whole.set(key, best, nx=True, px=stay_ms)
                         whole.pexpire(key, stay_ms)

@@ -140,7 +140,7 @@ def test_scripts_of_a_page_run_only_when_asked_for(seen: Seen) -> None:
     expect(document.locator("#x")).to_have_text("still")
     expect(files).to_contain_text("Scripts are off.")
 
-    # As on a busy machine: a frame has loaded before the page's effects after the next paint.
+    # Delay what Preact runs after a paint, as a busy machine does.
     late = "() => { const later = setTimeout; requestAnimationFrame = setTimeout = act => later(act, 2000) }"
     seen.page.evaluate(late)
     files.get_by_role("button", name="Run scripts in a sandbox").click()

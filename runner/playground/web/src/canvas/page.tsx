@@ -81,7 +81,7 @@ type Sent = { still?: unknown; method?: unknown };
 
 function Frame({ page, html, origin, title }: { page: keyof typeof PAGES; html: string; origin: string; title: string }): JSX.Element {
   const frame = useRef<HTMLIFrameElement>(null);
-  // Before the frame is drawn: on a busy machine it has loaded before an effect after the next paint.
+  // Not an effect after the paint: on a busy machine, the frame may be ready before that.
   useLayoutEffect(() => {
     const heard = (event: MessageEvent): void => {
       // Before the message is looked at: the browser reads it only then, and it may be large.
